@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.groups import CommittedOffsets
-from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, Place, QueryBatch, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.options.views import VIEWS, ViewOptions
@@ -95,13 +95,20 @@ class LogReader:
         freeze_modules()
 
     def _rows_of(
-        self, place: Place, rules: ReadRules, split: Split, found: Existing | None = None
+        self,
+        place: Place,
+        rules: ReadRules,
+        split: Split,
+        found: Existing | None = None,
+        *,
+        batch: QueryBatch | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        """The rows of a split. ``batch``: the micro-batch for whose plan they are, unless a task reads them."""
         audit = None
         if self._options.audit is not None:
             from pyspark_kafkalog.spark.task_audits import audit_of
 
-            audit = audit_of(split, self._options.audit, self._run)
+            audit = audit_of(split, self._options.audit, self._run, batch)
         rows = self._split_reader(place, rules, audit).read(split, found)
         return rows if audit is None else audit.passing(rows)
 

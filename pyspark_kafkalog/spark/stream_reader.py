@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.garbage import loading
+from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import import_reading, open_groups, open_place
 from pyspark_kafkalog.reading.offsets import check_compacted_start
@@ -134,8 +135,10 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     @cached_property
     def _rows_in_plan(self) -> RowsInPlan | None:  # type: ignore[override]
         options = self._options
-        if not options.max_bytes_in_plan or options.wants_tasks or options.audit is not None:
+        if not options.max_bytes_in_plan or options.wants_tasks:
             return None
+        if options.audit is not None and options.checkpoint_location is None:
+            return None  # only tasks know whose rows are counted
         kind = simple_reader(self._spark_schema)
         return None if kind is None else RowsInPlan(kind, options.max_bytes_in_plan)
 
@@ -287,19 +290,27 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         splits = self._planner.plan(begin, stop)
         if self._watch is not None and self._checkpoint.is_own:
             self._watch.begin(stop)
-        if self._are_read_here(splits):
+        if self._are_read_here(splits, stop):
             tasks = [tuple(splits)]
         else:
             self._left_to_tasks = stop if splits else None
             tasks = self._tasks(splits, self._record_sizes)
         return [LogInputPartition(shared, self._query_id) for shared in tasks]
 
-    def _are_read_here(self, splits: list[Split]) -> bool:
-        """Whether the rows of a micro-batch are handed over with its plan; else tasks read them."""
+    def _are_read_here(self, splits: list[Split], stop: Offsets) -> bool:
+        """Whether the rows of a micro-batch to ``stop`` come with its plan; else tasks read them."""
         if self._rows_in_plan is None or not (self._is_same_query and self._checkpoint.is_own) or not splits:
             return False
+        batch = None
+        if self._options.audit is not None:
+            number = self._checkpoint.batch_to(stop)
+            if number is None:
+                return False
+            batch = QueryBatch(self._query_id, number)
         place, rules = self._open_place(reached=True), replace(self._rules(), fail_on_data_loss=True)
-        return self._rows_in_plan.read(place, rules, splits, partial(self._rows_of, place, rules))
+        return self._rows_in_plan.read(
+            place, rules, splits, partial(self._rows_of, place, rules, batch=batch)
+        )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task. Only here does Spark tell which query it is.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from pyspark_kafkalog.model import ALL_OFFSETS, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, QueryBatch, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,13 +26,15 @@ class QueryRun:
     streaming: bool
 
 
-def audit_of(split: Split, options: AuditOptions, run: QueryRun) -> ReadAudit:
-    """The audit of the task that reads ``split``."""
+def audit_of(
+    split: Split, options: AuditOptions, run: QueryRun, batch: QueryBatch | None = None
+) -> ReadAudit:
+    """The audit of what reads ``split``: a task, or the planner for one in this micro-batch."""
     start, end = split.offsets
     share = f"{split.partition}.{start}-{end}"
     if split.within != ALL_OFFSETS:
         share += ".{}-{}".format(*split.within)
-    return _read_audit(options, run, share, split.partition)
+    return _read_audit(options, run, share, split.partition, batch)
 
 
 class StepAudit:
@@ -63,17 +65,26 @@ class StepAudit:
         return self._audits[partition]
 
 
-def _read_audit(options: AuditOptions, run: QueryRun, share: str, partition: TopicPartition) -> ReadAudit:
+def _read_audit(
+    options: AuditOptions,
+    run: QueryRun,
+    share: str,
+    partition: TopicPartition,
+    batch: QueryBatch | None = None,
+) -> ReadAudit:
     from pyspark_kafkalog.audit.counting import CONSUMER, AuditedTask, ReadAudit
 
+    task = AuditedTask(CONSUMER, *(batch or _batch_of_task(run)), share)
+    return ReadAudit(options, task, partition.topic)
+
+
+def _batch_of_task(run: QueryRun) -> QueryBatch:
     context = TaskContext.get()
     assert context is not None, "Spark runs this in a task"
     query_id = context.getLocalProperty("sql.streaming.queryId")
     number = context.getLocalProperty("streaming.sql.batchId")
     if run.streaming and query_id is not None and number is not None:
-        task = AuditedTask(CONSUMER, query_id, int(number), share)
-    else:
-        # Streams get here, too, in threads that foreachBatch has started: those do not know the query.
-        execution = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
-        task = AuditedTask(CONSUMER, f"{run.name}-{execution}", None, share)
-    return ReadAudit(options, task, partition.topic)
+        return QueryBatch(query_id, int(number))
+    # Streams get here, too, in threads that foreachBatch has started: those do not know the query.
+    execution = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
+    return QueryBatch(f"{run.name}-{execution}")

@@ -45,6 +45,7 @@ pytestmark = pytest.mark.skipif(
     simple_reader(SCHEMA) is None, reason="this PySpark takes no rows with a plan"
 )
 
+QUERY = "6b8f53e2-1d0d-4f8e-8f4e-000000000000"
 NOT_FOUND, ROWS, NO_ROWS = 0, 1, 2
 """Of PySpark's protocol: how rows come with a plan."""
 
@@ -79,7 +80,7 @@ def log(checkpoint: Path, plans: dict[int, Any], complete: Sequence[int] = ()) -
     """Write what Spark has planned, and which micro-batches are complete."""
     for folder in ("offsets", "commits"):
         (checkpoint / folder).mkdir(exist_ok=True)
-    (checkpoint / "metadata").write_text(json.dumps({"id": "6b8f53e2-1d0d-4f8e-8f4e-000000000000"}))
+    (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
     for number, end in plans.items():
         (checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
     for number in complete:
@@ -139,7 +140,7 @@ def test_a_pyspark_that_does_not_ask_is_offered_no_more(path: str) -> None:
         ({"maxBytesInPlan": "900"}, 1),
         ({"minPartitions": "1"}, 3),
         ({"maxRecordsPerPartition": "100"}, 3),
-        ({"auditor.class": "counting"}, 1),
+        ({"auditor.class": "counting"}, 1),  # without a checkpoint only a task knows the query
     ],
 )
 def test_tasks_read_what_is_too_much_or_the_user_wants_them_to(
@@ -199,6 +200,21 @@ def test_a_query_of_a_named_checkpoint_is_told_by_a_task_first(path: str, tmp_pa
     stream.latestOffset(ends(3, 2), None)
     log(tmp_path, {1: ends(3, 4)}, complete=[0])
     assert planned(stream, ends(3, 2), ends(3, 4))[1] == ROWS
+
+
+def test_an_audit_counts_them_for_the_query(path: str, tmp_path: Path) -> None:
+    checkpoint, counts = tmp_path / "checkpoint", tmp_path / "audit"
+    checkpoint.mkdir()
+    log(checkpoint, {0: ends(3, 2)})
+    stream = reader(path, checkpointLocation=str(checkpoint), auditLocation=str(counts))
+    assert planned(stream, ends(3, 0), ends(3, 2))[1] == NOT_FOUND
+    stream.latestOffset(ends(3, 2), None)
+    log(checkpoint, {1: ends(3, 4)}, complete=[0])
+    assert planned(stream, ends(3, 2), ends(3, 4))[1] == ROWS
+    rows = [json.loads(line) for file in counts.rglob("*.jsonl") for line in file.read_text().splitlines()]
+    assert {(row["query"], row["batch"]) for row in rows} == {(QUERY, 1)}
+    assert [row["messages"] for row in rows] == [2, 2, 2]
+    assert planned(stream, ends(3, 4), ends(3, 6))[1] == NOT_FOUND, "no plan says which micro-batch it is"
 
 
 @pytest.mark.parametrize("start", [{}, ends(3, 0)], ids=["of nothing", "of empty partitions"])
