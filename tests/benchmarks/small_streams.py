@@ -28,7 +28,8 @@ from tests.kafka_service import running
 SIZE = 100
 _MOST_TASKS = 200
 """Of the trivial source, whose micro-batch takes a minute with ten times as many."""
-_OURS, _TASKS, _PEER, _TRIVIAL = "ours", "ours with tasks", "Spark's kafka", "a trivial source"
+_OURS, _TASKS, _PEER = "ours", "ours with tasks", "Spark's kafka"
+_TRIVIAL, _SIMPLE = "a trivial source", "a trivial source whose rows come with the plan"
 
 
 class Shape(NamedTuple):
@@ -94,16 +95,17 @@ def _sources(broker: Broker, shape: Shape) -> dict[str, tuple[str, dict[str, str
         "maxOffsetsPerTrigger": str(shape.rows),
     }
     trivial = {
-        "rows": shape.rows,
-        "size": SIZE,
-        "partitions": shape.partitions,
-        "micro_batches": shape.micro_batches,
+        "rows": str(shape.rows),
+        "size": str(SIZE),
+        "partitions": str(shape.partitions),
+        "micro_batches": str(shape.micro_batches),
     }
     sources = {
         _OURS: ("kafkalog", options),
         _TASKS: ("kafkalog", {**options, "maxBytesInPlan": "0"}),
         _PEER: ("kafka", options),
-        _TRIVIAL: ("trivial", {name: str(value) for name, value in trivial.items()}),
+        _TRIVIAL: ("trivial", trivial),
+        _SIMPLE: ("trivial", {**trivial, "partitions": "1", "simple": "true"}),
     }
     if shape.partitions > _MOST_TASKS:
         del sources[_TRIVIAL]

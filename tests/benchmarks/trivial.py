@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -34,7 +35,8 @@ _TOPIC = b"benchmark"
 class Trivial(DataSource):
     """Reads prebuilt rows: ``rows`` with values of ``size`` bytes in ``partitions``. Writes by counting.
 
-    As a stream it has so many in each of its ``micro_batches``, of which there is one by default.
+    As a stream it has so many in each of its ``micro_batches``, of which there is one by default. If it is
+    ``simple``, they come with the plan, as those of PySpark's simple sources do.
     """
 
     @classmethod
@@ -48,7 +50,8 @@ class Trivial(DataSource):
         return _Reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _StreamReader(self.options, schema)
+        kind = _SimpleStreamReader if self.options.get("simple") == "true" else _StreamReader
+        return kind(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         return _CountingStreamWriter()
@@ -116,6 +119,21 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._batch.read(partition)
+
+
+class _SimpleStreamReader(_StreamReader, _SimpleStreamReaderWrapper):
+    @property
+    def simple_reader(self) -> _SimpleStreamReader:
+        return self
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(0)]
+
+    def getCache(self, start: dict[str, int], end: dict[str, int]) -> Iterator[pa.RecordBatch]:  # noqa: N802
+        return (rows for partition in self._batch.partitions() for rows in self.read(partition))
+
+    def commit(self, end: dict[str, int]) -> None:
+        pass
 
 
 @dataclass
