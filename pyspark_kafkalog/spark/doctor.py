@@ -19,7 +19,7 @@ from pyspark_kafkalog.admin.doctor import probe as by_value
 from pyspark_kafkalog.admin.doctor.compare import findings_of, findings_of_executors
 from pyspark_kafkalog.admin.doctor.look import check_options, leave_marks, look, remove_marks
 from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
-from pyspark_kafkalog.spark.features import features
+from pyspark_kafkalog.spark.features import UNIX_SOCKETS, features
 from pyspark_kafkalog.spark.session import cause_in, is_remote
 
 if TYPE_CHECKING:
@@ -106,6 +106,13 @@ def _session(spark: SparkSession) -> Iterator[Finding]:
             f"not set: planners and workers run the {executable} of their PATH, this is {sys.executable}",
             "If that is another one: before the session starts, set it to pyspark_kafkalog.worker_python().",
         )
+    for name, on in UNIX_SOCKETS.items():
+        if spark.sparkContext.getConf().get(name, "false") == on:
+            yield Finding("session", name, State.FINE, "on")
+        else:
+            found = "off: this package does not wait for TCP, other Python code waits 40 ms in each stage"
+            remedy = f"To take that away, set {name}={on} before the session starts."
+            yield Finding("session", name, State.FINE, found, remedy)
 
 
 def _probe(

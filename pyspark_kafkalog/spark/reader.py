@@ -103,7 +103,7 @@ class LogReader:
         *,
         batch: QueryBatch | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a split. ``batch``: the micro-batch for whose plan they are, unless a task reads them."""
+        """The rows of a split. ``batch`` is the micro-batch for whose plan they are, without a task."""
         audit = None
         if self._options.audit is not None:
             from pyspark_kafkalog.spark.task_audits import audit_of

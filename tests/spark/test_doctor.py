@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import doctor
+from pyspark_kafkalog.spark.features import UNIX_SOCKETS
 from tests.kafka import Broker
 from tests.kafka_secure import PASSWORD, SecureBroker
 from tests.security.logins import password_login
@@ -33,6 +34,12 @@ def test_a_broker_and_folders(spark: SparkSession, broker: Broker, tmp_path: Pat
         assert driver == ("driver", "fine")
         assert executor[0].startswith("executor ")
     assert "1 of 1 reached" in str(report)
+    for name in UNIX_SOCKETS:
+        is_on = spark.sparkContext.getConf().get(name, "false") == "true"
+        (row,) = (row for row in report.rows() if row["what"] == name)
+        assert row["state"] == "fine"
+        assert row["found"].startswith("on" if is_on else "off: this package does not wait")
+        assert is_on or f"{name}=true before the session starts" in str(row["remedy"])
     assert os.listdir(tmp_path) == []
 
 
