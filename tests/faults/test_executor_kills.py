@@ -102,6 +102,7 @@ def test_read(
     assert sorted(read) == list(range(COUNT))
 
 
+@pytest.mark.parametrize("of_driver", [True, False], ids=["rows in the plan", "tasks"])
 def test_stream(
     application: Application,
     victims: Victims,
@@ -109,8 +110,13 @@ def test_stream(
     filled: str,
     slowly: dict[str, str],
     tmp_path: Path,
+    of_driver: bool,
 ) -> None:
-    options = slowly | {"subscribe": filled, "startingOffsets": "earliest"}
+    """An executor gets rows that come with the plan as a block from the driver."""
+    if of_driver and victims is Application.python_workers:
+        pytest.skip("no Python worker reads")
+    limits = {"maxOffsetsPerTrigger": "500"} if of_driver else {"maxBytesInPlan": "0"}
+    options = slowly | {"subscribe": filled, "startingOffsets": "earliest", **limits}
     read = killed_amid(application, victims, cluster, FETCH, "stream", options, str(tmp_path))
     assert sorted(read) == list(range(COUNT))
 

@@ -143,12 +143,12 @@ def _leader(cluster: Cluster, topic: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("topic_ids", "fail_on_data_loss"),
+    ("topic_ids", "fail_on_data_loss", "max_bytes_in_plan"),
     [
-        (True, "true"),
-        pytest.param(True, "false", marks=pytest.mark.soak),
-        pytest.param(False, "true", marks=pytest.mark.soak),
-        pytest.param(False, "false", marks=pytest.mark.soak),
+        (True, "true", "1m"),
+        pytest.param(True, "false", "0", marks=pytest.mark.soak),
+        pytest.param(False, "true", "0", marks=pytest.mark.soak),
+        pytest.param(False, "false", "1m", marks=pytest.mark.soak),
     ],
 )
 def test_a_stream_delivers_all_and_lives(
@@ -157,13 +157,15 @@ def test_a_stream_delivers_all_and_lives(
     topic: str,
     topic_ids: bool,
     fail_on_data_loss: str,
+    max_bytes_in_plan: str,
     pauses: int,
     tmp_path: Path,
 ) -> None:
     brokers = brokers_of(cluster, topic_ids=topic_ids)
     numbers = Numbers(cluster, topic)
     numbers.add(MORE)
-    copy = Copy(spark, topic, brokers | {"failOnDataLoss": fail_on_data_loss}, tmp_path)
+    rules = {"failOnDataLoss": fail_on_data_loss, "maxBytesInPlan": max_bytes_in_plan}
+    copy = Copy(spark, topic, brokers | rules, tmp_path)
     try:
         for _ in range(pauses):
             copy.wait_until_copied(numbers.count)

@@ -85,14 +85,15 @@ def test_what_a_reader_gets_that_comes_too_late(tmp_path: Path) -> None:
     assert (lost.value.offset, lost.value.next_offset) == (20, 45)
 
 
-def test_a_stream_beside_retention(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_bytes_in_plan", ["1m", "0"])
+def test_a_stream_beside_retention(spark: SparkSession, tmp_path: Path, max_bytes_in_plan: str) -> None:
     root, checkpoint, copy = tmp_path / "log", tmp_path / "checkpoint", tmp_path / "copy"
     log(root, 6)
 
     def run(**options: object) -> None:
-        source = spark.readStream.format("kafkalog").option("startingOffsets", "earliest")
+        source = spark.readStream.format("kafkalog").option("maxBytesInPlan", max_bytes_in_plan)
         query = (
-            source.options(**options)
+            source.options(startingOffsets="earliest", **options)
             .load(str(root))
             .writeStream.format("kafkalog")
             .options(topic="copy", **{"retention.bytes": 1 << 30})
