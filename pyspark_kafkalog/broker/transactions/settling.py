@@ -270,7 +270,7 @@ def everywhere(cluster: Cluster) -> list[TopicPartition]:
 def decided_by(marker: Marker | None, held: Mapping[TopicPartition, int], current: ProducerId) -> Decided:
     """What the marker tells about rows that are ``held`` open; of one epoch if that was committed.
 
-    :raises TransactionError: if some are of neither the marker's transaction nor a later one.
+    :raises TransactionError: if it does not tell.
     """
     if marker is None or marker.producer_id == current.id:
         committed = {epoch: marker is not None and marker.was_committed(epoch) for epoch in held.values()}
@@ -308,18 +308,19 @@ def _other(marker: Marker | None, partition: TopicPartition, seen: Seen) -> Tran
         f"kafka-transactions.sh abort --topic {partition.topic} --partition {partition.partition}"
         f" --start-offset {seen.open_from}"
     )
-    if was_committed:
-        count, hint = (
+    count, hint = {
+        True: (
             "they count",
-            f"Bring back the newer one. Else {end} ends them, and they are lost: a new",
-        )
-        hint += " checkpoint writes them again, with all others."
-    elif was_committed is False:
-        count, hint = "they don't count", f"Run {end}, and then the query again."
-    else:
-        count = "nothing tells whether they count"
-        hint = f"read_uncommitted readers see them. {end} ends them. Then run the query again, or use a new"
-        hint += " checkpoint, which writes all rows again, if these are needed."
+            f"Bring back the newer one. Else {end} ends them, and they are lost: a new checkpoint writes them"
+            " again, with all others.",
+        ),
+        False: ("they don't count", f"Run {end}, and then the query again."),
+        None: (
+            "nothing tells whether they count",
+            f"read_uncommitted readers see them. {end} ends them. Then run the query again, or use a new"
+            " checkpoint, which writes all rows again, if these are needed.",
+        ),
+    }[was_committed]
     return TransactionError(
         "Rows of an earlier batch are open, and the cluster has forgotten their transaction, as its"
         f" __transaction_state went back: {count}. Readers see nothing behind them, whoever writes it",
