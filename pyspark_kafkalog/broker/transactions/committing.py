@@ -32,6 +32,7 @@ from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
     Decided,
     Seen,
+    all_of,
     check_no_other,
     check_not_cut_short,
     decided,
@@ -68,6 +69,8 @@ _FASTEST = 1 << 30
 _PROGRESS_SECONDS = 5.0
 _CALM_SECONDS = (0.2, 1.0)
 """How long to pause before all is run again: random, for two drivers that fence each other."""
+_ELSEWHERE_SECONDS = 1.0
+"""How long partitions of the same topics that get no rows may take to say what they have seen."""
 _GIVE_UP_SECONDS = 5.0
 """How long an error may wait for its transaction to be ended."""
 
@@ -120,7 +123,8 @@ class Committing:
             # What a fence does not end is taken for aborted.
             fenced = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
             found = Described(Outcome.NOT_KNOWN, *fenced)
-        self._decided = decided(found, settling, required=self._marker.is_required, cluster_id=cluster_id)
+        last, required = self._marker.last_committed(deadline=self._patience()), self._marker.is_required
+        self._decided = decided(found, settling, last, required=required, cluster_id=cluster_id)
         self._check_not_cut_short(self._decided.producer)
         return self._decided.outcome
 
@@ -228,17 +232,25 @@ class Committing:
 
     def held(self, marker: Marker | None) -> Outcome | None:
         """See :meth:`.commit.Steps.held`."""
-        if self._marker is None or not self._work.partitions:
+        needed = self._work.partitions
+        if self._marker is None or not needed:
             return None
-        producer = self._current()
-        ids = {producer.id, *self._marker.producer_ids()}
-        self._seen = seen_rows(self._cluster, self._work.partitions, ids, deadline=self._patience())
-        check_no_other(marker, self._seen, producer)
+        producer, required = self._current(), self._marker.is_required
+        self._cluster.look_up(self._topics(), deadline=self._patience())
+        self._seen = seen_rows(
+            self._cluster,
+            needed,
+            {producer.id, *self._marker.producer_ids()},
+            deadline=self._patience(),
+            elsewhere=all_of(self._cluster, needed),
+            patience=Deadline.after(_ELSEWHERE_SECONDS),
+        )
+        check_no_other(marker, self._seen, producer, needed, required=required)
         held = open_epochs(self._seen, producer.id)
         if not held:
             return None
-        self._decided = decided_by(marker, held, producer)
-        return self._decided.outcome
+        self._decided = decided_by(marker, held, producer, needed, required=required)
+        return None if self._decided is None else self._decided.outcome
 
     def outrun(self, marker: Marker | None) -> bool:
         """See :meth:`.commit.Steps.outrun`.

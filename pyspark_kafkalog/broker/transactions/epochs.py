@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_MOST_RANGES = 20
+_MOST_RANGES = 64
 """A query that fails now and then adds a range each time, and brokers limit the metadata of an offset."""
 
 
@@ -32,7 +32,7 @@ class CommittedEpochs(NamedTuple):
         """
         since, *ends = numbers
         ranges = tuple(zip(ends[::2], ends[1::2], strict=True))
-        if not ranges or not since <= ends[0] or ends != sorted(ends):
+        if not ranges or ends != sorted(ends):
             raise ValueError("not ranges of epochs")
         return cls(since, ranges)
 
@@ -53,4 +53,4 @@ class CommittedEpochs(NamedTuple):
         ranges = (*older, *newest)
         if len(ranges) <= _MOST_RANGES:
             return CommittedEpochs(self.since, ranges)
-        return CommittedEpochs(ranges[1][0], ranges[1:])
+        return CommittedEpochs(max(self.since, ranges[1][0]), ranges[1:])

@@ -12,8 +12,9 @@ import base64
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.codec.marker import PREFIX, MarkerDetails, marker_details, marker_metadata
@@ -22,8 +23,11 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.model import CommittedOffset, Plan
 from pyspark_kafkalog.sinks import LastBatch, Standing, standing
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Kept = TypeVar("_Kept")
 _INTENT = "intent.json"
-_MOST_PRODUCERS = 20
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
 WRITE_IT = (
@@ -48,15 +52,18 @@ def _batches(first: int, end: int) -> str:
     return f"batch {first}" if end - first == 1 else f"batches {first} to {end - 1}"
 
 
-def check_newest(marker: Marker | None, intent: Intent, committed: RowsOf | None) -> None:
+def check_newest(
+    marker: Marker | None, intent: Intent, committed: RowsOf | None, skipped: RowsOf | None
+) -> None:
     """See that a marker is not older than what is known to be committed.
 
     What is told by no epoch counts as no older: that of another producer id, or of an earlier version.
 
     :param committed: of the newest transaction, if it was; if it carried out another one, that one counts.
+    :param skipped: of a marker that has let a run skip its batch.
     :raises OldMarkerError: if it is older.
     """
-    known = [] if intent.skipped is None else [intent.skipped]
+    known = [] if skipped is None else [skipped]
     if committed is not None:
         carried_out = [
             RowsOf(each.producer_id, each.epoch)
@@ -109,11 +116,12 @@ class Marker:
         """Whether the batch was whose rows have this epoch of the producer; None if that is not known."""
         return None if self.epoch < 0 else self._epochs.has(epoch)
 
-    def epochs_with(self, producer_id: int, epoch: int) -> CommittedEpochs:
-        """Those of the next marker."""
+    def epochs_with(self, producer_id: int, epoch: int, *, is_next: bool = True) -> CommittedEpochs:
+        """Those of the next marker; if it may not be the next one, the epochs between are not known."""
         if self.producer_id != producer_id:
             return CommittedEpochs.alone(epoch, since=epoch)
-        return self._epochs.then(epoch)
+        epochs = self._epochs.then(epoch)
+        return epochs if is_next else epochs._replace(since=epoch)
 
     @property
     def _epochs(self) -> CommittedEpochs:
@@ -174,8 +182,7 @@ class Intent:
     ``topic`` has the marker; it is empty as long as no row said one. ``batch`` was tried first, or by a job
     last, at ``since_ms`` by this machine's clock. ``confirmed`` says that one is known to be committed.
     ``settling`` has the committed transactions whose markers are being written, ``carried_out`` the last one
-    of which that is done. ``producers`` are the ids that the query has had, the newest last; ``skipped`` is
-    of the marker that has let a run skip its batch last.
+    of which that is done.
     """
 
     query_id: str
@@ -186,14 +193,6 @@ class Intent:
     confirmed: bool = False
     settling: tuple[Settling, ...] = ()
     carried_out: tuple[Settling, ...] = ()
-    producers: tuple[int, ...] = ()
-    skipped: RowsOf | None = None
-
-    def with_producer(self, producer_id: int) -> Intent:
-        """With one more, if it is not known; the oldest is forgotten if there are too many."""
-        if producer_id in self.producers:
-            return self
-        return replace(self, producers=(*self.producers, producer_id)[-_MOST_PRODUCERS:])
 
 
 _INTENT_TYPES: dict[str, tuple[type, ...]] = {
@@ -211,30 +210,17 @@ def stored_intent(folder: Folder) -> Intent | None:
 
     :raises TransactionError: if it can't be read or parsed.
     """
-    try:
-        data = folder.read_replaced(_INTENT)
-        if data is None:
-            return None
-        found = json.loads(data)
-        if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
-            raise TypeError
-        settling, carried_out = (
-            tuple(Settling(*map(int, numbers)) for numbers in found.pop(name, ()))
-            for name in ("settling", "carried_out")
-        )
-        producers, skipped = tuple(map(int, found.pop("producers", ()))), found.pop("skipped", None)
-        if skipped is not None:
-            skipped = RowsOf(*map(int, skipped))
-        more = {"settling": settling, "carried_out": carried_out, "producers": producers, "skipped": skipped}
-        return Intent(**found, **more)
-    except OSError as e:
-        raise _cannot("read", folder, e) from None
-    except _UNREADABLE:
-        raise TransactionError(
-            "What the query keeps about its writes is corrupt",
-            file=folder.label(_INTENT),
-            hint="Stop all runs of the query, then delete the file.",
-        ) from None
+    return stored_json(folder, _INTENT, _intent)
+
+
+def _intent(found: Any) -> Intent:
+    if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
+        raise TypeError
+    settling, carried_out = (
+        tuple(Settling(*map(int, numbers)) for numbers in found.pop(name, ()))
+        for name in ("settling", "carried_out")
+    )
+    return Intent(**found, settling=settling, carried_out=carried_out)
 
 
 def store_intent(folder: Folder, intent: Intent) -> None:
@@ -242,16 +228,42 @@ def store_intent(folder: Folder, intent: Intent) -> None:
 
     :raises TransactionError: if it can't be written.
     """
+    store_json(folder, _INTENT, intent)
+
+
+def stored_json(folder: Folder, name: str, parse: Callable[[Any], _Kept]) -> _Kept | None:
+    """What a file in a query's folder has, parsed; None if there is none.
+
+    :raises TransactionError: if it can't be read or parsed.
+    """
     try:
-        folder.replace(_INTENT, json.dumps(asdict(intent)).encode(), flush=True)
+        data = folder.read_replaced(name)
+        return None if data is None else parse(json.loads(data))
     except OSError as e:
-        raise _cannot("store", folder, e) from None
+        raise _cannot("read", folder, name, e) from None
+    except _UNREADABLE:
+        raise TransactionError(
+            "What the query keeps about its writes is corrupt",
+            file=folder.label(name),
+            hint="Stop all runs of the query, then delete the file.",
+        ) from None
 
 
-def _cannot(do: str, folder: Folder, error: OSError) -> TransactionError:
+def store_json(folder: Folder, name: str, kept: DataclassInstance) -> None:
+    """Replace a file in a query's folder, and flush it.
+
+    :raises TransactionError: if it can't be written.
+    """
+    try:
+        folder.replace(name, json.dumps(asdict(kept)).encode(), flush=True)
+    except OSError as e:
+        raise _cannot("store", folder, name, e) from None
+
+
+def _cannot(do: str, folder: Folder, name: str, error: OSError) -> TransactionError:
     return TransactionError(
         f"Could not {do} what the query keeps about its writes: {error}",
-        file=folder.label(_INTENT),
+        file=folder.label(name),
         hint="Let the user that runs Spark's driver read and write the checkpoint, or the stagingLocation.",
     )
 

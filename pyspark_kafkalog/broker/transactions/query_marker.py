@@ -21,6 +21,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     store_intent,
     stored_intent,
 )
+from pyspark_kafkalog.broker.transactions.producers import store_producers, stored_producers
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
@@ -59,6 +60,7 @@ class QueryMarker:
         self._cell: TopicPartition | None = None
         self._seen: Marker | None = None
         self._expectation: Expectation | None = None
+        self._producer_ids: set[int] = set()
 
     def is_pending(self, *, deadline: Deadline) -> bool:
         """Whether a transaction that commits the marker is not over."""
@@ -81,7 +83,15 @@ class QueryMarker:
         if found is not None:
             offset = found.get(cells[0])
             marker = None if offset is None else Marker.of(offset, self.group)
-            check_newest(marker, intent, committed)
+            check_newest(marker, intent, committed, stored_producers(self._marked.folder).skipped)
+
+    def last_committed(self, *, deadline: Deadline) -> Marker | None:
+        """The marker as it was before what is pending; to be asked at any time."""
+        cells = self._cells(stored_intent(self._marked.folder), deadline)
+        if not cells:
+            return None
+        found = self._requests.committed(self.group, cells[:1], deadline=deadline, require_stable=False)
+        return Marker.of(found[cells[0]], self.group) if cells[0] in found else None
 
     def read(self, cluster_id: str | None, *, deadline: Deadline) -> Marker | None:
         """The marker in the cluster, after every transaction that is over."""
@@ -146,21 +156,38 @@ class QueryMarker:
         topic = "" if self._cell is None else self._cell.topic
         if expectation.is_met_by(marker):
             assert marker is not None, "it says so"
-            # The fence has made the coordinator forget what it had committed.
-            skipped = RowsOf(marker.producer_id, marker.epoch)
-            self._store(replace(intent or expectation.new_intent(topic), skipped=skipped))
+            self._note_skipped(RowsOf(marker.producer_id, marker.epoch))
             return True
         is_tried = intent is not None and (intent.confirmed or intent.batch == expectation.batch_id)
         if intent is None or intent.topic != topic or not is_tried:
-            intent = expectation.new_intent(topic)
-        self._store(intent.with_producer(producer_id))
-        # Without a topic there are no rows; the first batch that has some will be marked.
-        return self._cell is None
+            store_intent(self._marked.folder, self._now(expectation).new_intent(topic))
+            self._expectation = self._now(expectation)
+        if self._cell is None:
+            return True  # without a topic there are no rows; the first batch that has some will be marked
+        known = stored_producers(self._marked.folder)
+        now = known.with_id(producer_id)
+        if not self.is_required:  # what went back counts as it is now
+            now = replace(now, skipped=None)
+        if now != known:
+            store_producers(self._marked.folder, now)
+        self._producer_ids = {*now.ids}
+        return False
 
-    def _store(self, intent: Intent) -> None:
-        if intent != self._known().intent:
-            store_intent(self._marked.folder, intent)
-            self._expectation = replace(self._known(), intent=intent)
+    def _note_skipped(self, skipped: RowsOf) -> None:
+        """As the fence has made the coordinator forget what it had committed.
+
+        Never raises: the batch is there.
+        """
+        try:
+            known = stored_producers(self._marked.folder)
+            if known.skipped != skipped:
+                store_producers(self._marked.folder, replace(known, skipped=skipped))
+        except Exception as e:
+            _log.warning("Could not store that the query's last batch is committed: %s", e)
+
+    def _now(self, expectation: Expectation) -> Expectation:
+        """With the intent as it is now: another driver may have changed it."""
+        return replace(expectation, intent=stored_intent(self._marked.folder))
 
     def commit(self, producer: ProducerId, records: int, *, deadline: Deadline) -> None:
         """Commit the marker as a part of the open transaction, and see that :meth:`read` saw the newest one.
@@ -197,17 +224,14 @@ class QueryMarker:
             )
 
     def _epochs_with(self, producer: ProducerId) -> CommittedEpochs:
-        if not self.is_required:  # then a marker may be lost
-            return CommittedEpochs.alone(producer.epoch, since=producer.epoch)
         if self._seen is None:
-            return CommittedEpochs.alone(producer.epoch, since=0)
-        return self._seen.epochs_with(producer.id, producer.epoch)
+            return CommittedEpochs.alone(producer.epoch, since=0 if self.is_required else producer.epoch)
+        return self._seen.epochs_with(producer.id, producer.epoch, is_next=self.is_required)
 
     def producer_ids(self) -> set[int]:
         """Those that the query's rows may have."""
-        intent = self._known().intent
         of_marker = set() if self._seen is None or self._seen.producer_id < 0 else {self._seen.producer_id}
-        return of_marker if intent is None else {*of_marker, *intent.producers}
+        return {*of_marker, *self._producer_ids}
 
     def confirm(self) -> None:
         """Note that the query's marker exists: from now on a missing one is an error.
@@ -218,8 +242,8 @@ class QueryMarker:
         if self._cell is None or (expectation.intent is not None and expectation.intent.confirmed):
             return
         try:
-            now = replace(expectation, intent=stored_intent(self._marked.folder))
-            store_intent(self._marked.folder, now.new_intent(self._cell.topic, confirmed=True))
+            intent = self._now(expectation).new_intent(self._cell.topic, confirmed=True)
+            store_intent(self._marked.folder, intent)
         except Exception as e:
             _log.warning("Could not store that the query's first batch is committed: %s", e)
 

@@ -28,7 +28,7 @@ from pyspark_kafkalog.broker.fetch.list_offsets import (
 from pyspark_kafkalog.broker.groups.offset_fetch import by_topic
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome
-from pyspark_kafkalog.broker.transactions.marker import Marker, Settling
+from pyspark_kafkalog.broker.transactions.marker import Marker, RowsOf, Settling
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
@@ -60,13 +60,21 @@ class Decided:
 
 
 def decided(
-    found: Described, settling: Collection[Settling], *, required: bool, cluster_id: str | None
+    found: Described,
+    settling: Collection[Settling],
+    marker: Marker | None,
+    *,
+    required: bool,
+    cluster_id: str | None,
 ) -> Decided:
     """What was decided about the transaction that commits a pending marker.
 
     :param settling: what the intent says of it.
+    :param marker: the one before; rows of which it knows that they were committed are never aborted.
     :param required: whether what nobody knows may not be taken for aborted.
     """
+    if marker is not None and marker.producer_id != found.producer_id:
+        marker = None
     outcome, epochs = found.outcome, [found.epoch]
     settled = [each for each in settling if (each.producer_id, each.by) == (found.producer_id, found.epoch)]
     if settled:
@@ -74,8 +82,10 @@ def decided(
             outcome, epochs = Outcome.COMMITTED, [settled[0].epoch]
     elif outcome is Outcome.ABORTED:
         epochs = [found.epoch - 1, found.epoch]  # a fence aborts by the epoch after that of the rows
+        epochs = [epoch for epoch in epochs if marker is None or not marker.was_committed(epoch)]
     elif outcome is Outcome.NOT_KNOWN and found.epoch >= 0 and not required:
         outcome, epochs = Outcome.ABORTED, list(range(found.epoch + 1))
+        epochs = [epoch for epoch in epochs if marker is None or marker.was_committed(epoch) is False]
     return Decided(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
 
 
@@ -126,11 +136,12 @@ def seen_rows(
     *,
     deadline: Deadline,
     elsewhere: Collection[TopicPartition] = (),
+    patience: Deadline | None = None,
 ) -> dict[TopicPartition, Collection[Seen]]:
     """What partitions have seen of producers, those that know one (DescribeProducers).
 
     :param deadline: for all attempts, and for open transactions of which brokers don't tell whose they are.
-    :param elsewhere: others, of which those count that tell within request.timeout.ms.
+    :param elsewhere: others, of which those count that tell within ``patience``, or request.timeout.ms.
     :raises TransactionError: if one of these stays open on one of ``partitions``.
     """
     failures: dict[TopicPartition, KafkaLogError] = {}
@@ -148,7 +159,7 @@ def seen_rows(
         )
 
     try:
-        answers = ask(partitions, deadline) | ask({*elsewhere} - {*partitions}, None)
+        answers = ask(partitions, deadline) | ask({*elsewhere} - {*partitions}, patience)
     except UnsupportedVersionError:  # before Kafka 2.8
         answers, untold = {}, set(partitions)
     else:
@@ -257,6 +268,16 @@ def ends_of(
     return found
 
 
+def all_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """All partitions of the topics of ``partitions``, whose leaders are known by now."""
+    known = cluster.metadata.topics
+    return [
+        TopicPartition(topic, number)
+        for topic in {partition.topic for partition in partitions} & known.keys()
+        for number in known[topic].leaders
+    ]
+
+
 def everywhere(cluster: Cluster) -> list[TopicPartition]:
     """All partitions of the cluster that may have rows of a producer."""
     return [
@@ -267,43 +288,67 @@ def everywhere(cluster: Cluster) -> list[TopicPartition]:
     ]
 
 
-def decided_by(marker: Marker | None, held: Mapping[TopicPartition, int], current: ProducerId) -> Decided:
-    """What the marker tells about rows that are ``held`` open; of one epoch if that was committed.
+def decided_by(
+    marker: Marker | None,
+    held: Mapping[TopicPartition, int],
+    current: ProducerId,
+    needed: Collection[TopicPartition],
+    *,
+    required: bool,
+) -> Decided | None:
+    """What the marker tells about rows that are ``held`` open: first of those that were committed.
 
+    :param needed: partitions that get rows now. Elsewhere what is not known may stay open.
+    :param required: whether the marker is the newest one. Else it tells only what was committed.
     :raises TransactionError: if it does not tell.
     """
-    if marker is None or marker.producer_id == current.id:
-        committed = {epoch: marker is not None and marker.was_committed(epoch) for epoch in held.values()}
-        if True in committed.values():
-            newest = max(epoch for epoch, was_committed in committed.items() if was_committed)
-            return Decided(current, {newest}, Outcome.COMMITTED)
-        if None not in committed.values():
-            return Decided(current, {*committed}, Outcome.ABORTED)
+    committed = {
+        epoch: _was_committed(marker, RowsOf(current.id, epoch), required=required) for epoch in held.values()
+    }
+    for is_committed, outcome in ((True, Outcome.COMMITTED), (False, Outcome.ABORTED)):
+        epochs = [epoch for epoch, known in committed.items() if known is is_committed]
+        if epochs:
+            return Decided(current, {max(epochs)} if is_committed else {*epochs}, outcome)
+    unknown = [partition for partition in held if partition in needed]
+    if not unknown:
+        return None
     raise TransactionError(
-        f"Rows of an earlier batch are open on {listed(held, 5)}, and nothing tells whether they count",
+        f"Rows of an earlier batch are open on {listed(unknown, 5)}, and nothing tells whether they count",
         hint="read_uncommitted readers see them. kafka-transactions.sh abort ends them; before, readers see"
         " nothing that is behind them, whoever writes it. Then run the query again, or use a new checkpoint,"
         " which writes all rows again, if these are needed.",
     )
 
 
+def _was_committed(marker: Marker | None, rows: RowsOf, *, required: bool) -> bool | None:
+    known: bool | None = False
+    if marker is not None:
+        known = marker.was_committed(rows.epoch) if marker.producer_id == rows.producer_id else None
+    return known or (False if required and known is False else None)
+
+
 def check_no_other(
-    marker: Marker | None, seen: Mapping[TopicPartition, Collection[Seen]], current: ProducerId
+    marker: Marker | None,
+    seen: Mapping[TopicPartition, Collection[Seen]],
+    current: ProducerId,
+    needed: Collection[TopicPartition],
+    *,
+    required: bool,
 ) -> None:
-    """See that no rows of an earlier producer id of the query are open: no request of a later one ends them.
+    """See that no rows of an earlier producer id of the query are open where rows are ``needed``.
+
+    No request of a later producer id ends them.
 
     :raises TransactionError: if there are some.
     """
-    for partition, producers in seen.items():
-        for each in producers:
+    for partition in needed:
+        for each in seen.get(partition, ()):
             if each.is_open and each.producer_id != current.id:
-                raise _other(marker, partition, each)
+                rows = RowsOf(each.producer_id, each.epoch)
+                raise _other(_was_committed(marker, rows, required=required), partition, each)
 
 
-def _other(marker: Marker | None, partition: TopicPartition, seen: Seen) -> TransactionError:
-    was_committed: bool | None = False
-    if marker is not None:
-        was_committed = marker.was_committed(seen.epoch) if marker.producer_id == seen.producer_id else None
+def _other(was_committed: bool | None, partition: TopicPartition, seen: Seen) -> TransactionError:
     end = (
         f"kafka-transactions.sh abort --topic {partition.topic} --partition {partition.partition}"
         f" --start-offset {seen.open_from}"
@@ -322,8 +367,9 @@ def _other(marker: Marker | None, partition: TopicPartition, seen: Seen) -> Tran
         ),
     }[was_committed]
     return TransactionError(
-        "Rows of an earlier batch are open, and the cluster has forgotten their transaction, as its"
-        f" __transaction_state went back: {count}. Readers see nothing behind them, whoever writes it",
+        "Rows of an earlier batch are open, and their producer id is not the query's any more, as the"
+        f" cluster's __transaction_state went back, or its epochs were used up: {count}. Readers see nothing"
+        " behind them, whoever writes it",
         topic_partition=partition,
         hint=hint,
     )

@@ -9,7 +9,7 @@ And a coordinator that was killed may complete a transaction without writing its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -139,12 +139,12 @@ class Kafka:
         """DescribeTransactions."""
         return Described(self.outcome, 0, self.epoch)
 
-    def held(self) -> dict[TopicPartition, int]:
+    def held(self, numbers: Collection[int]) -> dict[TopicPartition, int]:
         """DescribeProducers."""
         return {
             PARTITIONS[number]: partition.open_epoch
             for number, partition in enumerate(self.partitions)
-            if partition.open_epoch is not None
+            if number in numbers and partition.open_epoch is not None
         }
 
     def _check(self, epoch: int) -> None:
@@ -197,10 +197,13 @@ class World:
 
     kafka: Kafka = field(default_factory=Kafka)
     intent: Intent | None = None
+    skipped: RowsOf | None = None
     late: list[Callable[[], object]] = field(default_factory=list)
     fate: Callable[[str], str] = lambda request: "answered"
     spread: Callable[[], Sequence[int]] = lambda: (0,)
     """Which partitions get the rows of an attempt: it may be others than those of the one before."""
+    tells: Callable[[], bool] = lambda: True
+    """Whether partitions that get no rows have a leader that tells what they have seen."""
     deposed: Callable[[], bool] = lambda: False
     """Whether a look at the marker is answered by a coordinator that does not know what came last."""
     is_calm: bool = False
@@ -208,6 +211,7 @@ class World:
     def calm_down(self) -> None:
         """From now on all goes well."""
         self.fate, self.deposed, self.is_calm = (lambda request: "answered"), (lambda: False), True
+        self.tells = lambda: True
         self.kafka.forgets = lambda: ((), False)
 
 
@@ -220,6 +224,8 @@ class ModelSteps:
         self.world = world
         self.batch = batch
         self.partitions = world.spread()
+        others = {0, 1}.difference(self.partitions)
+        self.tells = {*self.partitions, *(number for number in others if world.tells())}
         self.epoch = -1
         self.dead = False
         self.expectation = Expectation("query", None, batch, "", world.intent)
@@ -265,7 +271,8 @@ class ModelSteps:
     def outcome(self) -> Outcome:
         found: list[Described] = []
         self.ask("describe", lambda: found.append(self.world.kafka.describe()))
-        known = decided(found[-1], self.settling, required=True, cluster_id=None)
+        last = self.world.kafka.marker
+        known = decided(found[-1], self.settling, last, required=True, cluster_id=None)
         check_not_cut_short(self.settling, known.producer)
         self.decided = known
         return known.outcome
@@ -283,7 +290,8 @@ class ModelSteps:
         (marker, pending), intent = found[-1], self.world.intent
         if pending is None and intent is not None:
             is_committed = described[-1].outcome is Outcome.COMMITTED
-            check_newest(marker, intent, RowsOf(0, described[-1].epoch) if is_committed else None)
+            committed = RowsOf(0, described[-1].epoch) if is_committed else None
+            check_newest(marker, intent, committed, self.world.skipped)
 
     def abort_open(self) -> None:
         self.ask("init", self.world.kafka.abort_open)
@@ -292,7 +300,7 @@ class ModelSteps:
         known, kafka, found = self.decided, self.world.kafka, []
         assert known is not None
         epoch, is_commit = known.producer.epoch, outcome is Outcome.COMMITTED
-        self.ask("held", lambda: found.append(kafka.held()))
+        self.ask("held", lambda: found.append(kafka.held(self.tells)))
         if is_commit:
             self.settle([*self.settling, known.settling])
         self.ask("add", lambda: kafka.add(epoch, group=True))
@@ -306,17 +314,17 @@ class ModelSteps:
 
     def held(self, marker: Marker | None) -> Outcome | None:
         found: list[dict[TopicPartition, int]] = []
-        self.ask("held", lambda: found.append(self.world.kafka.held()))
-        own = [PARTITIONS[number] for number in self.partitions]
-        held = {partition: epoch for partition, epoch in found[-1].items() if partition in own}
-        if not held:
+        self.ask("held", lambda: found.append(self.world.kafka.held(self.tells)))
+        if not found[-1]:
             return None
-        self.decided = decided_by(marker, held, ProducerId(0, self.epoch, None))
-        return self.decided.outcome
+        needed = [PARTITIONS[number] for number in self.partitions]
+        current = ProducerId(0, self.epoch, None)
+        self.decided = decided_by(marker, found[-1], current, needed, required=True)
+        return None if self.decided is None else self.decided.outcome
 
     def outrun(self, marker: Marker | None) -> bool:
         kafka, found = self.world.kafka, [{}]
-        self.ask("held", lambda: found.append({n: kafka.partitions[n].epoch for n in self.partitions}))
+        self.ask("held", lambda: found.append({n: kafka.partitions[n].epoch for n in self.tells}))
         seen = {PARTITIONS[number]: [Seen(0, epoch, -1)] for number, epoch in found[-1].items()}
         newest = newest_epoch(marker, seen, 0)
         if self.epoch > newest:
@@ -353,7 +361,7 @@ class ModelSteps:
         if not self.expectation.is_met_by(marker):
             return False
         assert marker is not None
-        self.world.intent = replace(self.world.intent, skipped=RowsOf(0, marker.epoch))
+        self.world.skipped = RowsOf(0, marker.epoch)
         return True
 
     @property

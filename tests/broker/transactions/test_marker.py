@@ -21,6 +21,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     stored_intent,
     transactional_id,
 )
+from pyspark_kafkalog.broker.transactions.producers import Producers, store_producers, stored_producers
 from pyspark_kafkalog.errors import KafkaLogError, TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
@@ -36,7 +37,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_an_intent_comes_back(folder: Folder) -> None:
     assert stored_intent(folder) is None
-    whole = replace(INTENT, settling=(Settling(7, 3, 5),), producers=(7, 9), skipped=RowsOf(7, 4))
+    whole = replace(INTENT, settling=(Settling(7, 3, 5),))
     for intent in (INTENT, whole):
         store_intent(folder, intent)
         assert stored_intent(folder) == intent
@@ -44,17 +45,27 @@ def test_an_intent_comes_back(folder: Folder) -> None:
 
 def test_a_marker_with_damaged_epochs() -> None:
     marker = Marker("query", "cluster", 3, epochs=CommittedEpochs.alone(5, since=2)).as_offset()
-    damaged = replace(marker, metadata=marker.metadata.replace("[2, 5, 5]", "[9, 5, 5]"))
+    damaged = replace(marker, metadata=marker.metadata.replace("[2, 5, 5]", "[2, 5, 4]"))
     assert damaged != marker
     with pytest.raises(TransactionError, match="not a marker of this package"):
         Marker.of(damaged, "group")
 
 
-def test_an_intent_knows_the_newest_producers() -> None:
-    intent = INTENT
+def test_producers_come_back(folder: Folder) -> None:
+    assert stored_producers(folder) == Producers()
+    for producers in (Producers((7, 9)), Producers((7,), RowsOf(7, 4))):
+        store_producers(folder, producers)
+        assert stored_producers(folder) == producers
+    folder.replace("producers.json", b'{"ids": [5]}')
+    with pytest.raises(TransactionError, match=r"corrupt .*producers\.json.*Stop all runs of the query"):
+        stored_producers(folder)
+
+
+def test_the_newest_producers_are_known() -> None:
+    producers = Producers()
     for producer_id in (*range(30), 29, 20):
-        intent = intent.with_producer(producer_id)
-    assert intent.producers == (*range(10, 30),)
+        producers = producers.with_id(producer_id)
+    assert producers.ids == (*range(10, 30),)
 
 
 @pytest.mark.parametrize(
@@ -107,10 +118,10 @@ def test_ids_are_stable_and_apart() -> None:
 
 
 def test_a_marker_fits_the_brokers_limit_of_metadata() -> None:
-    ranges = tuple((epoch, epoch) for epoch in range(32000, 32060, 3))
+    ranges = tuple((epoch, epoch) for epoch in range(32000, 32000 + 3 * 64, 3))
     epochs = CommittedEpochs(31_000, ranges)
     marker = Marker("q" * 36, "c" * 22, 2**62, "d" * 64, 2**62, 2**62, 32_767, epochs)
-    assert len(marker.as_offset().metadata) < 700
+    assert len(marker.as_offset().metadata) < 1400
     assert Marker.of(marker.as_offset(), "group") == marker
 
 

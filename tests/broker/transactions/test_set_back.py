@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.broker.transactions import committing, settling
+from pyspark_kafkalog.broker.transactions.marker import Settling, store_intent, stored_intent
+from pyspark_kafkalog.broker.transactions.producers import stored_producers
 from pyspark_kafkalog.errors import TransactionError
+from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import digits, unused_topic
 from tests.broker.transactions.writing import Query, shown, values
@@ -101,9 +106,12 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(tmp_path: Path) -
             with pytest.raises(TransactionError, match=text):
                 write(topic, last)
             assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * (last + 1)), batches
-        write(queries[2], 1, failOnMissingMarker="false")
-        write(queries[2], 2)
-        assert len(shown(broker.bootstrap, queries[2], 1)) == 40
+        for topic in (queries[2], queries["2, skipped"]):
+            write(topic, 1, failOnMissingMarker="false")
+            write(topic, 2)
+            assert len(shown(broker.bootstrap, topic, 1)) == 40
+            (kept,) = (tmp_path / topic).rglob("producers.json")
+            assert stored_producers(locate(str(kept.parent))).skipped is None, "it went back with the marker"
 
 
 def test_a_marker_that_went_back_to_a_pending_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +219,50 @@ def test_epochs_that_a_marker_does_not_know(
     for batch in (1, 2):
         driver().write([values(10, 10 * batch)], batch)
     assert sorted(shown(broker.bootstrap, topic)) == digits(30)
-    assert len(seen) == 3
-    assert min(each.epoch for (each,) in seen[-1].values()) > 4
+    assert min(each.epoch for found in seen[-2:] for producers in found.values() for each in producers) > 4
+
+
+def test_an_epoch_that_an_attempt_has_used_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are open on a partition to which the batch does not write that gets the epoch again."""
+    with running(Broker(tmp_path / "broker")) as broker:
+        topic = unused_topic()
+        broker.create_topic(topic, 2)
+
+        def write(batch: int, partition: int) -> None:
+            rows = values(10, 10 * batch)
+            rows = rows.append_column("partition", pa.array([partition] * 10, pa.int32()))
+            Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic).write([rows], batch)
+
+        write(0, 0)
+        broker.stop()
+        copy(broker, "__transaction_state", tmp_path / "older")
+        broker.start()
+        die_at(monkeypatch, "produced", lambda batch: write(batch, 0), 1)
+        broker.stop()
+        set_back(broker, tmp_path / "older")
+        broker.start()
+        for batch, partition in ((1, 1), (2, 1), (3, 0)):
+            write(batch, partition)
+        assert sorted(shown(broker.bootstrap, topic, 2)) == digits(40)
+
+
+def test_what_another_driver_notes_meanwhile_is_kept(
+    topic: str, driver: Callable[..., Query], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that skips its batch has read the intent before."""
+    driver().write([values(10)], 0)
+    folder = locate(str(next((tmp_path / "checkpoint").rglob("intent.json")).parent))
+    settling = (Settling(7, 3, 5),)
+
+    def note(step: str) -> None:
+        if step == "looked":
+            intent = stored_intent(folder)
+            assert intent is not None
+            store_intent(folder, replace(intent, settling=settling))
+
+    monkeypatch.setattr(committing, "stop_at", note)
+    driver().write([values(10)], 0)
+    intent, producers = stored_intent(folder), stored_producers(folder)
+    assert intent is not None
+    assert intent.settling == settling
+    assert producers.skipped is not None

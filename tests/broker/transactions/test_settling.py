@@ -19,6 +19,7 @@ from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.broker.transactions.marker import Marker, Settling, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Described, Requests
 from pyspark_kafkalog.broker.transactions.settling import (
+    Decided,
     Seen,
     check_no_other,
     decided,
@@ -150,28 +151,48 @@ def marker(epoch: int, producer_id: int = 7) -> Marker:
     return Marker("query", None, 3, "", 10, producer_id, epoch)
 
 
+def judged(of: Marker | None, held: dict[TopicPartition, int], *, required: bool = True) -> Decided | None:
+    return decided_by(of, held, ProducerId(7, 9, None), [TOPIC], required=required)
+
+
 def test_the_marker_decides_about_rows_that_are_open() -> None:
-    current = ProducerId(7, 9, None)
-    found = decided_by(marker(5), {TOPIC: 5, NEXT: 6}, current)
+    found = judged(marker(5), {TOPIC: 5, NEXT: 6})
+    assert found is not None
     assert (found.outcome, found.of) == (Outcome.COMMITTED, {5})
-    found = decided_by(marker(5), {TOPIC: 6, NEXT: 8}, current)
+    found = judged(marker(5), {TOPIC: 6, NEXT: 8})
+    assert found is not None
     assert (found.outcome, found.of) == (Outcome.ABORTED, {6, 8})
-    assert decided_by(None, {TOPIC: 0}, current).outcome is Outcome.ABORTED
+    found = judged(None, {TOPIC: 0})
+    assert found is not None
+    assert found.outcome is Outcome.ABORTED
     for unknown in (marker(5), marker(-1, -1), marker(5, producer_id=6)):
         with pytest.raises(TransactionError, match=r"open on t-0, and nothing tells whether they count.*new"):
-            decided_by(unknown, {TOPIC: 4}, current)
+            judged(unknown, {TOPIC: 4})
+        assert judged(unknown, {NEXT: 4}) is None, "it gets no rows"
+
+
+def test_a_marker_that_may_be_an_old_one_tells_only_what_was_committed() -> None:
+    found = judged(marker(5), {TOPIC: 5}, required=False)
+    assert found is not None
+    assert (found.outcome, found.of) == (Outcome.COMMITTED, {5})
+    for of in (marker(5), None):
+        with pytest.raises(TransactionError, match="nothing tells"):
+            judged(of, {TOPIC: 6}, required=False)
 
 
 def test_the_marker_decides_about_rows_of_earlier_batches() -> None:
-    current, known = ProducerId(7, 9, None), replace(marker(8), epochs=CommittedEpochs(2, ((3, 4), (8, 8))))
-    found = decided_by(known, {TOPIC: 3, NEXT: 4}, current)
-    assert (found.outcome, found.of) == (Outcome.COMMITTED, {4}), "one after the other"
-    found = decided_by(known, {TOPIC: 3, NEXT: 5}, current)
-    assert (found.outcome, found.of) == (Outcome.COMMITTED, {3})
-    found = decided_by(known, {TOPIC: 2, NEXT: 5}, current)
-    assert (found.outcome, found.of) == (Outcome.ABORTED, {2, 5})
+    known = replace(marker(8), epochs=CommittedEpochs(2, ((3, 4), (8, 8))))
+    for held, outcome, of in (
+        ({TOPIC: 3, NEXT: 4}, Outcome.COMMITTED, {4}),
+        ({TOPIC: 3, NEXT: 5}, Outcome.COMMITTED, {3}),
+        ({TOPIC: 2, NEXT: 5}, Outcome.ABORTED, {2, 5}),
+        ({TOPIC: 1, NEXT: 5}, Outcome.ABORTED, {5}),
+    ):
+        found = judged(known, held)
+        assert found is not None
+        assert (found.outcome, found.of) == (outcome, of)
     with pytest.raises(TransactionError, match="nothing tells"):
-        decided_by(known, {TOPIC: 1, NEXT: 5}, current)
+        judged(known, {TOPIC: 1})
 
 
 def test_the_epochs_that_were_committed() -> None:
@@ -181,29 +202,42 @@ def test_the_epochs_that_were_committed() -> None:
     assert epochs == CommittedEpochs(2, ((4, 6), (9, 9)))
     assert [epochs.has(epoch) for epoch in (1, 3, 5, 7, 9, 10)] == [None, False, True, False, True, False]
     assert CommittedEpochs.parse(epochs.numbers()) == epochs
-    for epoch in range(11, 99, 2):
+    for epoch in range(11, 199, 2):
         epochs = epochs.then(epoch)
-    assert len(epochs.ranges) == 20
-    assert epochs.since == epochs.ranges[0][0] == 59
+    assert len(epochs.ranges) == 64
+    assert epochs.since == epochs.ranges[0][0]
     assert epochs.has(9) is None
-    for damaged in ([], [3], [3, 4], [5, 4, 4], [1, 9, 8]):
+    for damaged in ([], [3], [3, 4], [5, 4, 3], [1, 9, 8]):
         with pytest.raises(ValueError, match=r"epochs|unpack|zip"):
             CommittedEpochs.parse(damaged)
+
+
+def test_a_marker_that_may_lack_the_one_before() -> None:
+    epochs = replace(marker(5), epochs=CommittedEpochs(2, ((4, 5),))).epochs_with(7, 8, is_next=False)
+    assert [epochs.has(epoch) for epoch in (3, 5, 6, 8, 9)] == [None, True, None, True, False]
 
 
 def test_rows_that_are_open_of_an_earlier_producer_id() -> None:
     """No request of a later one ends them: the error says what does, and whether they count."""
     current, known = ProducerId(9, 3, None), replace(marker(5), epochs=CommittedEpochs(2, ((4, 5),)))
-    for of, epoch, text in (
-        (known, 4, r"they count\. .*Bring back the newer one.*they are lost"),
-        (known, 3, r"they don't count.*abort --topic t --partition 0 --start-offset 12, and then the query"),
-        (known, 1, "nothing tells whether they count"),
-        (marker(5, producer_id=8), 4, "nothing tells whether they count"),
-        (None, 4, "they don't count"),
+
+    def check(of: Marker | None, seen: list[Seen], *, required: bool = True) -> None:
+        check_no_other(of, {TOPIC: seen}, current, [TOPIC], required=required)
+
+    for of, epoch, required, text in (
+        (known, 4, True, r"they count\. .*Bring back the newer one.*they are lost"),
+        (known, 4, False, "they count"),
+        (known, 3, True, r"they don't count.*abort --topic t --partition 0 --start-offset 12, and then the"),
+        (known, 3, False, "nothing tells whether they count"),
+        (known, 1, True, "nothing tells whether they count"),
+        (marker(5, producer_id=8), 4, True, "nothing tells whether they count"),
+        (None, 4, True, "they don't count"),
+        (None, 4, False, "nothing tells whether they count"),
     ):
         with pytest.raises(TransactionError, match=text):
-            check_no_other(of, {TOPIC: [Seen(9, 2, 5), Seen(7, epoch, 12)]}, current)
-    check_no_other(known, {TOPIC: [Seen(9, 2, 5), Seen(7, 4, -1)]}, current)
+            check(of, [Seen(9, 2, 5), Seen(7, epoch, 12)], required=required)
+    check(known, [Seen(9, 2, 5), Seen(7, 4, -1)])
+    check_no_other(known, {NEXT: [Seen(7, 4, 12)]}, current, [TOPIC], required=True)
 
 
 def test_the_newest_epoch_of_a_producer() -> None:
@@ -245,7 +279,7 @@ def test_a_marker_that_stays_pending_before_kafka_3(tmp_path: Path, monkeypatch:
 def test_a_marker_names_the_epochs_that_were_committed(
     broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a run that may lack a marker begin anew."""
+    """A run that may lack a marker does not know which were not."""
 
     def named() -> Marker:
         group = transactional_id(topic)
@@ -263,17 +297,21 @@ def test_a_marker_names_the_epochs_that_were_committed(
     for batch in (1, 2):
         driver().write([values(1)], batch)
     third = named()
-    assert third.epochs == CommittedEpochs(0, ((first.epoch,) * 2, (third.epoch - 1, third.epoch)))
+    ranges = ((first.epoch,) * 2, (third.epoch - 1, third.epoch))
+    assert third.epochs == CommittedEpochs(0, ranges)
     driver(failOnMissingMarker="false").write([values(1)], 3)
-    assert named().epochs == CommittedEpochs.alone(named().epoch, since=named().epoch)
+    fourth = named()
+    assert fourth.epochs == CommittedEpochs(fourth.epoch, (ranges[0], (third.epoch - 1, fourth.epoch)))
 
 
 def test_what_is_being_settled_is_no_open_transaction() -> None:
     settling = [Settling(7, 3, 5), Settling(7, 4, 6)]
 
     def outcome(found: Described, *, required: bool = True) -> tuple[Outcome, list[int]]:
-        known = decided(found, settling, required=required, cluster_id=None)
+        known = decided(found, settling, last, required=required, cluster_id=None)
         return known.outcome, [*known.of]
+
+    last: Marker | None = None
 
     for state in (Outcome.OPEN, Outcome.COMMITTED, Outcome.NOT_KNOWN):
         assert outcome(Described(state, 7, 6)) == (Outcome.COMMITTED, [4])
@@ -283,6 +321,11 @@ def test_what_is_being_settled_is_no_open_transaction() -> None:
     assert outcome(Described(Outcome.ABORTED, 7, 9)) == (Outcome.ABORTED, [8, 9])
     assert outcome(Described(Outcome.NOT_KNOWN, 7, 2))[0] is Outcome.NOT_KNOWN
     assert outcome(Described(Outcome.NOT_KNOWN, 7, 2), required=False) == (Outcome.ABORTED, [0, 1, 2])
+    last = replace(marker(8), epochs=CommittedEpochs(6, ((7, 8),)))
+    # What the marker says was committed is never aborted.
+    assert outcome(Described(Outcome.ABORTED, 7, 9)) == (Outcome.ABORTED, [9])
+    assert outcome(Described(Outcome.NOT_KNOWN, 7, 10), required=False) == (Outcome.ABORTED, [6, 9, 10])
+    assert outcome(Described(Outcome.ABORTED, 6, 9)) == (Outcome.ABORTED, [8, 9]), "another producer's"
     assert still_settling(settling, ProducerId(7, 5, None)) == [settling[1]]
     assert still_settling(settling, ProducerId(8, 0, None)) == []
 
