@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 
 from pyspark_kafkalog.model import ALL_OFFSETS, QueryBatch, TopicPartition
+from pyspark_kafkalog.spark.running_query import RunningQuery
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,10 +82,9 @@ def _read_audit(
 def _batch_of_task(run: QueryRun) -> QueryBatch:
     context = TaskContext.get()
     assert context is not None, "Spark runs this in a task"
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    number = context.getLocalProperty("streaming.sql.batchId")
-    if run.streaming and query_id is not None and number is not None:
-        return QueryBatch(query_id, int(number))
+    query = RunningQuery.of(context) if run.streaming else None
+    if query is not None:
+        return QueryBatch(query.query_id, query.batch_id)
     # Streams get here, too, in threads that foreachBatch has started: those do not know the query.
     execution = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
     return QueryBatch(f"{run.name}-{execution}")

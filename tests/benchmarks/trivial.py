@@ -126,9 +126,6 @@ class _SimpleStreamReader(_StreamReader, _SimpleStreamReaderWrapper):
     def simple_reader(self) -> _SimpleStreamReader:
         return self
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [InputPartition(0)]
-
     def getCache(self, start: dict[str, int], end: dict[str, int]) -> Iterator[pa.RecordBatch]:  # noqa: N802
         return (rows for partition in self._batch.partitions() for rows in self.read(partition))
 

@@ -386,13 +386,7 @@ class Expectation:
         since_ms = time.time_ns() // 1_000_000
         if known is not None and known.batch == self.batch_id:
             since_ms = known.since_ms
-        known = known or Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms)
-        return replace(
-            known,
-            query_id=self.query_id,
-            cluster_id=self.cluster_id,
-            topic=topic,
-            batch=self.batch_id,
-            since_ms=since_ms,
-            confirmed=confirmed,
-        )
+        intent = Intent(self.query_id, self.cluster_id, topic, self.batch_id, since_ms, confirmed)
+        if known is None:
+            return intent
+        return replace(intent, settling=known.settling, carried_out=known.carried_out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
@@ -26,7 +26,7 @@ from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -81,9 +81,8 @@ class QueryMarker:
             return
         found = self._requests.committed_now(self.group, cells, deadline=deadline)
         if found is not None:
-            offset = found.get(cells[0])
-            marker = None if offset is None else Marker.of(offset, self.group)
-            check_newest(marker, intent, committed, stored_producers(self._marked.folder).skipped)
+            skipped = stored_producers(self._marked.folder).skipped
+            check_newest(self._marker_in(found, cells[0]), intent, committed, skipped)
 
     def last_committed(self, *, deadline: Deadline) -> Marker | None:
         """The marker as it was before what is pending; to be asked at any time."""
@@ -91,7 +90,12 @@ class QueryMarker:
         if not cells:
             return None
         found = self._requests.committed(self.group, cells[:1], deadline=deadline, require_stable=False)
-        return Marker.of(found[cells[0]], self.group) if cells[0] in found else None
+        return self._marker_in(found, cells[0])
+
+    def _marker_in(
+        self, found: Mapping[TopicPartition, CommittedOffset], cell: TopicPartition
+    ) -> Marker | None:
+        return Marker.of(found[cell], self.group) if cell in found else None
 
     def read(self, cluster_id: str | None, *, deadline: Deadline) -> Marker | None:
         """The marker in the cluster, after every transaction that is over."""
@@ -144,7 +148,7 @@ class QueryMarker:
         found = self._requests.committed(
             self.group, [self._cell], deadline=deadline, require_stable=require_stable
         )
-        return Marker.of(found[self._cell], self.group) if self._cell in found else None
+        return self._marker_in(found, self._cell)
 
     def is_committed(self, marker: Marker | None, producer_id: int) -> bool:
         """Whether the batch was committed before, or has nothing to commit; if not, its intent is stored.
@@ -160,8 +164,9 @@ class QueryMarker:
             return True
         is_tried = intent is not None and (intent.confirmed or intent.batch == expectation.batch_id)
         if intent is None or intent.topic != topic or not is_tried:
-            store_intent(self._marked.folder, self._now(expectation).new_intent(topic))
-            self._expectation = self._now(expectation)
+            intent = self._now(expectation).new_intent(topic)
+            store_intent(self._marked.folder, intent)
+            self._expectation = replace(expectation, intent=intent)
         if self._cell is None:
             return True  # without a topic there are no rows; the first batch that has some will be marked
         known = stored_producers(self._marked.folder)

@@ -444,13 +444,18 @@ def test_a_batch_begins_once_no_rows_of_an_earlier_one_are_open() -> None:
     assert steps.done == [*looks, "carry out COMMITTED", *looks, "carry out ABORTED", *STEPS]
 
 
+def complete(world: World, batch: int) -> None:
+    """Run a batch, of which its driver notes that it is committed."""
+    steps = ModelSteps(world, batch)
+    assert commit_once(steps)
+    steps.confirm()
+
+
 def test_a_marker_that_went_back_by_the_batch_that_is_replayed() -> None:
     """Before a fence the coordinator tells that a later transaction was committed; so nothing is fenced."""
     world = World()
     for batch in range(2):
-        steps = ModelSteps(world, batch)
-        assert commit_once(steps)
-        steps.confirm()
+        complete(world, batch)
     world.kafka.marker = world.kafka.before
     for _ in range(2):
         with pytest.raises(OldMarkerError, match=r"committed a later batch .*failOnMissingMarker=false"):
@@ -462,9 +467,7 @@ def test_a_marker_that_went_back_behind_a_fence() -> None:
     """A run has found the batch there, and skipped it: its fence has made the coordinator forget it."""
     world = World()
     for batch in range(2):
-        steps = ModelSteps(world, batch)
-        assert commit_once(steps)
-        steps.confirm()
+        complete(world, batch)
     assert not commit_once(ModelSteps(world, 1))
     world.kafka.marker = world.kafka.before
     for _ in range(2):
@@ -477,9 +480,7 @@ def test_a_marker_that_went_back_to_where_another_was_pending() -> None:
     """That one is not of the transaction that was committed last, though it is taken for it."""
     world = World()
     for batch in range(3):
-        steps = ModelSteps(world, batch)
-        assert commit_once(steps)
-        steps.confirm()
+        complete(world, batch)
         if not batch:
             world.fate = lambda name: "killed before" if name == "end" else "answered"
             with pytest.raises(KilledError):

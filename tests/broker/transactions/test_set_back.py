@@ -19,6 +19,7 @@ from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import digits, unused_topic
+from tests.broker.transactions.dying import DeadError, die_at
 from tests.broker.transactions.writing import Query, shown, values
 from tests.kafka import Broker, run_kafka_class
 from tests.kafka_service import running
@@ -125,7 +126,7 @@ def test_a_marker_that_went_back_to_a_pending_one(tmp_path: Path, monkeypatch: p
             query.write([values(10, 10 * batch)], batch)
 
         write(0)
-        die_at(monkeypatch, "marked", write, 1)
+        dies_at(monkeypatch, "marked", write, 1)
         broker.stop()
         copy(broker, "__consumer_offsets", tmp_path / "older")
         broker.start()
@@ -163,8 +164,8 @@ def test_transaction_state_that_does_not_know_the_query(
         copy(broker, "__transaction_state", tmp_path / "older")
         broker.start()
         write(0)
-        die_at(monkeypatch, "produced", write, 1)
-        die_at(monkeypatch, "produced", lambda batch: write(batch, new), 0)
+        dies_at(monkeypatch, "produced", write, 1)
+        dies_at(monkeypatch, "produced", lambda batch: write(batch, new), 0)
         broker.stop()
         set_back(broker, tmp_path / "older")
         broker.start()
@@ -184,22 +185,12 @@ def test_transaction_state_that_does_not_know_the_query(
             assert sorted(shown(broker.bootstrap, each, 1)) == digits(10 * (batch + 2))
 
 
-def die_at(monkeypatch: pytest.MonkeyPatch, step: str, write: Callable[[int], None], batch: int) -> None:
-    """Let the driver die at a step of a batch."""
-
-    def stop(reached: str) -> None:
-        if reached == step:
-            raise DeadError
-
+def dies_at(monkeypatch: pytest.MonkeyPatch, step: str, write: Callable[[int], None], batch: int) -> None:
+    """The driver dies at a step of a batch."""
     with monkeypatch.context() as dying:
-        dying.setattr(committing, "stop_at", stop)
-        dying.setattr(committing.Committing, "give_up", lambda _: None)
+        die_at(dying, step)
         with pytest.raises(DeadError):
             write(batch)
-
-
-class DeadError(BaseException):
-    """The driver is dead."""
 
 
 def test_epochs_that_a_marker_does_not_know(
@@ -237,7 +228,7 @@ def test_an_epoch_that_an_attempt_has_used_elsewhere(tmp_path: Path, monkeypatch
         broker.stop()
         copy(broker, "__transaction_state", tmp_path / "older")
         broker.start()
-        die_at(monkeypatch, "produced", lambda batch: write(batch, 0), 1)
+        dies_at(monkeypatch, "produced", lambda batch: write(batch, 0), 1)
         broker.stop()
         set_back(broker, tmp_path / "older")
         broker.start()

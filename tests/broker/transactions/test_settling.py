@@ -34,6 +34,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition, Watermarks
 from tests.broker.producing import digits, unused_topic
+from tests.broker.transactions.dying import DeadError, die_at
 from tests.broker.transactions.forgetting import complete_without_markers
 from tests.broker.transactions.writing import Query, is_stable, shown, values
 from tests.kafka import Broker
@@ -41,19 +42,6 @@ from tests.kafka_cluster import Cluster
 from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-class DeadError(BaseException):
-    """The driver is dead."""
-
-
-def die_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    def stop(reached: str) -> None:
-        if reached == step:
-            raise DeadError
-
-    monkeypatch.setattr(committing, "stop_at", stop)
-    monkeypatch.setattr(committing.Committing, "give_up", lambda _: None)
 
 
 @pytest.mark.parametrize("version", [2, *(pytest.param(old, marks=pytest.mark.soak) for old in (0, 1))])
