@@ -25,7 +25,7 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf, Settling
 from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Described, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (
@@ -34,7 +34,6 @@ from pyspark_kafkalog.broker.transactions.settling import (
     Seen,
     all_of,
     check_no_other,
-    check_not_cut_short,
     decided,
     decided_by,
     ends_of,
@@ -43,6 +42,8 @@ from pyspark_kafkalog.broker.transactions.settling import (
     open_epochs,
     seen_rows,
     still_settling,
+    unsettled,
+    with_settling,
 )
 from pyspark_kafkalog.broker.transactions.staging import frames
 from pyspark_kafkalog.broker.transactions.stops import stop_at
@@ -60,7 +61,6 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     listed,
 )
-from pyspark_kafkalog.filesystem.private import make_folder
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
 
@@ -118,27 +118,35 @@ class Committing:
         """See :meth:`.commit.Steps.outcome`."""
         assert self._marker is not None, "only a marker is pending"
         cluster_id = self._cluster.identity([], deadline=self._patience()).cluster_id
-        found, settling = self._requests.describe(deadline=self._patience()), self._marker.settling()
+        found = self._requests.describe(deadline=self._patience())
         if found.outcome is Outcome.NOT_TOLD and not self._marker.is_required:
             # What a fence does not end is taken for aborted.
             fenced = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
             found = Described(Outcome.NOT_KNOWN, *fenced)
-        last, required = self._marker.last_committed(deadline=self._patience()), self._marker.is_required
+        is_pending, required = self._marker.is_pending(deadline=self._patience()), self._marker.is_required
+        last = self._marker.last_committed(deadline=self._patience())
+        newest = ProducerId(found.producer_id, found.epoch, cluster_id)
+        settling = self._unsettled(newest, last, is_pending=is_pending)
         self._decided = decided(found, settling, last, required=required, cluster_id=cluster_id)
-        self._check_not_cut_short(self._decided.producer)
         return self._decided.outcome
 
-    def _check_not_cut_short(self, newest: ProducerId) -> None:
+    def _unsettled(
+        self, newest: ProducerId, last: Marker | None = None, *, is_pending: bool = True
+    ) -> list[Settling]:
+        """See :func:`.settling.unsettled`; the intent has no more than that afterwards."""
         marker = self._marker
-        if marker is None:
-            return
-        settling = marker.settling()
+        known = () if marker is None else marker.settling()
+        if marker is None or not known:
+            return []
         try:
-            check_not_cut_short(settling, newest)
+            left = unsettled(known, newest, last, is_pending=is_pending)
         except CutShortError:
             if marker.is_required:
                 raise
-            marker.note_settling([], newest.cluster_id)
+            left = []
+        if left != [*known]:
+            marker.note_settling(left, newest.cluster_id)
+        return left
 
     def abort_open(self) -> None:
         """See :meth:`.commit.Steps.abort_open`."""
@@ -166,13 +174,19 @@ class Committing:
             "committed" if is_commit else "aborted",
             listed(chosen, 5) or "no partition",
         )
+        own, *others = self._groups()
         if is_commit:
-            marker.note_settling([*marker.settling(), known.settling], producer.cluster_id)
-        for group in self._groups():
-            self._requests.add_offsets(producer, group, deadline=self._patience())
+            noted = known.settling._replace(begun=False)
+            marker.note_settling(with_settling(marker.settling(), noted), producer.cluster_id)
+            stop_at("noted")
+        self._requests.add_offsets(producer, own, deadline=self._patience())
         if self._producer is producer and not is_commit:
             # It is the marker that does not say so, and it may be an old one.
             marker.commit(producer, 0, deadline=self._patience())
+        if is_commit:
+            marker.note_settling(with_settling(marker.settling(), known.settling), producer.cluster_id)
+        for group in others:
+            self._requests.add_offsets(producer, group, deadline=self._patience())
         if chosen:
             self._requests.add_partitions(producer, chosen, deadline=self._patience())
         stop_at("settling")
@@ -212,7 +226,7 @@ class Committing:
         self._identity = self._cluster.identity(self._topics(), deadline=self._patience())
         found = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
         self._producer = ProducerId(*found, self._identity.cluster_id)
-        self._check_not_cut_short(self._producer)
+        self._unsettled(self._producer)
         stop_at("fenced")
 
     def _topics(self) -> set[str]:
@@ -223,6 +237,7 @@ class Committing:
         if self._marker is None:
             return None
         found = self._marker.read(self._current().cluster_id, deadline=self._patience())
+        self._unsettled(self._current(), found, is_pending=False)
         stop_at("looked")
         return found
 
@@ -276,7 +291,7 @@ class Committing:
                     f"Epoch {now.epoch} of {self._requests.transactional_id}: expected {expected}",
                     hint=FENCED_HINT,
                 )
-        self._check_not_cut_short(now)
+        self._unsettled(now)
         return True
 
     def begin(self) -> None:
@@ -456,7 +471,7 @@ def commit_work(
     requests = Requests(cluster, work.transactional_id)
     marker = None
     if batch.batch_id is not None:
-        marker = QueryMarker(requests, _marked(transactions, work))
+        marker = QueryMarker(requests, MarkedBatch.of(transactions, work))
     steps = Committing(cluster, requests, options, work, timeout_ms=transactions.timeout_ms, marker=marker)
     if commit_once(steps):
         _log.info("%s committed %d records as %s", batch, work.records, work.transactional_id)
@@ -465,31 +480,3 @@ def commit_work(
     if marker is not None:
         marker.confirm()
     stop_at("confirmed")
-
-
-def _marked(transactions: TransactionOptions, work: Work) -> MarkedBatch:
-    """What the marker will say of the batch; the query's folder is made.
-
-    :raises TransactionError: if it can't be made.
-    """
-    folder = work.folders.of_intent(work.transactional_id)
-    try:
-        make_folder(folder)
-    except OSError as e:
-        raise TransactionError(
-            f"Could not make a folder for what the query keeps about its writes: {e}",
-            file=folder.label(),
-            hint="Let the user that runs Spark's driver write to the checkpoint, or to the stagingLocation.",
-        ) from None
-    written, read = (
-        sorted({partition.topic for partition in partitions})
-        for partitions in (work.partitions, work.plan.offsets)
-    )
-    return MarkedBatch(
-        work.batch,
-        [*written, *read],
-        work.plan,
-        folder,
-        transactions.is_job,
-        transactions.fail_on_missing_marker,
-    )

@@ -168,11 +168,15 @@ class RowsOf(NamedTuple):
 
 
 class Settling(NamedTuple):
-    """That a transaction with the epoch ``by`` writes the markers of a committed one with ``epoch``."""
+    """That a transaction with the epoch ``by`` writes the markers of a committed one with ``epoch``.
+
+    Until it has ``begun``, an abort of it can reach the marker of the query, but no rows and no other group.
+    """
 
     producer_id: int
     epoch: int
     by: int
+    begun: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +221,14 @@ def _intent(found: Any) -> Intent:
     if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
         raise TypeError
     settling, carried_out = (
-        tuple(Settling(*map(int, numbers)) for numbers in found.pop(name, ()))
-        for name in ("settling", "carried_out")
+        tuple(map(_settling, found.pop(name, ()))) for name in ("settling", "carried_out")
     )
     return Intent(**found, settling=settling, carried_out=carried_out)
+
+
+def _settling(found: Any) -> Settling:
+    producer_id, epoch, by, *begun = map(int, found)
+    return Settling(producer_id, epoch, by, begun != [False])
 
 
 def store_intent(folder: Folder, intent: Intent) -> None:

@@ -23,10 +23,13 @@ from pyspark_kafkalog.broker.transactions.marker import (
 )
 from pyspark_kafkalog.broker.transactions.producers import store_producers, stored_producers
 from pyspark_kafkalog.broker.transactions.requests import Requests
+from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.private import make_folder
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.options.brokers import TransactionOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -48,6 +51,30 @@ class MarkedBatch:
     is_job: bool
     required: bool
 
+    @classmethod
+    def of(cls, transactions: TransactionOptions, work: Work) -> MarkedBatch:
+        """What is known of the batch that a commit writes; the query's folder is made.
+
+        :raises TransactionError: if it can't be made.
+        """
+        folder = work.folders.of_intent(work.transactional_id)
+        try:
+            make_folder(folder)
+        except OSError as e:
+            raise TransactionError(
+                f"Could not make a folder for what the query keeps about its writes: {e}",
+                file=folder.label(),
+                hint="Let the user that runs Spark's driver write to the checkpoint, or to the"
+                " stagingLocation.",
+            ) from None
+        written, read = (
+            sorted({partition.topic for partition in partitions})
+            for partitions in (work.partitions, work.plan.offsets)
+        )
+        topics = [*written, *read]
+        is_required = transactions.fail_on_missing_marker
+        return cls(work.batch, topics, work.plan, folder, transactions.is_job, is_required)
+
 
 class QueryMarker:
     """The marker as one run of a batch sees it. :meth:`read` comes first, and after the fence."""
@@ -57,6 +84,8 @@ class QueryMarker:
         self.is_required = marked.required
         self._requests = requests
         self._marked = marked
+        self._glimpse: tuple[Marker | None] | None = None
+        """The marker as :meth:`is_pending` has found it, unless it was pending or there was no cell."""
         self._cell: TopicPartition | None = None
         self._seen: Marker | None = None
         self._expectation: Expectation | None = None
@@ -64,25 +93,35 @@ class QueryMarker:
 
     def is_pending(self, *, deadline: Deadline) -> bool:
         """Whether a transaction that commits the marker is not over."""
+        self._glimpse = None
         cells = self._cells(stored_intent(self._marked.folder), deadline)
         if not cells:
             return False
-        return self._requests.committed_now(self.group, cells, deadline=deadline) is None
+        found = self._requests.committed_now(self.group, cells, deadline=deadline)
+        if found is not None:
+            self._glimpse = (self._marker_in(found, cells[0]),)
+        return found is None
 
     def _cells(self, intent: Intent | None, deadline: Deadline) -> list[TopicPartition]:
         places = self._places(intent, deadline, require_stable=False)
         return [TopicPartition(topic, 0) for topics in places for topic in [*topics][:1]]
 
     def check_newest(self, committed: RowsOf | None, *, deadline: Deadline) -> None:
-        """See :func:`.marker.check_newest`. A marker that is pending, or was never written here, is none."""
+        """See :func:`.marker.check_newest`, of the marker that :meth:`is_pending` has found.
+
+        A marker that is pending, or was never written here, is none.
+        """
+        try:
+            self._check_newest(committed)
+        except OldMarkerError:
+            self.is_pending(deadline=deadline)  # another driver may have committed since then
+            self._check_newest(committed)
+
+    def _check_newest(self, committed: RowsOf | None) -> None:
         intent = stored_intent(self._marked.folder)
-        cells = [] if intent is None else self._cells(intent, deadline)
-        if intent is None or not cells:
-            return
-        found = self._requests.committed_now(self.group, cells, deadline=deadline)
-        if found is not None:
+        if intent is not None and self._glimpse is not None:
             skipped = stored_producers(self._marked.folder).skipped
-            check_newest(self._marker_in(found, cells[0]), intent, committed, skipped)
+            check_newest(self._glimpse[0], intent, committed, skipped)
 
     def last_committed(self, *, deadline: Deadline) -> Marker | None:
         """The marker as it was before what is pending; to be asked at any time."""

@@ -28,7 +28,7 @@ from pyspark_kafkalog.broker.fetch.list_offsets import (
 from pyspark_kafkalog.broker.groups.offset_fetch import by_topic
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome
-from pyspark_kafkalog.broker.transactions.marker import Marker, RowsOf, Settling
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf, Settling
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
@@ -69,17 +69,20 @@ def decided(
 ) -> Decided:
     """What was decided about the transaction that commits a pending marker.
 
-    :param settling: what the intent says of it.
+    :param settling: what the intent says of it, as :func:`unsettled` leaves it.
     :param marker: the one before; rows of which it knows that they were committed are never aborted.
     :param required: whether what nobody knows may not be taken for aborted.
     """
     if marker is not None and marker.producer_id != found.producer_id:
         marker = None
     outcome, epochs = found.outcome, [found.epoch]
-    settled = [each for each in settling if (each.producer_id, each.by) == (found.producer_id, found.epoch)]
+    settled = [each.epoch for each in settling if each.by == found.epoch]
+    fenced = [each.epoch for each in settling if each.by != found.epoch]
     if settled:
         if outcome is not Outcome.ENDING:
-            outcome, epochs = Outcome.COMMITTED, [settled[0].epoch]
+            outcome, epochs = Outcome.COMMITTED, settled[:1]
+    elif fenced and outcome in (Outcome.ABORTED, Outcome.NOT_KNOWN):
+        outcome, epochs = Outcome.COMMITTED, fenced[-1:]
     elif outcome is Outcome.ABORTED:
         epochs = [found.epoch - 1, found.epoch]  # a fence aborts by the epoch after that of the rows
         epochs = [epoch for epoch in epochs if marker is None or not marker.was_committed(epoch)]
@@ -89,23 +92,46 @@ def decided(
     return Decided(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
 
 
-class CutShortError(TransactionError):
+class CutShortError(OldMarkerError):
     """A committed transaction was being carried out, and something ended that."""
 
 
-def check_not_cut_short(settling: Collection[Settling], newest: ProducerId) -> None:
-    """See that nothing but its own driver has ended what was being settled: a time-out or a fence aborts it.
+def unsettled(
+    settling: Collection[Settling], newest: ProducerId, marker: Marker | None, *, is_pending: bool
+) -> list[Settling]:
+    """What is left to settle: a time-out or a fence may have aborted it.
+
+    What had not begun is left as long as its marker is pending, and over once that is committed.
 
     :param newest: the epoch that the coordinator knows.
-    :raises CutShortError: if it has a newer epoch, or another producer id, or does not tell.
+    :param marker: the last one that is committed; None as long as that is not known.
+    :param is_pending: whether another one is, or may be, pending.
+    :raises CutShortError: if it was aborted, perhaps in part; if the coordinator has another producer id, or
+        does not tell.
     """
-    if any((each.producer_id, each.by) != (newest.id, newest.epoch) for each in settling):
-        raise CutShortError(
-            "A driver was stopped while it made rows visible that were committed, and the coordinator aborted"
-            " them, perhaps some only",
-            hint="Look which rows of the query's last batch are there. To go on, set failOnMissingMarker to"
-            " false for one run, which writes the batch unless its marker is there; or use a new checkpoint.",
-        )
+    left = []
+    for each in settling:
+        if (each.producer_id, each.by) == (newest.id, newest.epoch):
+            left.append(each)
+            continue
+        known = _was_committed(marker, RowsOf(each.producer_id, each.epoch), required=True)
+        if known is False and is_pending and each.producer_id == newest.id and not each.begun:
+            left.append(each)
+        elif not known or each.begun:
+            raise CutShortError(
+                "A driver was stopped while it made rows visible that were committed, and the coordinator"
+                " aborted them, perhaps some only",
+                hint="Look which rows of the query's last batch are there. To go on, set failOnMissingMarker"
+                " to false for one run, which writes the batch unless its marker is there; or use a new"
+                " checkpoint.",
+            )
+    return left
+
+
+def with_settling(settling: Collection[Settling], new: Settling) -> list[Settling]:
+    """With one more: what has begun stays so."""
+    same = [each for each in settling if each[:3] == new[:3]]
+    return [*(each for each in settling if each not in same), max([new, *same])]
 
 
 def still_settling(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:

@@ -20,6 +20,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     Expectation,
     Intent,
     Marker,
+    OldMarkerError,
     RowsOf,
     Settling,
     check_newest,
@@ -28,11 +29,12 @@ from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.transactions.settling import (
     Decided,
     Seen,
-    check_not_cut_short,
     decided,
     decided_by,
     newest_epoch,
     still_settling,
+    unsettled,
+    with_settling,
 )
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from pyspark_kafkalog.model import TopicPartition
@@ -102,6 +104,9 @@ class Kafka:
     outcome: Outcome = Outcome.NOT_KNOWN
     """Of the newest transaction, as DescribeTransactions tells; ``ended`` has its epoch and result."""
     ended: tuple[int, bool] | None = None
+    committed: set[int] = field(default_factory=set)
+    """Epochs that were committed; ``cut_short`` is whether some of what they had was aborted later."""
+    cut_short: bool = False
     forgets: Callable[[], tuple[Sequence[int], bool]] = lambda: ((), False)
     """For which partitions markers are left out, and whether the group's is."""
     partitions: list[Partition] = field(default_factory=lambda: [Partition() for _ in PARTITIONS])
@@ -177,11 +182,17 @@ class Kafka:
     def _decide(self, *, commit: bool) -> None:
         assert self.open is not None
         forgets_rows, forgets_offsets = self.forgets()
+        if commit:
+            self.committed.add(self.open.epoch)
         for number in self.open.partitions.difference(forgets_rows):
-            self.partitions[number].decide(self.epoch, commit=commit)
+            partition = self.partitions[number]
+            self.cut_short |= not commit and partition.open_epoch in self.committed
+            partition.decide(self.epoch, commit=commit)
         if self.open.has_group and not forgets_offsets:
             if commit and self.pending is not None:
                 self.before, self.marker = self.marker, self.pending
+            elif self.pending is not None and self.pending.epoch in self.committed:
+                self.cut_short = True
             self.pending = None
         self.ended = (self.open.epoch, commit)
         self.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
@@ -260,9 +271,13 @@ class ModelSteps:
         raise KilledError
 
     def is_pending(self) -> bool:
-        found: list[Marker | None] = []
-        self.ask("look", lambda: found.append(self.world.kafka.pending))
-        return found[-1] is not None or bool(self.settling)
+        return self.is_marker_pending() or bool(self.settling)
+
+    def is_marker_pending(self) -> bool:
+        found: list[tuple[Marker | None, Marker | None]] = []
+        self.ask("look", lambda: found.append((self.world.kafka.marker, self.world.kafka.pending)))
+        self.glimpse = found[-1]
+        return self.glimpse[1] is not None
 
     @property
     def settling(self) -> tuple[Settling, ...]:
@@ -271,11 +286,18 @@ class ModelSteps:
     def outcome(self) -> Outcome:
         found: list[Described] = []
         self.ask("describe", lambda: found.append(self.world.kafka.describe()))
-        last = self.world.kafka.marker
-        known = decided(found[-1], self.settling, last, required=True, cluster_id=None)
-        check_not_cut_short(self.settling, known.producer)
-        self.decided = known
-        return known.outcome
+        is_pending = self.is_marker_pending()
+        looks: list[Marker | None] = []
+        self.ask("look", lambda: looks.append(self.world.kafka.marker))
+        settling = self.unsettled(found[-1].epoch, looks[-1], is_pending=is_pending)
+        self.decided = decided(found[-1], settling, looks[-1], required=True, cluster_id=None)
+        return self.decided.outcome
+
+    def unsettled(self, epoch: int, last: Marker | None = None, *, is_pending: bool = True) -> list[Settling]:
+        left = unsettled(self.settling, ProducerId(0, epoch, None), last, is_pending=is_pending)
+        if left != [*self.settling]:
+            self.settle(left)
+        return left
 
     def settle(self, settling: Sequence[Settling], carried_out: Settling | None = None) -> None:
         intent = self.world.intent or self.expectation.new_intent("t")
@@ -284,13 +306,18 @@ class ModelSteps:
 
     def check_newest(self) -> None:
         described: list[Described] = []
-        found: list[tuple[Marker | None, Marker | None]] = []
         self.ask("describe", lambda: described.append(self.world.kafka.describe()))
-        self.ask("look", lambda: found.append((self.world.kafka.marker, self.world.kafka.pending)))
-        (marker, pending), intent = found[-1], self.world.intent
+        is_committed = described[-1].outcome is Outcome.COMMITTED
+        committed = RowsOf(0, described[-1].epoch) if is_committed else None
+        try:
+            self.check_glimpse(committed)
+        except OldMarkerError:
+            self.is_marker_pending()
+            self.check_glimpse(committed)
+
+    def check_glimpse(self, committed: RowsOf | None) -> None:
+        (marker, pending), intent = self.glimpse, self.world.intent
         if pending is None and intent is not None:
-            is_committed = described[-1].outcome is Outcome.COMMITTED
-            committed = RowsOf(0, described[-1].epoch) if is_committed else None
             check_newest(marker, intent, committed, self.world.skipped)
 
     def abort_open(self) -> None:
@@ -302,10 +329,12 @@ class ModelSteps:
         epoch, is_commit = known.producer.epoch, outcome is Outcome.COMMITTED
         self.ask("held", lambda: found.append(kafka.held(self.tells)))
         if is_commit:
-            self.settle([*self.settling, known.settling])
+            self.settle(with_settling(self.settling, known.settling._replace(begun=False)))
         self.ask("add", lambda: kafka.add(epoch, group=True))
         if self.epoch == epoch and not is_commit:
             self.mark()
+        if is_commit:
+            self.settle(with_settling(self.settling, known.settling))
         if chosen := [number for number, each in enumerate(PARTITIONS) if found[-1].get(each) in known.of]:
             self.ask("add", lambda: kafka.add(epoch, partitions=chosen))
         self.ask("end", lambda: kafka.end(epoch, commit=is_commit))
@@ -346,7 +375,7 @@ class ModelSteps:
 
     def fence(self) -> None:
         self.epoch = int(str(self.ask("init", self.world.kafka.init)))
-        check_not_cut_short(self.settling, ProducerId(0, self.epoch, None))
+        self.unsettled(self.epoch)
 
     def read_marker(self) -> Marker | None:
         found: list[tuple[Marker | None, Marker | None]] = []
@@ -354,6 +383,7 @@ class ModelSteps:
         if found[-1][1] is not None:
             raise PendingOffsetError("pending")
         self.seen = self.world.kafka.before if self.world.deposed() else found[-1][0]
+        self.unsettled(self.epoch, self.seen, is_pending=False)
         return self.seen
 
     def is_committed(self, marker: Marker | None) -> bool:
@@ -371,9 +401,9 @@ class ModelSteps:
         return Marker("query", None, self.batch, "", self.rows, 0, self.epoch, epochs)
 
     def begin(self) -> None:
-        kafka = self.world.kafka
-        self.ask("add", lambda: kafka.add(self.epoch, partitions=self.partitions))
-        self.ask("add", lambda: kafka.add(self.epoch, group=True))
+        kafka, epoch = self.world.kafka, self.epoch  # what comes late has the epoch of its run
+        self.ask("add", lambda: kafka.add(epoch, partitions=self.partitions))
+        self.ask("add", lambda: kafka.add(epoch, group=True))
 
     def produce(self) -> None:
         for number in range(self.rows):
@@ -381,8 +411,8 @@ class ModelSteps:
 
     def _produce(self, number: int) -> None:
         partition, sequence = self.place_of(number)
-        rows = f"{self.batch}.{number}"
-        self.ask("produce", lambda: partition.produce(self.epoch, sequence, rows))
+        rows, epoch = f"{self.batch}.{number}", self.epoch
+        self.ask("produce", lambda: partition.produce(epoch, sequence, rows))
 
     def place_of(self, number: int) -> tuple[Partition, int]:
         """The partition of a record batch, and its sequence number there."""
@@ -390,23 +420,25 @@ class ModelSteps:
         return self.world.kafka.partitions[self.partitions[number % count]], number // count
 
     def mark(self) -> None:
-        self.ask("mark", lambda: self.world.kafka.mark(self.epoch, self.marker))
+        epoch, marker = self.epoch, self.marker
+        self.ask("mark", lambda: self.world.kafka.mark(epoch, marker))
         found: list[Marker | None] = []
         self.ask("look", lambda: found.append(self.world.kafka.marker))
         if found[-1] != self.seen:
             raise TransactionError("an old marker was read")
 
     def end(self) -> None:
+        epoch = self.epoch
         try:
-            self.ask("end", lambda: self.world.kafka.end(self.epoch, commit=True))
+            self.ask("end", lambda: self.world.kafka.end(epoch, commit=True))
         except (FencedError, UnknownError) as e:
             raise UnknownResultError("no answer") from e
 
     def give_up(self) -> None:
-        kafka = self.world.kafka
+        kafka, epoch = self.world.kafka, self.epoch
         with suppress(FencedError, UnknownError, KilledError):
-            self.ask("add", lambda: kafka.add(self.epoch, group=True))
-            self.ask("init", lambda: kafka.init(self.epoch))
+            self.ask("add", lambda: kafka.add(epoch, group=True))
+            self.ask("init", lambda: kafka.init(epoch))
 
     def confirm(self) -> None:
         """What follows the protocol."""

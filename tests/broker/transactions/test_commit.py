@@ -111,7 +111,7 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
         while not attempt(batch):
             tries += 1
             if is_cut_short:  # the coordinator has aborted what was committed, and the query says so
-                return None
+                return check_cut_short(world)
             if tries == 3:
                 world.calm_down()
             if refused:  # nobody can know: the query fails, as it should
@@ -125,7 +125,7 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
     world.spread = lambda: (0, 1)
     attempt(batches)
     if is_cut_short:
-        return None
+        return check_cut_short(world)
     check(world, batches)
     if any(partition.undecided for partition in world.kafka.partitions):
         raise BrokenError("rows of no transaction, which block readers")
@@ -138,6 +138,13 @@ def deliver(world: World) -> None:
     for request in late:
         with suppress(FencedError):
             request()
+
+
+def check_cut_short(world: World) -> None:
+    """What was committed was aborted, or a driver was killed when that had begun to be possible."""
+    assert world.intent is not None
+    if not world.kafka.cut_short and not any(each.begun for each in world.intent.settling):
+        raise BrokenError("refused, though nothing was aborted")
 
 
 def check(world: World, newest: int) -> None:
@@ -224,6 +231,7 @@ class AbortsWhatIsPending(ModelSteps):
     """A commit of the marker that stays pending is taken for one that was left open."""
 
     def is_pending(self) -> bool:
+        super().is_pending()
         return False
 
     def read_marker(self) -> Marker | None:
@@ -601,6 +609,49 @@ def test_rows_that_were_committed_and_then_aborted(ended_by: str) -> None:
     with pytest.raises(CutShortError, match=r"coordinator aborted.*failOnMissingMarker"):
         commit_once(ModelSteps(world, 1))
     assert world.kafka.partitions[0].visible == []
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("ended_by", ["a time-out", "a fence"])
+@pytest.mark.parametrize("aborts_marker", [True, False])
+def test_a_driver_that_had_noted_what_it_settles(dies: str, ended_by: str, aborts_marker: bool) -> None:
+    """It is killed before its transaction, or when that has the group of the marker alone."""
+    world = World()
+    world.kafka.forgets = lambda: ((0,), True)
+    assert commit_once(ModelSteps(world, 0))
+    world.fate = lambda name: f"killed {dies}" if name == "add" else "answered"
+    with pytest.raises(KilledError):
+        commit_once(ModelSteps(world, 0))
+    world.calm_down()
+    world.kafka.forgets = lambda: ((), not aborts_marker)
+    if ended_by == "a time-out":
+        world.kafka.expire()
+    else:
+        world.kafka.init()  # of a driver that looked before
+    world.calm_down()
+    if dies == "after" and aborts_marker:
+        with pytest.raises(CutShortError, match="coordinator aborted"):
+            commit_once(ModelSteps(world, 0))
+        return
+    assert not commit_once(ModelSteps(world, 0))
+    assert commit_once(ModelSteps(world, 1))
+    check(world, 1)
+
+
+def test_a_note_that_comes_when_all_is_settled() -> None:
+    """Its driver was fenced by the one that has settled it."""
+    world = World()
+    world.kafka.forgets = lambda: ((0,), True)
+    assert commit_once(ModelSteps(world, 0))
+    world.calm_down()
+    late = Settling(0, world.kafka.epoch, world.kafka.epoch, begun=False)
+    for batch in (0, 1):
+        assert commit_once(ModelSteps(world, batch)) is bool(batch)
+    ModelSteps(world, 1).settle([late])
+    assert commit_once(ModelSteps(world, 2))
+    assert world.intent is not None
+    assert world.intent.settling == ()
+    check(world, 2)
 
 
 def test_the_model_aborts_what_is_open_before_it_compares_epochs() -> None:

@@ -37,10 +37,15 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_an_intent_comes_back(folder: Folder) -> None:
     assert stored_intent(folder) is None
-    whole = replace(INTENT, settling=(Settling(7, 3, 5),))
+    whole = replace(INTENT, settling=(Settling(7, 3, 5), Settling(7, 4, 6, begun=False)))
     for intent in (INTENT, whole):
         store_intent(folder, intent)
         assert stored_intent(folder) == intent
+    known = json.loads(folder.read("intent.json"))
+    folder.replace("intent.json", json.dumps(known | {"settling": [[7, 3, 5]]}).encode())
+    found = stored_intent(folder)
+    assert found is not None
+    assert found.settling == (Settling(7, 3, 5),), "it may have begun"
 
 
 def test_a_marker_with_damaged_epochs() -> None:

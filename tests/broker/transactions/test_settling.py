@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
@@ -19,6 +20,7 @@ from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.broker.transactions.marker import Marker, Settling, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Described, Requests
 from pyspark_kafkalog.broker.transactions.settling import (
+    CutShortError,
     Decided,
     Seen,
     check_no_other,
@@ -26,7 +28,10 @@ from pyspark_kafkalog.broker.transactions.settling import (
     decided_by,
     newest_epoch,
     still_settling,
+    unsettled,
+    with_settling,
 )
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import (
     TransactionError,
     UnknownTopicOrPartitionError,
@@ -46,7 +51,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize("version", [2, *(pytest.param(old, marks=pytest.mark.soak) for old in (0, 1))])
 def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Committed and aborted, in a query's first batch and in a later one; one of them is killed again."""
+    """Committed and aborted, in a query's first batch and in a later one; drivers of some die again.
+
+    One of these is fenced by another that looked before, when it has noted what it settles.
+    """
     options = ("--feature", f"transaction.version={version}")
     with running(Broker(tmp_path / "broker", format_options=options)) as broker:
         cases = [(first, commit) for first in (True, False) for commit in (True, False)]
@@ -73,11 +81,14 @@ def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: p
         for (first, commit), (topic, driver) in queries.items():
             batch = 0 if first else 1
             assert not is_stable(broker.bootstrap, topic)
-            if commit:
+            for step in ("noted", "settling") if commit else ():
                 with monkeypatch.context() as dying:
-                    die_at(dying, "settling")
+                    die_at(dying, step)
                     with pytest.raises(DeadError):
                         driver().write([values(10, 10 * batch)], batch)
+                if step == "noted":
+                    requests = Requests(cluster_of(driver().sink.connection), transactional_id(topic))
+                    requests.init_producer_id(60_000, deadline=Deadline.after(30))
             # Other rows than before show which run it was that wrote them.
             driver().write([values(5, 10 * batch)], batch)
             driver().write([values(1, 100)], batch + 1)
@@ -293,7 +304,7 @@ def test_a_marker_names_the_epochs_that_were_committed(
 
 
 def test_what_is_being_settled_is_no_open_transaction() -> None:
-    settling = [Settling(7, 3, 5), Settling(7, 4, 6)]
+    settling = [Settling(7, 4, 6)]
 
     def outcome(found: Described, *, required: bool = True) -> tuple[Outcome, list[int]]:
         known = decided(found, settling, last, required=required, cluster_id=None)
@@ -304,8 +315,10 @@ def test_what_is_being_settled_is_no_open_transaction() -> None:
     for state in (Outcome.OPEN, Outcome.COMMITTED, Outcome.NOT_KNOWN):
         assert outcome(Described(state, 7, 6)) == (Outcome.COMMITTED, [4])
     assert outcome(Described(Outcome.ENDING, 7, 6))[0] is Outcome.ENDING
+    for state in (Outcome.ABORTED, Outcome.NOT_KNOWN):  # it had not begun when it was fenced
+        assert outcome(Described(state, 7, 7)) == (Outcome.COMMITTED, [4])
     assert outcome(Described(Outcome.OPEN, 7, 7)) == (Outcome.OPEN, [7])
-    assert outcome(Described(Outcome.OPEN, 8, 6)) == (Outcome.OPEN, [6])
+    settling = []
     assert outcome(Described(Outcome.ABORTED, 7, 9)) == (Outcome.ABORTED, [8, 9])
     assert outcome(Described(Outcome.NOT_KNOWN, 7, 2))[0] is Outcome.NOT_KNOWN
     assert outcome(Described(Outcome.NOT_KNOWN, 7, 2), required=False) == (Outcome.ABORTED, [0, 1, 2])
@@ -314,8 +327,42 @@ def test_what_is_being_settled_is_no_open_transaction() -> None:
     assert outcome(Described(Outcome.ABORTED, 7, 9)) == (Outcome.ABORTED, [9])
     assert outcome(Described(Outcome.NOT_KNOWN, 7, 10), required=False) == (Outcome.ABORTED, [6, 9, 10])
     assert outcome(Described(Outcome.ABORTED, 6, 9)) == (Outcome.ABORTED, [8, 9]), "another producer's"
+    settling = [Settling(7, 3, 5), Settling(7, 4, 6)]
     assert still_settling(settling, ProducerId(7, 5, None)) == [settling[1]]
     assert still_settling(settling, ProducerId(8, 0, None)) == []
+
+
+def test_what_is_left_to_settle() -> None:
+    begun, noted = Settling(7, 4, 6), Settling(7, 4, 6, begun=False)
+    newest, fenced = ProducerId(7, 6, None), ProducerId(7, 7, None)
+
+    def left(each: Settling, known: ProducerId, last: Marker | None, *, is_pending: bool) -> bool:
+        return unsettled([each], known, last, is_pending=is_pending) == [each]
+
+    for each in (begun, noted):
+        assert left(each, newest, None, is_pending=False)
+    assert left(noted, fenced, None, is_pending=True)
+    assert left(noted, fenced, replace(marker(3), epochs=CommittedEpochs(0, ((3, 3),))), is_pending=True)
+    assert not left(noted, fenced, marker(4), is_pending=True), "what is pending is a later one"
+    assert not left(noted, fenced, marker(4), is_pending=False)
+    for each, known, last, is_pending in (
+        (begun, fenced, marker(4), True),
+        (noted, fenced, None, False),
+        (noted, fenced, marker(5), True),
+        (noted, fenced, marker(4, producer_id=8), True),
+        (noted, ProducerId(8, 6, None), None, True),
+        (noted, ProducerId(-1, -1, None), None, True),
+    ):
+        with pytest.raises(CutShortError, match=r"coordinator aborted them.*failOnMissingMarker"):
+            left(each, known, last, is_pending=is_pending)
+
+
+def test_what_is_noted_twice() -> None:
+    other, noted = Settling(7, 3, 5), Settling(7, 4, 6, begun=False)
+    begun = noted._replace(begun=True)
+    assert with_settling([other], noted) == [other, noted]
+    assert with_settling([other, noted], begun) == [other, begun]
+    assert with_settling([begun, other], noted) == [other, begun]
 
 
 def test_open_transactions_of_which_brokers_do_not_tell(
