@@ -57,7 +57,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.1
 _PAUSE_PER_IDLE_SECOND = 0.05
-_PAUSE_PER_CPU_SECOND = 40
+_PAUSE_PER_CPU_SECOND = 60
 _TOPICS_SECONDS = 1.0
 """The longest time until a new topic of a cluster is noticed; metadata.max.age.ms can shorten it."""
 _DIRECTORY_SECONDS = 2.0

@@ -123,8 +123,9 @@ class Committing:
             # What a fence does not end is taken for aborted.
             fenced = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
             found = Described(Outcome.NOT_KNOWN, *fenced)
-        is_pending, required = self._marker.is_pending(deadline=self._patience()), self._marker.is_required
-        last = self._marker.last_committed(deadline=self._patience())
+        # Asked first: if it is not pending any more, the last one says so.
+        is_pending = bool(self._marker.settling()) and self._marker.is_pending(deadline=self._patience())
+        last, required = self._marker.last_committed(deadline=self._patience()), self._marker.is_required
         newest = ProducerId(found.producer_id, found.epoch, cluster_id)
         settling = self._unsettled(newest, last, is_pending=is_pending)
         self._decided = decided(found, settling, last, required=required, cluster_id=cluster_id)

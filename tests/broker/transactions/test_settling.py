@@ -87,8 +87,7 @@ def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: p
                     with pytest.raises(DeadError):
                         driver().write([values(10, 10 * batch)], batch)
                 if step == "noted":
-                    requests = Requests(cluster_of(driver().sink.connection), transactional_id(topic))
-                    requests.init_producer_id(60_000, deadline=Deadline.after(30))
+                    fence(driver(), topic)
             # Other rows than before show which run it was that wrote them.
             driver().write([values(5, 10 * batch)], batch)
             driver().write([values(1, 100)], batch + 1)
@@ -141,6 +140,12 @@ def test_a_partition_without_a_leader(tmp_path: Path, commit: bool, monkeypatch:
         cluster.wait_until_in_sync()
         write(3, down)
         assert sorted(shown(cluster.bootstrap, topic)) == digits(24)
+
+
+def fence(driver: Query, query_id: str) -> None:
+    """As another driver does that looked before."""
+    requests = Requests(cluster_of(driver.sink.connection), transactional_id(query_id))
+    requests.init_producer_id(60_000, deadline=Deadline.after(30))
 
 
 TOPIC, NEXT = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -409,6 +414,31 @@ def test_rows_that_are_open_beside_a_marker_that_is_not(
     # Of the marker's epoch: they are committed, a transaction of its own, and then all begins again.
     assert len(looked) == 3
     assert sorted(shown(broker.bootstrap, topic)) == digits(20)
+
+
+def test_a_driver_that_is_killed_while_it_settles(
+    broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows may have been aborted, though the marker says that they were committed."""
+    driver().write([values(10)], 0)
+
+    def held(
+        cluster: object, partitions: object, ids: Collection[int], **more: object
+    ) -> dict[TopicPartition, list[Seen]]:
+        return {TopicPartition(topic, 0): [Seen(min(ids), 0, 5)]}
+
+    with monkeypatch.context() as dying:
+        dying.setattr(committing, "seen_rows", held)
+        die_at(dying, "settling")
+        with pytest.raises(DeadError):
+            driver().write([values(10, 10)], 1)
+    fence(driver(), topic)
+    for _ in range(2):
+        with pytest.raises(CutShortError, match="the coordinator aborted them"):
+            driver().write([values(10, 10)], 1)
+    driver(failOnMissingMarker="false").write([values(10, 10)], 1)
+    driver().write([values(10, 20)], 2)
+    assert sorted(shown(broker.bootstrap, topic)) == digits(30)
 
 
 def test_a_topic_that_is_made_anew_while_a_batch_is_produced(
