@@ -335,7 +335,9 @@ class Committing:
         delivery_timeout_ms = min(self._options.delivery_timeout_ms, self._timeout_ms)
         options = replace(self._options, delivery_timeout_ms=delivery_timeout_ms)
         try:
-            ends = ends_of(self._cluster, self._work.partitions, self._patience())
+            # The others have told that they have nothing of this epoch.
+            untold = self._work.partitions - self._seen.keys()
+            ends = ends_of(self._cluster, untold, self._patience())
             transaction = Transaction(self._requests.transactional_id, producer_id, ends)
             with Producer(self._cluster, options, EncodeSettings(), transaction=transaction) as producer:
                 for partition, data in self._watched():

@@ -164,7 +164,7 @@ def seen_rows(
     elsewhere: Collection[TopicPartition] = (),
     patience: Deadline | None = None,
 ) -> dict[TopicPartition, Collection[Seen]]:
-    """What partitions have seen of producers, those that know one (DescribeProducers).
+    """What partitions have seen of producers, those that tell (DescribeProducers).
 
     :param deadline: for all attempts, and for open transactions of which brokers don't tell whose they are.
     :param elsewhere: others, of which those count that tell within ``patience``, or request.timeout.ms.
@@ -194,7 +194,7 @@ def seen_rows(
             if not isinstance(failures[partition], UnknownTopicOrPartitionError):  # where nothing is open
                 raise failures[partition]
     _wait_for_untold(cluster, untold, deadline)
-    return {partition: seen for partition, seen in answers.items() if seen}
+    return answers
 
 
 def _request(epochs: Mapping[TopicPartition, int]) -> Any:

@@ -74,6 +74,7 @@ def test_transaction_state_that_went_back(
             with monkeypatch.context() as untold:
                 if not is_told:  # as if neither marker nor brokers knew of epochs
                     untold.setattr(committing, "newest_epoch", lambda *_: -1)
+                    untold.setattr(committing, "seen_rows", lambda *_, **__: {})
                 for batch in range(1 + back, 3 + back):
                     write(topic, batch)
             assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * (3 + back)), (back, is_told)
