@@ -1,4 +1,4 @@
-"""Imports point one way, an outside library has few importers, and no module grows too long."""
+"""Imports point one way, and an outside library has few importers."""
 
 from __future__ import annotations
 
@@ -122,10 +122,6 @@ OPENERS = {"broker.wire.oauth", "admin.doctor.probe"}
 """Modules outside of the log that open a file: one with a token; and one where all else is missing."""
 
 
-LONGEST = 500
-"""Lines of a module."""
-
-
 def room(module: str) -> str:
     """The room of ``pyspark_kafkalog.<module>``."""
     return module.split(".")[0]
@@ -220,11 +216,6 @@ def test_only_the_log_opens_files() -> None:
             calls = [node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
             wrong += [module for call in calls if ast.unparse(call) in ("open", "os.open", "io.open")]
     assert not wrong
-
-
-def test_modules_stay_short() -> None:
-    lengths = {module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
-    assert {module: length for module, length in lengths.items() if length > LONGEST} == {}
 
 
 def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:

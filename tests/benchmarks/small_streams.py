@@ -54,8 +54,8 @@ class Shape(NamedTuple):
 SHAPES = (
     Shape("small", PARTITIONS, 1000, 30, 0.85),
     Shape("hundred", PARTITIONS, 100, 30, 0.85),
-    Shape("wide", 200, 200, 10, 0.3),
-    Shape("wider", 2000, 2000, 5, 0.3),
+    Shape("wide", 200, 200, 5, 0.3),
+    Shape("wider", 2000, 2000, 3, 0.3),
 )
 SINK_BARS = {"at least once": 1.1, "exactly once": 1.3}
 RATE, SECONDS = 100, 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +34,7 @@ from pyspark_kafkalog.broker.transactions.settling import (
     Seen,
     all_of,
     check_no_other,
+    committed_as,
     decided,
     decided_by,
     ends_of,
@@ -41,9 +42,8 @@ from pyspark_kafkalog.broker.transactions.settling import (
     newest_epoch,
     open_epochs,
     seen_rows,
-    still_settling,
+    settled_by,
     unsettled,
-    with_settling,
 )
 from pyspark_kafkalog.broker.transactions.staging import frames
 from pyspark_kafkalog.broker.transactions.stops import stop_at
@@ -102,6 +102,8 @@ class Committing:
         self._marker = marker
         self._producer: ProducerId | None = None
         """As fenced; :meth:`outcome` and :meth:`held` set ``_decided``, the latter ``_seen``, too."""
+        self._newest: Described | None = None
+        """The newest transaction as :meth:`is_pending` has found it, unless something is pending."""
         self._identity: Identity | None = None
         self._decided: Decided | None = None
         self._seen: dict[TopicPartition, Collection[Seen]] = {}
@@ -109,10 +111,14 @@ class Committing:
 
     def is_pending(self) -> bool:
         """See :meth:`.commit.Steps.is_pending`."""
-        marker = self._marker
-        return marker is not None and (
-            marker.is_pending(deadline=self._patience()) or bool(marker.settling())
-        )
+        marker, self._newest = self._marker, None
+        if marker is None:
+            return False
+        if marker.is_pending(deadline=self._patience()) or marker.settling():
+            return True
+        self._newest = found = self._requests.describe(deadline=self._patience())
+        is_open = found.outcome is Outcome.OPEN
+        return is_open and committed_as(found, marker.glimpse, marker.carried_out()) is not None
 
     def outcome(self) -> Outcome:
         """See :meth:`.commit.Steps.outcome`."""
@@ -123,35 +129,53 @@ class Committing:
             # What a fence does not end is taken for aborted.
             fenced = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
             found = Described(Outcome.NOT_KNOWN, *fenced)
+        known = self._marker.settling()
         # Asked first: if it is not pending any more, the last one says so.
-        is_pending = bool(self._marker.settling()) and self._marker.is_pending(deadline=self._patience())
+        is_pending = bool(known) and self._marker.is_pending(deadline=self._patience())
         last, required = self._marker.last_committed(deadline=self._patience()), self._marker.is_required
         newest = ProducerId(found.producer_id, found.epoch, cluster_id)
-        settling = self._unsettled(newest, last, is_pending=is_pending)
-        self._decided = decided(found, settling, last, required=required, cluster_id=cluster_id)
+        self._decided = decided(
+            found,
+            self._unsettled(known, newest, last, is_pending=is_pending),
+            last,
+            carried_out=self._marker.carried_out(),
+            required=required,
+            cluster_id=cluster_id,
+        )
         return self._decided.outcome
 
     def _unsettled(
-        self, newest: ProducerId, last: Marker | None = None, *, is_pending: bool = True
+        self,
+        known: Sequence[Settling],
+        newest: ProducerId,
+        last: Marker | None,
+        *,
+        is_pending: bool,
     ) -> list[Settling]:
-        """See :func:`.settling.unsettled`; the intent has no more than that afterwards."""
+        """Those of which :func:`.settling.unsettled` says so; the intent has no others of them any more."""
         marker = self._marker
-        known = () if marker is None else marker.settling()
-        if marker is None or not known:
-            return []
-        try:
-            left = unsettled(known, newest, last, is_pending=is_pending)
-        except CutShortError:
-            if marker.is_required:
-                raise
-            left = []
-        if left != [*known]:
-            marker.note_settling(left, newest.cluster_id)
+        assert marker is not None, "without one nothing is noted"
+        left = []
+        for each in known:
+            try:
+                left += unsettled([each], newest, last, is_pending=is_pending)
+            except CutShortError:
+                if marker.is_required:
+                    raise
+        if over := [each for each in known if each not in left]:
+            marker.note_settling(newest.cluster_id, over=over)
         return left
+
+    def _check_not_cut_short(
+        self, newest: ProducerId, last: Marker | None = None, *, is_pending: bool = True
+    ) -> None:
+        """See that a fence has ended nothing that was being settled, as far as the last marker tells."""
+        if self._marker is not None:
+            self._unsettled(self._marker.settling(), newest, last, is_pending=is_pending)
 
     def abort_open(self) -> None:
         """See :meth:`.commit.Steps.abort_open`."""
-        self._requests.init_producer_id(self._timeout_ms, deadline=self._patience(), wait=False)
+        self._requests.abort_open(self._timeout_ms, deadline=self._patience())
 
     def carry_out(self, outcome: Outcome) -> None:
         """See :meth:`.commit.Steps.carry_out`."""
@@ -177,15 +201,14 @@ class Committing:
         )
         own, *others = self._groups()
         if is_commit:
-            noted = known.settling._replace(begun=False)
-            marker.note_settling(with_settling(marker.settling(), noted), producer.cluster_id)
+            marker.note_settling(producer.cluster_id, new=known.settling._replace(begun=False))
             stop_at("noted")
         self._requests.add_offsets(producer, own, deadline=self._patience())
         if self._producer is producer and not is_commit:
             # It is the marker that does not say so, and it may be an old one.
             marker.commit(producer, 0, deadline=self._patience())
-        if is_commit:
-            marker.note_settling(with_settling(marker.settling(), known.settling), producer.cluster_id)
+        if is_commit and (others or chosen):
+            marker.note_settling(producer.cluster_id, new=known.settling)
         for group in others:
             self._requests.add_offsets(producer, group, deadline=self._patience())
         if chosen:
@@ -193,8 +216,8 @@ class Committing:
         stop_at("settling")
         self._requests.end(producer, commit=is_commit, deadline=self._patience())
         if is_commit:
-            left = still_settling(marker.settling(), producer)
-            marker.note_settling(left, producer.cluster_id, carried_out=known.settling)
+            over = settled_by(marker.settling(), producer)
+            marker.note_settling(producer.cluster_id, over=over, carried_out=known.settling)
 
     def wait(self) -> None:
         """See :meth:`.commit.Steps.wait`."""
@@ -212,9 +235,9 @@ class Committing:
     def check_newest(self) -> None:
         """See :meth:`.commit.Steps.check_newest`."""
         marker = self._marker
-        if marker is None or not marker.is_required:
+        found = self._newest
+        if marker is None or not marker.is_required or found is None:
             return
-        found = self._requests.describe(deadline=self._patience())
         is_committed = found.outcome is Outcome.COMMITTED
         committed = RowsOf(found.producer_id, found.epoch) if is_committed else None
         marker.check_newest(committed, deadline=self._patience())
@@ -227,7 +250,7 @@ class Committing:
         self._identity = self._cluster.identity(self._topics(), deadline=self._patience())
         found = self._requests.init_producer_id(self._timeout_ms, deadline=self._patience())
         self._producer = ProducerId(*found, self._identity.cluster_id)
-        self._unsettled(self._producer)
+        self._check_not_cut_short(self._producer)
         stop_at("fenced")
 
     def _topics(self) -> set[str]:
@@ -238,7 +261,7 @@ class Committing:
         if self._marker is None:
             return None
         found = self._marker.read(self._current().cluster_id, deadline=self._patience())
-        self._unsettled(self._current(), found, is_pending=False)
+        self._check_not_cut_short(self._current(), found, is_pending=False)
         stop_at("looked")
         return found
 
@@ -292,7 +315,7 @@ class Committing:
                     f"Epoch {now.epoch} of {self._requests.transactional_id}: expected {expected}",
                     hint=FENCED_HINT,
                 )
-        self._unsettled(now)
+        self._check_not_cut_short(now)
         return True
 
     def begin(self) -> None:

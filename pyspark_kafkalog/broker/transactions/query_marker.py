@@ -23,6 +23,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
 )
 from pyspark_kafkalog.broker.transactions.producers import store_producers, stored_producers
 from pyspark_kafkalog.broker.transactions.requests import Requests
+from pyspark_kafkalog.broker.transactions.settling import with_settling
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
@@ -106,16 +107,22 @@ class QueryMarker:
         places = self._places(intent, deadline, require_stable=False)
         return [TopicPartition(topic, 0) for topics in places for topic in [*topics][:1]]
 
+    @property
+    def glimpse(self) -> Marker | None:
+        """The marker as :meth:`is_pending` has found it; None if that is pending, or there is none."""
+        return None if self._glimpse is None else self._glimpse[0]
+
     def check_newest(self, committed: RowsOf | None, *, deadline: Deadline) -> None:
         """See :func:`.marker.check_newest`, of the marker that :meth:`is_pending` has found.
 
-        A marker that is pending, or was never written here, is none.
+        A marker that was never written here is none.
         """
         try:
             self._check_newest(committed)
         except OldMarkerError:
-            self.is_pending(deadline=deadline)  # another driver may have committed since then
-            self._check_newest(committed)
+            if self.is_pending(deadline=deadline):
+                raise  # it has been sent since then: all is run again
+            self._check_newest(committed)  # another driver may have committed it since then
 
     def _check_newest(self, committed: RowsOf | None) -> None:
         intent = stored_intent(self._marked.folder)
@@ -296,15 +303,23 @@ class QueryMarker:
         intent = stored_intent(self._marked.folder)
         return () if intent is None else intent.settling
 
+    def carried_out(self) -> tuple[Settling, ...]:
+        """See :class:`.marker.Intent`."""
+        intent = stored_intent(self._marked.folder)
+        return () if intent is None else intent.carried_out
+
     def note_settling(
         self,
-        settling: Collection[Settling],
         cluster_id: str | None,
         *,
+        new: Settling | None = None,
+        over: Collection[Settling] = (),
         carried_out: Settling | None = None,
     ) -> None:
         """Store what is being settled: whoever comes next must not abort it.
 
+        :param new: is added; what another driver has noted stays.
+        :param over: are removed.
         :param carried_out: what was, and is over: a committed transaction without a marker.
         :raises TransactionError: if it can't be written.
         """
@@ -315,8 +330,11 @@ class QueryMarker:
             topic = next(iter(marked.topics), "")
             since_ms = time.time_ns() // 1_000_000
             intent = Intent(marked.batch.query_id, cluster_id, topic, marked.batch.batch_id, since_ms)
-        over = intent.carried_out if carried_out is None else (carried_out,)
-        store_intent(marked.folder, replace(intent, settling=tuple(settling), carried_out=over))
+        settling = [each for each in intent.settling if each not in over]
+        if new is not None:
+            settling = with_settling(settling, new)
+        done = intent.carried_out if carried_out is None else (carried_out,)
+        store_intent(marked.folder, replace(intent, settling=tuple(settling), carried_out=done))
 
     def _known(self) -> Expectation:
         assert self._expectation is not None, "read() comes first"

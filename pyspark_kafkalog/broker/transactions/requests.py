@@ -8,7 +8,8 @@ before KIP-890's second part, so that id and epoch stay the same throughout a tr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeTransactionsRequest
@@ -107,6 +108,10 @@ class Described(NamedTuple):
     epoch: int = -1
 
 
+class _SentBeforeError(Exception):
+    """A request that may be sent only once would be repeated."""
+
+
 class Requests:
     """Asks for one transactional id. Every ``deadline`` is for all attempts of a request."""
 
@@ -115,16 +120,14 @@ class Requests:
         self.transactional_id = transactional_id
 
     def init_producer_id(
-        self, timeout_ms: int, *, deadline: Deadline, current: ProducerId | None = None, wait: bool = True
+        self, timeout_ms: int, *, deadline: Deadline, current: ProducerId | None = None
     ) -> tuple[int, int]:
         """The producer id with a new epoch, once an open transaction of an older epoch is over.
-
-        :param wait: for that; otherwise the answer counts only if none is open.
 
         :param current: only if this is still the newest epoch, else a FencedError (KIP-360). Not repeated
             while the open transaction is ended: a newer one may be open by then, which it would end, too.
         """
-        wait = wait and current is None
+        wait = current is None
         producer = {"producer_id": current.id, "producer_epoch": current.epoch} if current else {}
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, **producer
@@ -144,6 +147,24 @@ class Requests:
             max_version=4,
         )
         return answer
+
+    def abort_open(self, timeout_ms: int, *, deadline: Deadline) -> None:
+        """Have the open transaction aborted, by InitProducerId; it may be open still if no answer came.
+
+        Sent only once: when the transaction is over the same request takes a new epoch, and the coordinator
+        forgets how it ended.
+        """
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms
+        )
+
+        def read(response: Any) -> int | Refused:
+            code = response.error_code
+            return Refused(code) if code and code != CONCURRENT_TRANSACTIONS else 0
+
+        doing = f"Aborting the transaction of {self.transactional_id}"
+        with suppress(_SentBeforeError):
+            self._ask(request, read, doing, deadline, max_version=4, once=True)
 
     def describe(self, *, deadline: Deadline) -> Described:
         """What was decided about the newest transaction (DescribeTransactions)."""
@@ -317,14 +338,22 @@ class Requests:
         kind: CoordinatorType = CoordinatorType.TRANSACTION,
         min_version: int = 0,
         max_version: int,
+        once: bool = False,
     ) -> Any:
+        left = [request]
+
+        def make(_: Sequence[str]) -> Any:
+            if once and not left:
+                raise _SentBeforeError
+            return left.pop() if once else request
+
         name = self.transactional_id if kind is CoordinatorType.TRANSACTION else group
         assert name is not None
         try:
             answer = call_coordinators(
                 self._cluster,
                 [name],
-                lambda _: request,
+                make,
                 lambda response: {name: read(response)},
                 doing=doing,
                 deadline=deadline,

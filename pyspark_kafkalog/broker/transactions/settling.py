@@ -9,7 +9,7 @@ transaction of the same producer without rows, which needs no right that writing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,18 +64,20 @@ def decided(
     settling: Collection[Settling],
     marker: Marker | None,
     *,
+    carried_out: Collection[Settling] = (),
     required: bool,
     cluster_id: str | None,
 ) -> Decided:
-    """What was decided about the transaction that commits a pending marker.
+    """What was decided about the newest transaction, whose marker may be pending.
 
     :param settling: what the intent says of it, as :func:`unsettled` leaves it.
     :param marker: the one before; rows of which it knows that they were committed are never aborted.
+    :param carried_out: as the intent has it.
     :param required: whether what nobody knows may not be taken for aborted.
     """
     if marker is not None and marker.producer_id != found.producer_id:
         marker = None
-    outcome, epochs = found.outcome, [found.epoch]
+    outcome, epochs, of = found.outcome, [found.epoch], committed_as(found, marker, carried_out)
     settled = [each.epoch for each in settling if each.by == found.epoch]
     fenced = [each.epoch for each in settling if each.by != found.epoch]
     if settled:
@@ -83,6 +85,8 @@ def decided(
             outcome, epochs = Outcome.COMMITTED, settled[:1]
     elif fenced and outcome in (Outcome.ABORTED, Outcome.NOT_KNOWN):
         outcome, epochs = Outcome.COMMITTED, fenced[-1:]
+    elif of is not None and outcome in (Outcome.OPEN, Outcome.COMMITTED):
+        outcome, epochs = Outcome.COMMITTED, [of]
     elif outcome is Outcome.ABORTED:
         epochs = [found.epoch - 1, found.epoch]  # a fence aborts by the epoch after that of the rows
         epochs = [epoch for epoch in epochs if marker is None or not marker.was_committed(epoch)]
@@ -90,6 +94,19 @@ def decided(
         outcome, epochs = Outcome.ABORTED, list(range(found.epoch + 1))
         epochs = [epoch for epoch in epochs if marker is None or marker.was_committed(epoch) is False]
     return Decided(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
+
+
+def committed_as(found: Described, marker: Marker | None, carried_out: Collection[Settling]) -> int | None:
+    """The epoch of the committed rows that the newest transaction is about; None if none are known.
+
+    A request that comes late opens a transaction again that is over: then it is empty, but for rows whose
+    markers were left out.
+    """
+    for each in carried_out:
+        if (each.producer_id, each.by) == (found.producer_id, found.epoch):
+            return each.epoch
+    is_known = marker is not None and marker.producer_id == found.producer_id
+    return found.epoch if is_known and marker is not None and marker.was_committed(found.epoch) else None
 
 
 class CutShortError(OldMarkerError):
@@ -128,15 +145,15 @@ def unsettled(
     return left
 
 
-def with_settling(settling: Collection[Settling], new: Settling) -> list[Settling]:
+def with_settling(settling: Sequence[Settling], new: Settling) -> list[Settling]:
     """With one more: what has begun stays so."""
     same = [each for each in settling if each[:3] == new[:3]]
     return [*(each for each in settling if each not in same), max([new, *same])]
 
 
-def still_settling(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:
-    """Those that are not over once ``producer`` has the newest epoch."""
-    return [each for each in settling if each.producer_id == producer.id and each.by > producer.epoch]
+def settled_by(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:
+    """Those that are over once a transaction of ``producer`` has settled what there was."""
+    return [each for each in settling if each.producer_id != producer.id or each.by <= producer.epoch]
 
 
 class Seen(NamedTuple):

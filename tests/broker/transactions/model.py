@@ -29,10 +29,11 @@ from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.transactions.settling import (
     Decided,
     Seen,
+    committed_as,
     decided,
     decided_by,
     newest_epoch,
-    still_settling,
+    settled_by,
     unsettled,
     with_settling,
 )
@@ -244,9 +245,9 @@ class ModelSteps:
         self.decided: Decided | None = None
         self.patience = 9
 
-    def ask(self, name: str, request: Callable[[], object]) -> object:
+    def ask(self, name: str, request: Callable[[], object], attempts: int = 2) -> object:
         """Ask the cluster, and once more if no answer comes, as :class:`.requests.Requests` does."""
-        for attempt in range(2):
+        for attempt in range(1, attempts + 1):
             if self.dead:
                 raise KilledError
             fate = self.world.fate(name)
@@ -256,7 +257,7 @@ class ModelSteps:
             if fate in ("lost", "late"):
                 if fate == "late":
                     self.world.late.append(request)
-                if attempt:
+                if attempt == attempts:
                     raise UnknownError("no answer")
                 continue
             result = request()
@@ -264,14 +265,21 @@ class ModelSteps:
                 self.dead = True
                 continue
             if fate == "answer lost":
-                if attempt:
+                if attempt == attempts:
                     raise UnknownError("no answer")
                 continue
             return result
         raise KilledError
 
     def is_pending(self) -> bool:
-        return self.is_marker_pending() or bool(self.settling)
+        self.newest: Described | None = None
+        if self.is_marker_pending() or self.settling:
+            return True
+        found: list[Described] = []
+        self.ask("describe", lambda: found.append(self.world.kafka.describe()))
+        self.newest = found[-1]
+        is_open = self.newest.outcome is Outcome.OPEN
+        return is_open and committed_as(self.newest, self.glimpse[0], self.carried_out) is not None
 
     def is_marker_pending(self) -> bool:
         found: list[tuple[Marker | None, Marker | None]] = []
@@ -283,36 +291,52 @@ class ModelSteps:
     def settling(self) -> tuple[Settling, ...]:
         return () if self.world.intent is None else self.world.intent.settling
 
+    @property
+    def carried_out(self) -> tuple[Settling, ...]:
+        return () if self.world.intent is None else self.world.intent.carried_out
+
     def outcome(self) -> Outcome:
         found: list[Described] = []
         self.ask("describe", lambda: found.append(self.world.kafka.describe()))
-        is_pending = self.is_marker_pending()
+        known, is_pending = self.settling, self.is_marker_pending()
         looks: list[Marker | None] = []
         self.ask("look", lambda: looks.append(self.world.kafka.marker))
-        settling = self.unsettled(found[-1].epoch, looks[-1], is_pending=is_pending)
-        self.decided = decided(found[-1], settling, looks[-1], required=True, cluster_id=None)
+        settling = self.unsettled(known, found[-1].epoch, looks[-1], is_pending=is_pending)
+        last, over = looks[-1], self.carried_out
+        self.decided = decided(found[-1], settling, last, carried_out=over, required=True, cluster_id=None)
         return self.decided.outcome
 
-    def unsettled(self, epoch: int, last: Marker | None = None, *, is_pending: bool = True) -> list[Settling]:
-        left = unsettled(self.settling, ProducerId(0, epoch, None), last, is_pending=is_pending)
-        if left != [*self.settling]:
-            self.settle(left)
+    def unsettled(
+        self, known: Sequence[Settling], epoch: int, last: Marker | None = None, *, is_pending: bool = True
+    ) -> list[Settling]:
+        left = unsettled(known, ProducerId(0, epoch, None), last, is_pending=is_pending)
+        if over := [each for each in known if each not in left]:
+            self.note(over=over)
         return left
 
-    def settle(self, settling: Sequence[Settling], carried_out: Settling | None = None) -> None:
+    def note(
+        self,
+        new: Settling | None = None,
+        over: Sequence[Settling] = (),
+        carried_out: Settling | None = None,
+    ) -> None:
         intent = self.world.intent or self.expectation.new_intent("t")
-        over = intent.carried_out if carried_out is None else (carried_out,)
-        self.world.intent = replace(intent, settling=tuple(settling), carried_out=over)
+        settling = [each for each in intent.settling if each not in over]
+        if new is not None:
+            settling = with_settling(settling, new)
+        done = intent.carried_out if carried_out is None else (carried_out,)
+        self.world.intent = replace(intent, settling=tuple(settling), carried_out=done)
 
     def check_newest(self) -> None:
-        described: list[Described] = []
-        self.ask("describe", lambda: described.append(self.world.kafka.describe()))
-        is_committed = described[-1].outcome is Outcome.COMMITTED
-        committed = RowsOf(0, described[-1].epoch) if is_committed else None
+        if self.newest is None:
+            return
+        is_committed = self.newest.outcome is Outcome.COMMITTED
+        committed = RowsOf(0, self.newest.epoch) if is_committed else None
         try:
             self.check_glimpse(committed)
         except OldMarkerError:
-            self.is_marker_pending()
+            if self.is_marker_pending():
+                raise
             self.check_glimpse(committed)
 
     def check_glimpse(self, committed: RowsOf | None) -> None:
@@ -321,7 +345,8 @@ class ModelSteps:
             check_newest(marker, intent, committed, self.world.skipped)
 
     def abort_open(self) -> None:
-        self.ask("init", self.world.kafka.abort_open)
+        with suppress(UnknownError):
+            self.ask("init", self.world.kafka.abort_open, attempts=1)
 
     def carry_out(self, outcome: Outcome) -> None:
         known, kafka, found = self.decided, self.world.kafka, []
@@ -329,17 +354,17 @@ class ModelSteps:
         epoch, is_commit = known.producer.epoch, outcome is Outcome.COMMITTED
         self.ask("held", lambda: found.append(kafka.held(self.tells)))
         if is_commit:
-            self.settle(with_settling(self.settling, known.settling._replace(begun=False)))
+            self.note(known.settling._replace(begun=False))
         self.ask("add", lambda: kafka.add(epoch, group=True))
         if self.epoch == epoch and not is_commit:
             self.mark()
-        if is_commit:
-            self.settle(with_settling(self.settling, known.settling))
         if chosen := [number for number, each in enumerate(PARTITIONS) if found[-1].get(each) in known.of]:
+            if is_commit:
+                self.note(known.settling)
             self.ask("add", lambda: kafka.add(epoch, partitions=chosen))
         self.ask("end", lambda: kafka.end(epoch, commit=is_commit))
         if is_commit:
-            self.settle(still_settling(self.settling, known.producer), known.settling)
+            self.note(over=settled_by(self.settling, known.producer), carried_out=known.settling)
 
     def held(self, marker: Marker | None) -> Outcome | None:
         found: list[dict[TopicPartition, int]] = []
@@ -375,7 +400,7 @@ class ModelSteps:
 
     def fence(self) -> None:
         self.epoch = int(str(self.ask("init", self.world.kafka.init)))
-        self.unsettled(self.epoch)
+        self.unsettled(self.settling, self.epoch)
 
     def read_marker(self) -> Marker | None:
         found: list[tuple[Marker | None, Marker | None]] = []
@@ -383,7 +408,7 @@ class ModelSteps:
         if found[-1][1] is not None:
             raise PendingOffsetError("pending")
         self.seen = self.world.kafka.before if self.world.deposed() else found[-1][0]
-        self.unsettled(self.epoch, self.seen, is_pending=False)
+        self.unsettled(self.settling, self.epoch, self.seen, is_pending=False)
         return self.seen
 
     def is_committed(self, marker: Marker | None) -> bool:

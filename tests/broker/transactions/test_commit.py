@@ -252,7 +252,12 @@ class BeginsBesideOpenRows(ModelSteps):
 class AbortsWhatIsBeingSettled(ModelSteps):
     """That a committed transaction is being settled is noted nowhere."""
 
-    def settle(self, settling: Sequence[Settling], carried_out: Settling | None = None) -> None:
+    def note(
+        self,
+        new: Settling | None = None,
+        over: Sequence[Settling] = (),
+        carried_out: Settling | None = None,
+    ) -> None:
         pass
 
 
@@ -638,6 +643,52 @@ def test_a_driver_that_had_noted_what_it_settles(dies: str, ended_by: str, abort
     check(world, 1)
 
 
+@pytest.mark.parametrize("partitions", [(0,), (0, 1)])
+def test_a_late_request_opens_again_what_is_committed(partitions: Sequence[int]) -> None:
+    """The rows of a partition without a leader are open by then, and an abort would end them."""
+    world = World()
+    world.spread = lambda: partitions
+    fates = iter(["late"])
+    world.fate = lambda name: next(fates, "answered") if name == "add" else "answered"
+    world.kafka.forgets = lambda: ((0,), False)
+    complete(world, 0)
+    world.calm_down()
+    deliver(world)
+    assert world.kafka.outcome is Outcome.OPEN
+    complete(world, 1)
+    check(world, 1)
+
+
+def test_an_abort_whose_answer_is_lost_with_its_coordinator() -> None:
+    """Asked again, the next one must not take a new epoch: the outcome would be hidden."""
+    world = World()
+    world.fate = lambda name: "killed before" if name == "end" else "answered"
+    with pytest.raises(KilledError):
+        commit_once(ModelSteps(world, 0))
+    fates, left_out = iter(["answer lost"]), iter([((), True)])
+    world.fate = lambda name: next(fates, "answered") if name == "init" else "answered"
+    world.kafka.forgets = lambda: next(left_out, ((), False))
+    complete(world, 0)
+    check(world, 0)
+
+
+def test_what_is_carried_out_and_forgotten_again() -> None:
+    """Its driver dies once it has noted it; a later epoch carries it out, and the next one does so again."""
+    world = World()
+    world.kafka.forgets = lambda: ((), True)
+    assert commit_once(ModelSteps(world, 0))
+    world.fate = lambda name: "killed after" if name == "add" else "answered"
+    with pytest.raises(KilledError):
+        commit_once(ModelSteps(world, 0))
+    world.fate = lambda name: "answered"
+    world.kafka.expire()
+    left_out = iter([((), True)])
+    world.kafka.forgets = lambda: next(left_out, ((), False))
+    assert not commit_once(ModelSteps(world, 0))
+    complete(world, 1)
+    check(world, 1)
+
+
 def test_a_note_that_comes_when_all_is_settled() -> None:
     """Its driver was fenced by the one that has settled it."""
     world = World()
@@ -647,7 +698,7 @@ def test_a_note_that_comes_when_all_is_settled() -> None:
     late = Settling(0, world.kafka.epoch, world.kafka.epoch, begun=False)
     for batch in (0, 1):
         assert commit_once(ModelSteps(world, batch)) is bool(batch)
-    ModelSteps(world, 1).settle([late])
+    ModelSteps(world, 1).note(late)
     assert commit_once(ModelSteps(world, 2))
     assert world.intent is not None
     assert world.intent.settling == ()

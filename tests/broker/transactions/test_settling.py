@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pyspark_kafkalog.broker.cluster import coordinator
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
@@ -27,12 +28,13 @@ from pyspark_kafkalog.broker.transactions.settling import (
     decided,
     decided_by,
     newest_epoch,
-    still_settling,
+    settled_by,
     unsettled,
     with_settling,
 )
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import (
+    BrokerConnectionError,
     TransactionError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -95,6 +97,70 @@ def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: p
             assert sorted(shown(broker.bootstrap, topic)) == expected, (first, commit)
 
 
+def test_a_late_request_opens_again_what_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of partitions without a leader are open by then, and the next fence would abort them."""
+    with running(Broker(tmp_path / "broker")) as broker:
+        topic = unused_topic()
+        broker.create_topic(topic, 3)
+
+        def write(batch: int) -> None:
+            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic)
+            query.write([values(10, 10 * batch)], batch)
+
+        write(0)
+        with monkeypatch.context() as dying:
+            die_at(dying, "marked")
+            with pytest.raises(DeadError):
+                write(1)
+        broker.stop()
+        complete_without_markers(broker.log_dir, transactional_id(topic), commit=True)
+        broker.start()
+        with monkeypatch.context() as dying:
+            dying.setattr(committing, "seen_rows", lambda *_, **__: {})  # none has a leader
+            die_at(dying, "fenced")
+            dying.setattr(Requests, "init_producer_id", lambda *_, **__: (-1, -1))
+            with pytest.raises(DeadError):
+                write(1)
+        requests = requests_of(Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic), topic)
+        found = requests.describe(deadline=Deadline.after(30))
+        assert found.outcome is Outcome.COMMITTED
+        producer = ProducerId(found.producer_id, found.epoch, None)
+        partitions = [TopicPartition(topic, number) for number in range(3)]
+        requests.add_partitions(producer, partitions, deadline=Deadline.after(30))
+        assert requests.describe(deadline=Deadline.after(30)).outcome is Outcome.OPEN
+        for batch in (1, 2):
+            write(batch)
+        assert sorted(shown(broker.bootstrap, topic)) == digits(30)
+
+
+def test_what_is_aborted_is_not_hidden_by_asking_again(
+    broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost: the same request would take a new epoch."""
+    with monkeypatch.context() as dying:
+        die_at(dying, "marked")
+        with pytest.raises(DeadError):
+            driver().write([values(10)], 0)
+    requests, call = requests_of(driver(), topic), coordinator._call
+
+    def lose(*args: Any) -> Any:
+        call(*args)
+        broker.wait_until(is_over, "the transaction stays open")
+        raise BrokerConnectionError("The connection broke")
+
+    def is_over() -> bool:
+        with monkeypatch.context() as calm:
+            calm.setattr(coordinator, "_call", call)
+            return requests.describe(deadline=Deadline.after(30)).outcome is Outcome.ABORTED
+
+    monkeypatch.setattr(coordinator, "_call", lose)
+    requests.abort_open(60_000, deadline=Deadline.after(30))
+    monkeypatch.setattr(coordinator, "_call", call)
+    assert requests.describe(deadline=Deadline.after(30)).outcome is Outcome.ABORTED
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_partition_without_a_leader(tmp_path: Path, commit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +210,11 @@ def test_a_partition_without_a_leader(tmp_path: Path, commit: bool, monkeypatch:
 
 def fence(driver: Query, query_id: str) -> None:
     """As another driver does that looked before."""
-    requests = Requests(cluster_of(driver.sink.connection), transactional_id(query_id))
-    requests.init_producer_id(60_000, deadline=Deadline.after(30))
+    requests_of(driver, query_id).init_producer_id(60_000, deadline=Deadline.after(30))
+
+
+def requests_of(driver: Query, query_id: str) -> Requests:
+    return Requests(cluster_of(driver.sink.connection), transactional_id(query_id))
 
 
 TOPIC, NEXT = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -308,6 +377,22 @@ def test_a_marker_names_the_epochs_that_were_committed(
     assert fourth.epochs == CommittedEpochs(fourth.epoch, (ranges[0], (third.epoch - 1, fourth.epoch)))
 
 
+def test_what_is_known_to_be_committed_is_not_aborted() -> None:
+    """It is open again, or was carried out by a transaction whose markers were left out, too."""
+    known, done = marker(5), [Settling(7, 4, 6)]
+    for found, last, epoch in (
+        (Described(Outcome.OPEN, 7, 5), known, 5),
+        (Described(Outcome.OPEN, 7, 6), None, 4),
+        (Described(Outcome.COMMITTED, 7, 6), known, 4),
+    ):
+        state = decided(found, [], last, carried_out=done, required=True, cluster_id=None)
+        assert (state.outcome, [*state.of]) == (Outcome.COMMITTED, [epoch])
+    for producer in ((7, 7), (8, 5), (8, 6)):
+        found = Described(Outcome.OPEN, *producer)
+        state = decided(found, [], known, carried_out=done, required=True, cluster_id=None)
+        assert state.outcome is Outcome.OPEN
+
+
 def test_what_is_being_settled_is_no_open_transaction() -> None:
     settling = [Settling(7, 4, 6)]
 
@@ -333,8 +418,8 @@ def test_what_is_being_settled_is_no_open_transaction() -> None:
     assert outcome(Described(Outcome.NOT_KNOWN, 7, 10), required=False) == (Outcome.ABORTED, [6, 9, 10])
     assert outcome(Described(Outcome.ABORTED, 6, 9)) == (Outcome.ABORTED, [8, 9]), "another producer's"
     settling = [Settling(7, 3, 5), Settling(7, 4, 6)]
-    assert still_settling(settling, ProducerId(7, 5, None)) == [settling[1]]
-    assert still_settling(settling, ProducerId(8, 0, None)) == []
+    assert settled_by(settling, ProducerId(7, 5, None)) == [settling[0]]
+    assert settled_by(settling, ProducerId(8, 0, None)) == settling
 
 
 def test_what_is_left_to_settle() -> None:
