@@ -39,11 +39,11 @@ from pyspark_kafkalog.broker.transactions.settling import (
     decided_by,
     ends_of,
     everywhere,
+    is_unsettled,
     newest_epoch,
     open_epochs,
     seen_rows,
     settled_by,
-    unsettled,
 )
 from pyspark_kafkalog.broker.transactions.staging import frames
 from pyspark_kafkalog.broker.transactions.stops import stop_at
@@ -145,20 +145,16 @@ class Committing:
         return self._decided.outcome
 
     def _unsettled(
-        self,
-        known: Sequence[Settling],
-        newest: ProducerId,
-        last: Marker | None,
-        *,
-        is_pending: bool,
+        self, known: Sequence[Settling], newest: ProducerId, last: Marker | None, *, is_pending: bool
     ) -> list[Settling]:
-        """Those of which :func:`.settling.unsettled` says so; the intent has no others of them any more."""
+        """Those that :func:`.settling.is_unsettled` says are left; the intent has no others any more."""
         marker = self._marker
         assert marker is not None, "without one nothing is noted"
         left = []
         for each in known:
             try:
-                left += unsettled([each], newest, last, is_pending=is_pending)
+                if is_unsettled(each, newest, last, is_pending=is_pending):
+                    left.append(each)
             except CutShortError:
                 if marker.is_required:
                     raise

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -197,6 +197,21 @@ class Intent:
     confirmed: bool = False
     settling: tuple[Settling, ...] = ()
     carried_out: tuple[Settling, ...] = ()
+
+    def noting(
+        self,
+        *,
+        new: Settling | None = None,
+        over: Collection[Settling] = (),
+        carried_out: Settling | None = None,
+    ) -> Intent:
+        """With what is settled from now on, and without what is over; what has begun stays so."""
+        settling = [each for each in self.settling if each not in over]
+        if new is not None:
+            same = [each for each in settling if each[:3] == new[:3]]
+            settling = [*(each for each in settling if each not in same), max([new, *same])]
+        done = self.carried_out if carried_out is None else (carried_out,)
+        return replace(self, settling=tuple(settling), carried_out=done)
 
 
 _INTENT_TYPES: dict[str, tuple[type, ...]] = {

@@ -23,7 +23,6 @@ from pyspark_kafkalog.broker.transactions.marker import (
 )
 from pyspark_kafkalog.broker.transactions.producers import store_producers, stored_producers
 from pyspark_kafkalog.broker.transactions.requests import Requests
-from pyspark_kafkalog.broker.transactions.settling import with_settling
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
@@ -330,11 +329,7 @@ class QueryMarker:
             topic = next(iter(marked.topics), "")
             since_ms = time.time_ns() // 1_000_000
             intent = Intent(marked.batch.query_id, cluster_id, topic, marked.batch.batch_id, since_ms)
-        settling = [each for each in intent.settling if each not in over]
-        if new is not None:
-            settling = with_settling(settling, new)
-        done = intent.carried_out if carried_out is None else (carried_out,)
-        store_intent(marked.folder, replace(intent, settling=tuple(settling), carried_out=done))
+        store_intent(marked.folder, intent.noting(new=new, over=over, carried_out=carried_out))
 
     def _known(self) -> Expectation:
         assert self._expectation is not None, "read() comes first"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import DescribeTransactionsRequest
@@ -340,12 +341,12 @@ class Requests:
         max_version: int,
         once: bool = False,
     ) -> Any:
-        left = [request]
+        repeats = count()
 
         def make(_: Sequence[str]) -> Any:
-            if once and not left:
+            if next(repeats) and once:
                 raise _SentBeforeError
-            return left.pop() if once else request
+            return request
 
         name = self.transactional_id if kind is CoordinatorType.TRANSACTION else group
         assert name is not None

@@ -9,7 +9,7 @@ transaction of the same producer without rows, which needs no right that writing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ def decided(
 ) -> Decided:
     """What was decided about the newest transaction, whose marker may be pending.
 
-    :param settling: what the intent says of it, as :func:`unsettled` leaves it.
+    :param settling: what the intent says of it and is left; see :func:`is_unsettled`.
     :param marker: the one before; rows of which it knows that they were committed are never aborted.
     :param carried_out: as the intent has it.
     :param required: whether what nobody knows may not be taken for aborted.
@@ -105,18 +105,16 @@ def committed_as(found: Described, marker: Marker | None, carried_out: Collectio
     for each in carried_out:
         if (each.producer_id, each.by) == (found.producer_id, found.epoch):
             return each.epoch
-    is_known = marker is not None and marker.producer_id == found.producer_id
-    return found.epoch if is_known and marker is not None and marker.was_committed(found.epoch) else None
+    rows = RowsOf(found.producer_id, found.epoch)
+    return rows.epoch if _was_committed(marker, rows, required=True) else None
 
 
 class CutShortError(OldMarkerError):
     """A committed transaction was being carried out, and something ended that."""
 
 
-def unsettled(
-    settling: Collection[Settling], newest: ProducerId, marker: Marker | None, *, is_pending: bool
-) -> list[Settling]:
-    """What is left to settle: a time-out or a fence may have aborted it.
+def is_unsettled(each: Settling, newest: ProducerId, marker: Marker | None, *, is_pending: bool) -> bool:
+    """Whether something is left to settle: a time-out or a fence may have aborted it.
 
     What had not begun is left as long as its marker is pending, and over once that is committed.
 
@@ -126,29 +124,20 @@ def unsettled(
     :raises CutShortError: if it was aborted, perhaps in part; if the coordinator has another producer id, or
         does not tell.
     """
-    left = []
-    for each in settling:
-        if (each.producer_id, each.by) == (newest.id, newest.epoch):
-            left.append(each)
-            continue
-        known = _was_committed(marker, RowsOf(each.producer_id, each.epoch), required=True)
-        if known is False and is_pending and each.producer_id == newest.id and not each.begun:
-            left.append(each)
-        elif not known or each.begun:
-            raise CutShortError(
-                "A driver was stopped while it made rows visible that were committed, and the coordinator"
-                " aborted them, perhaps some only",
-                hint="Look which rows of the query's last batch are there. To go on, set failOnMissingMarker"
-                " to false for one run, which writes the batch unless its marker is there; or use a new"
-                " checkpoint.",
-            )
-    return left
-
-
-def with_settling(settling: Sequence[Settling], new: Settling) -> list[Settling]:
-    """With one more: what has begun stays so."""
-    same = [each for each in settling if each[:3] == new[:3]]
-    return [*(each for each in settling if each not in same), max([new, *same])]
+    if (each.producer_id, each.by) == (newest.id, newest.epoch):
+        return True
+    known = _was_committed(marker, RowsOf(each.producer_id, each.epoch), required=True)
+    if known is False and is_pending and each.producer_id == newest.id and not each.begun:
+        return True
+    if not known or each.begun:
+        raise CutShortError(
+            "A driver was stopped while it made rows visible that were committed, and the coordinator"
+            " aborted them, perhaps some only",
+            hint="Look which rows of the query's last batch are there. To go on, set failOnMissingMarker"
+            " to false for one run, which writes the batch unless its marker is there; or use a new"
+            " checkpoint.",
+        )
+    return False
 
 
 def settled_by(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:

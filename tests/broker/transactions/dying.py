@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from pyspark_kafkalog.broker.transactions import committing
@@ -11,12 +14,16 @@ class DeadError(BaseException):
     """The driver is dead."""
 
 
-def die_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Let drivers die at a step, and end nothing."""
+@contextmanager
+def dies_at(monkeypatch: pytest.MonkeyPatch, step: str) -> Iterator[pytest.MonkeyPatch]:
+    """The driver of the block dies at a step, and ends nothing; what else the block patches ends with it."""
 
     def stop(reached: str) -> None:
         if reached == step:
             raise DeadError
 
-    monkeypatch.setattr(committing, "stop_at", stop)
-    monkeypatch.setattr(committing.Committing, "give_up", lambda _: None)
+    with monkeypatch.context() as dying:
+        dying.setattr(committing, "stop_at", stop)
+        dying.setattr(committing.Committing, "give_up", lambda _: None)
+        with pytest.raises(DeadError):
+            yield dying

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome, PendingOffsetError, UnknownResultError
@@ -32,10 +33,9 @@ from pyspark_kafkalog.broker.transactions.settling import (
     committed_as,
     decided,
     decided_by,
+    is_unsettled,
     newest_epoch,
     settled_by,
-    unsettled,
-    with_settling,
 )
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from pyspark_kafkalog.model import TopicPartition
@@ -309,23 +309,15 @@ class ModelSteps:
     def unsettled(
         self, known: Sequence[Settling], epoch: int, last: Marker | None = None, *, is_pending: bool = True
     ) -> list[Settling]:
-        left = unsettled(known, ProducerId(0, epoch, None), last, is_pending=is_pending)
+        newest = ProducerId(0, epoch, None)
+        left = [each for each in known if is_unsettled(each, newest, last, is_pending=is_pending)]
         if over := [each for each in known if each not in left]:
             self.note(over=over)
         return left
 
-    def note(
-        self,
-        new: Settling | None = None,
-        over: Sequence[Settling] = (),
-        carried_out: Settling | None = None,
-    ) -> None:
+    def note(self, **changes: Any) -> None:
         intent = self.world.intent or self.expectation.new_intent("t")
-        settling = [each for each in intent.settling if each not in over]
-        if new is not None:
-            settling = with_settling(settling, new)
-        done = intent.carried_out if carried_out is None else (carried_out,)
-        self.world.intent = replace(intent, settling=tuple(settling), carried_out=done)
+        self.world.intent = intent.noting(**changes)
 
     def check_newest(self) -> None:
         if self.newest is None:
@@ -354,13 +346,13 @@ class ModelSteps:
         epoch, is_commit = known.producer.epoch, outcome is Outcome.COMMITTED
         self.ask("held", lambda: found.append(kafka.held(self.tells)))
         if is_commit:
-            self.note(known.settling._replace(begun=False))
+            self.note(new=known.settling._replace(begun=False))
         self.ask("add", lambda: kafka.add(epoch, group=True))
         if self.epoch == epoch and not is_commit:
             self.mark()
         if chosen := [number for number, each in enumerate(PARTITIONS) if found[-1].get(each) in known.of]:
             if is_commit:
-                self.note(known.settling)
+                self.note(new=known.settling)
             self.ask("add", lambda: kafka.add(epoch, partitions=chosen))
         self.ask("end", lambda: kafka.end(epoch, commit=is_commit))
         if is_commit:

@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import digits, unused_topic
-from tests.broker.transactions.dying import DeadError, die_at
+from tests.broker.transactions.dying import dies_at
 from tests.broker.transactions.writing import Query, shown, values
 from tests.kafka import Broker, run_kafka_class
 from tests.kafka_service import running
@@ -127,7 +127,8 @@ def test_a_marker_that_went_back_to_a_pending_one(tmp_path: Path, monkeypatch: p
             query.write([values(10, 10 * batch)], batch)
 
         write(0)
-        dies_at(monkeypatch, "marked", write, 1)
+        with dies_at(monkeypatch, "marked"):
+            write(1)
         broker.stop()
         copy(broker, "__consumer_offsets", tmp_path / "older")
         broker.start()
@@ -165,8 +166,10 @@ def test_transaction_state_that_does_not_know_the_query(
         copy(broker, "__transaction_state", tmp_path / "older")
         broker.start()
         write(0)
-        dies_at(monkeypatch, "produced", write, 1)
-        dies_at(monkeypatch, "produced", lambda batch: write(batch, new), 0)
+        with dies_at(monkeypatch, "produced"):
+            write(1)
+        with dies_at(monkeypatch, "produced"):
+            write(0, new)
         broker.stop()
         set_back(broker, tmp_path / "older")
         broker.start()
@@ -184,14 +187,6 @@ def test_transaction_state_that_does_not_know_the_query(
             for following in (batch, batch + 1):
                 write(following, each)
             assert sorted(shown(broker.bootstrap, each, 1)) == digits(10 * (batch + 2))
-
-
-def dies_at(monkeypatch: pytest.MonkeyPatch, step: str, write: Callable[[int], None], batch: int) -> None:
-    """The driver dies at a step of a batch."""
-    with monkeypatch.context() as dying:
-        die_at(dying, step)
-        with pytest.raises(DeadError):
-            write(batch)
 
 
 def test_epochs_that_a_marker_does_not_know(
@@ -229,7 +224,8 @@ def test_an_epoch_that_an_attempt_has_used_elsewhere(tmp_path: Path, monkeypatch
         broker.stop()
         copy(broker, "__transaction_state", tmp_path / "older")
         broker.start()
-        dies_at(monkeypatch, "produced", lambda batch: write(batch, 0), 1)
+        with dies_at(monkeypatch, "produced"):
+            write(1, 0)
         broker.stop()
         set_back(broker, tmp_path / "older")
         broker.start()

@@ -18,7 +18,7 @@ from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
 from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.marker import Marker, Settling, transactional_id
+from pyspark_kafkalog.broker.transactions.marker import Intent, Marker, Settling, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Described, Requests
 from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
@@ -27,10 +27,9 @@ from pyspark_kafkalog.broker.transactions.settling import (
     check_no_other,
     decided,
     decided_by,
+    is_unsettled,
     newest_epoch,
     settled_by,
-    unsettled,
-    with_settling,
 )
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import (
@@ -41,7 +40,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition, Watermarks
 from tests.broker.producing import digits, unused_topic
-from tests.broker.transactions.dying import DeadError, die_at
+from tests.broker.transactions.dying import DeadError, dies_at
 from tests.broker.transactions.forgetting import complete_without_markers
 from tests.broker.transactions.writing import Query, is_stable, shown, values
 from tests.kafka import Broker
@@ -72,10 +71,8 @@ def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: p
             batch = 0 if case[0] else 1
             if batch:
                 driver().write([values(10)], 0)
-            with monkeypatch.context() as dying:
-                die_at(dying, "marked")
-                with pytest.raises(DeadError):
-                    driver().write([values(10, 10 * batch)], batch)
+            with dies_at(monkeypatch, "marked"):
+                driver().write([values(10, 10 * batch)], batch)
         broker.stop()
         for (_, commit), (topic, _) in queries.items():
             complete_without_markers(broker.log_dir, transactional_id(topic), commit=commit)
@@ -84,10 +81,8 @@ def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: p
             batch = 0 if first else 1
             assert not is_stable(broker.bootstrap, topic)
             for step in ("noted", "settling") if commit else ():
-                with monkeypatch.context() as dying:
-                    die_at(dying, step)
-                    with pytest.raises(DeadError):
-                        driver().write([values(10, 10 * batch)], batch)
+                with dies_at(monkeypatch, step):
+                    driver().write([values(10, 10 * batch)], batch)
                 if step == "noted":
                     fence(driver(), topic)
             # Other rows than before show which run it was that wrote them.
@@ -110,19 +105,15 @@ def test_a_late_request_opens_again_what_is_committed(
             query.write([values(10, 10 * batch)], batch)
 
         write(0)
-        with monkeypatch.context() as dying:
-            die_at(dying, "marked")
-            with pytest.raises(DeadError):
-                write(1)
+        with dies_at(monkeypatch, "marked"):
+            write(1)
         broker.stop()
         complete_without_markers(broker.log_dir, transactional_id(topic), commit=True)
         broker.start()
-        with monkeypatch.context() as dying:
+        with dies_at(monkeypatch, "fenced") as dying:
             dying.setattr(committing, "seen_rows", lambda *_, **__: {})  # none has a leader
-            die_at(dying, "fenced")
             dying.setattr(Requests, "init_producer_id", lambda *_, **__: (-1, -1))
-            with pytest.raises(DeadError):
-                write(1)
+            write(1)
         requests = requests_of(Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic), topic)
         found = requests.describe(deadline=Deadline.after(30))
         assert found.outcome is Outcome.COMMITTED
@@ -139,10 +130,8 @@ def test_what_is_aborted_is_not_hidden_by_asking_again(
     broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is lost: the same request would take a new epoch."""
-    with monkeypatch.context() as dying:
-        die_at(dying, "marked")
-        with pytest.raises(DeadError):
-            driver().write([values(10)], 0)
+    with dies_at(monkeypatch, "marked"):
+        driver().write([values(10)], 0)
     requests, call = requests_of(driver(), topic), coordinator._call
 
     def lose(*args: Any) -> Any:
@@ -333,10 +322,8 @@ def test_a_marker_that_stays_pending_before_kafka_3(tmp_path: Path, monkeypatch:
             query.write([values(5, 10 * batch)], batch)
 
         write(0)
-        with monkeypatch.context() as dying:
-            die_at(dying, "marked")
-            with pytest.raises(DeadError):
-                write(1)
+        with dies_at(monkeypatch, "marked"):
+            write(1)
         broker.stop()
         complete_without_markers(broker.log_dir, transactional_id(topic), commit=False)
         broker.start()
@@ -363,10 +350,8 @@ def test_a_marker_names_the_epochs_that_were_committed(
     driver().write([values(1)], 0)
     first = named()
     assert first.epochs == CommittedEpochs.alone(first.epoch, since=0)
-    with monkeypatch.context() as dying:
-        die_at(dying, "produced")
-        with pytest.raises(DeadError):
-            driver().write([values(1)], 1)
+    with dies_at(monkeypatch, "produced"):
+        driver().write([values(1)], 1)
     for batch in (1, 2):
         driver().write([values(1)], batch)
     third = named()
@@ -427,7 +412,7 @@ def test_what_is_left_to_settle() -> None:
     newest, fenced = ProducerId(7, 6, None), ProducerId(7, 7, None)
 
     def left(each: Settling, known: ProducerId, last: Marker | None, *, is_pending: bool) -> bool:
-        return unsettled([each], known, last, is_pending=is_pending) == [each]
+        return is_unsettled(each, known, last, is_pending=is_pending)
 
     for each in (begun, noted):
         assert left(each, newest, None, is_pending=False)
@@ -450,9 +435,13 @@ def test_what_is_left_to_settle() -> None:
 def test_what_is_noted_twice() -> None:
     other, noted = Settling(7, 3, 5), Settling(7, 4, 6, begun=False)
     begun = noted._replace(begun=True)
-    assert with_settling([other], noted) == [other, noted]
-    assert with_settling([other, noted], begun) == [other, begun]
-    assert with_settling([begun, other], noted) == [other, begun]
+
+    def settling(known: list[Settling], new: Settling) -> list[Settling]:
+        return [*Intent("query", None, "t", 0, 0, settling=tuple(known)).noting(new=new).settling]
+
+    assert settling([other], noted) == [other, noted]
+    assert settling([other, noted], begun) == [other, begun]
+    assert settling([begun, other], noted) == [other, begun]
 
 
 def test_open_transactions_of_which_brokers_do_not_tell(
@@ -512,11 +501,9 @@ def test_a_driver_that_is_killed_while_it_settles(
     ) -> dict[TopicPartition, list[Seen]]:
         return {TopicPartition(topic, 0): [Seen(min(ids), 0, 5)]}
 
-    with monkeypatch.context() as dying:
+    with dies_at(monkeypatch, "settling") as dying:
         dying.setattr(committing, "seen_rows", held)
-        die_at(dying, "settling")
-        with pytest.raises(DeadError):
-            driver().write([values(10, 10)], 1)
+        driver().write([values(10, 10)], 1)
     fence(driver(), topic)
     for _ in range(2):
         with pytest.raises(CutShortError, match="the coordinator aborted them"):
