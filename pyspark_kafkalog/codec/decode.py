@@ -14,7 +14,7 @@ from pyspark_kafkalog.codec.format import MAX_HEADERS, NO_PRODUCER_ID
 from pyspark_kafkalog.codec.indexing import Damage, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
-from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, find_batch, walk
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, find_batch, first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 
@@ -213,16 +213,18 @@ class _Reading:
         return found
 
     def _next_valid(self, damage: Damage, batches: Batches) -> int | None:
-        """Where the next valid batch begins: after the damaged one, or else inside it.
+        """Where the next valid batch begins: after the damaged one and others like it, or else inside.
 
-        Inside, a record's value may hold bytes of batches that never were in this log.
+        Inside, a record's value may hold bytes of batches that never were in this log, and a compressed
+        message set those of its own messages.
         """
         if damage.after is not None:
-            if damage.after == batches.end and batches.status is not WalkStatus.INVALID:
-                return damage.after
-            stop = damage.after + 1
-            if find_batch(self._data, damage.after, min_offset=self.next_offset, stop=stop) is not None:
-                return damage.after
+            for row in range(int(np.searchsorted(batches.position, damage.after)), len(batches)):
+                is_right = first_bad_checksum(self._data, batches, row, row + 1) > row
+                if is_right and batches.last_offset[row] >= self.next_offset:
+                    return int(batches.position[row])
+            if batches.status is not WalkStatus.INVALID:
+                return batches.end
         return find_batch(self._data, damage.position + 1, min_offset=self.next_offset)
 
     def _error(self, damage: Damage) -> CorruptRecordError:

@@ -288,13 +288,14 @@ def test_every_other_batch_may_be_left_out() -> None:
     assert f"Skipped {3 * size} bytes" in str(left_out[-1])
 
 
-def test_a_batch_inside_the_value_of_a_damaged_one_is_not_resurrected() -> None:
+def test_a_batch_inside_the_value_of_damaged_ones_is_not_resurrected() -> None:
     inside = values(2, base_offset=100)
     damaged = bytearray(batch([record(inside)], base_offset=3))
     damaged[-1] ^= 1
-    for after in (values(2, base_offset=4), b"", values(2, base_offset=4)[:30]):
-        batches = decoded(values(3) + bytes(damaged) + after, on_corrupt=lambda _: None)
-        assert flat(batches) == [0, 1, 2] + ([4, 5] if len(after) > 30 else [])
+    for times in (1, 2):
+        for after in (values(2, base_offset=4), b"", values(2, base_offset=4)[:30]):
+            batches = decoded(values(3) + bytes(damaged) * times + after, on_corrupt=lambda _: None)
+            assert flat(batches) == [0, 1, 2] + ([4, 5] if len(after) > 30 else [])
 
 
 def test_offsets_of_batches_must_rise() -> None:

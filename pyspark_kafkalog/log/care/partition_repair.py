@@ -175,6 +175,10 @@ class PartitionRepair:
     ) -> bool:
         """Whether the log goes on after the segment."""
         base_offset = segment.base_offset
+        if base_offset < self._end:  # never to salvage, which ends each segment where the next begins
+            self._count_dropped(segments[at:])
+            self._end_before(segments[at:])
+            return False
         self._load_snapshot(base_offset)
         before = self._producers.snapshot() if self._mode.salvage else b""
         # To salvage is to do as readers do, who believe the next segment where two overlap. Else the first
@@ -254,16 +258,9 @@ class PartitionRepair:
     ) -> None:
         """End the log at ``end`` of a segment."""
         if not self._mode.salvage:
-            records, after = count_valid(self._partition, [segment, *later], self._end, self._progress)
-            if records:
-                self._dropped, self._dropped_records = OffsetRange(self._end, after), records
-        cuts = [self._step("cut", segment.name, why, end, size - end, self._end)]
-        for following in later:
-            why = "it follows the end of the log"
-            cuts.append(self._step("cut", following.name, why, 0, following.size, following.base_offset))
-        self._put_aside(cuts)
-        for following in reversed(later):
-            self._remove(following)
+            self._count_dropped([segment, *later])
+        damaged = self._step("cut", segment.name, why, end, size - end, self._end)
+        self._end_before(later, damaged)
         if not self._mode.execute:
             return
         contents = rebuilt.indexes()
@@ -272,6 +269,23 @@ class PartitionRepair:
             contents[TXN_INDEX_SUFFIX] = aborted[aborted["last_offset"] < self._end].tobytes()
         write_indexes(self._folder.path, segment.base_offset, contents)
         cut(self._path(segment.name), end)
+
+    def _end_before(self, later: list[Segment], *cuts: RepairStep) -> None:
+        """Remove the last segments of the log; with ``cuts``, which are made after that."""
+        steps = []
+        for segment in later:
+            goes_back = segment.base_offset < self._end
+            why = "it begins before the end of the log" if goes_back else "it follows the end of the log"
+            steps.append(self._step("cut", segment.name, why, 0, segment.size, segment.base_offset))
+        self._put_aside([*cuts, *steps])
+        for segment in reversed(later):
+            self._remove(segment)
+
+    def _count_dropped(self, segments: list[Segment]) -> None:
+        """Note which offsets and records of valid batches behind the end go with ``segments``."""
+        records, after = count_valid(self._partition, segments, self._end, self._progress)
+        if records:
+            self._dropped, self._dropped_records = OffsetRange(self._end, after), records
 
     def _replace(self, segment: Segment, salvaged: Salvaged, size: int, why: str, *, is_last: bool) -> None:
         """Put what was salvaged of a segment in its place."""
