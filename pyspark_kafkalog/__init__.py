@@ -4,11 +4,13 @@ Users import the names in ``__all__``, and :mod:`pyspark_kafkalog.admin`. Every 
 internal and may change in any release.
 
 PySpark imports every installed ``pyspark_*`` package to find data sources, and
-one that fails takes all others with it. So this module imports nothing, and
-what it offers is loaded on first use.
+one that fails takes all others with it. So this module imports nothing but its version,
+and what it offers is loaded on first use.
 """
 
 from typing import TYPE_CHECKING, Any
+
+from pyspark_kafkalog._version import __version__
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.audit.counting import AuditCount, AuditedTask, Auditor
@@ -88,7 +90,6 @@ __all__ = [
     "register",
     "worker_python",
 ]
-__version__ = "0.1.0"
 
 _LOADED_ON_USE = {
     "audit.counting": ("AuditCount", "AuditedTask", "Auditor"),

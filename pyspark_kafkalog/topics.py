@@ -9,6 +9,7 @@ from typing import Protocol
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import check_topic
 
+CLEANUP_POLICY = "cleanup.policy"
 INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"}
 )
@@ -24,6 +25,11 @@ def check_writable(topic: str) -> str:
             hint="Name another topic. kafkalog offsets and kafkalog restore commit the offsets of groups.",
         )
     return topic
+
+
+def cleanup_policies(configs: Mapping[str, str]) -> set[str]:
+    """What a topic's ``cleanup.policy`` lists, in any case (Kafka's LogConfig); ``delete`` without it."""
+    return {name.strip().lower() for name in configs.get(CLEANUP_POLICY, "delete").split(",")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ def run(code: str) -> str:
     ).stdout.strip()
 
 
-def test_importing_loads_one_module_and_little_of_python() -> None:
+def test_importing_loads_its_version_and_little_of_python() -> None:
     """PySpark imports it in each driver and worker, be it used or not."""
     code = "import sys; before = {*sys.modules}; import pyspark_kafkalog; print(*{*sys.modules} - before)"
     loaded = run(code).split()
     ours = {name for name in loaded if name.split(".")[0] not in sys.stdlib_module_names}
-    assert ours == {"pyspark_kafkalog"}
+    assert ours == {"pyspark_kafkalog", "pyspark_kafkalog._version"}
     assert len(loaded) < 40, "typing brings 25"
 
 

@@ -14,11 +14,10 @@ from pyspark_kafkalog.log.care.compacting import compact_partition
 from pyspark_kafkalog.log.care.compaction import DEDUPE_BUFFER_SIZE, CompactionSettings
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
+from pyspark_kafkalog.topics import CLEANUP_POLICY, cleanup_policies
 
-POLICY = "cleanup.policy"
 COMPACT = "compact"
 _COMPACTED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 """Internal topics that brokers compact."""
@@ -115,15 +114,16 @@ def _chosen(
             raise UnknownTopicOrPartitionError(f"The topic {topic!r} does not exist")
     chosen = {}
     for topic, numbers in found.items():
-        default = {POLICY: COMPACT} if topic in _COMPACTED else {}
+        default = {CLEANUP_POLICY: COMPACT} if topic in _COMPACTED else {}
         of_topic = {**default, **place.topic_config(topic), **configs}
         if any_policy or COMPACT in cleanup_policies(of_topic):
             settings = _settings(of_topic, dedupe_buffer_size)
             chosen.update(dict.fromkeys((TopicPartition(topic, number) for number in numbers), settings))
         elif topics:
+            policy = of_topic.get(CLEANUP_POLICY, "delete")
             raise OptionError(
-                f"Topic {topic!r} is not to be compacted: its {POLICY} is {of_topic.get(POLICY, 'delete')!r}",
-                hint=f"Set {POLICY}={COMPACT}, or compact it whatever its policy says (--any-policy).",
+                f"Topic {topic!r} is not to be compacted: its {CLEANUP_POLICY} is {policy!r}",
+                hint="Set cleanup.policy=compact, or compact it whatever its policy says (--any-policy).",
             )
     return chosen
 

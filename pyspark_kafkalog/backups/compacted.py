@@ -18,6 +18,7 @@ from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.topics import CLEANUP_POLICY, cleanup_policies
 
 _RETENTION_MS = 24 * 3600 * 1000
 """Kafka's default of delete.retention.ms."""
@@ -78,7 +79,7 @@ class Tombstones:
         if topic not in self._configs:
             self._configs[topic] = source.topic_config(topic)
         configs = self._configs[topic]
-        if "compact" not in configs.get("cleanup.policy", "compact"):
+        if CLEANUP_POLICY in configs and "compact" not in cleanup_policies(configs):
             return None
         return int(configs.get("delete.retention.ms", _RETENTION_MS))
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 import click
 
-from pyspark_kafkalog import __version__
+from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.backup import adopt, backup, copy
 from pyspark_kafkalog.cli.cat import cat, export

@@ -20,6 +20,7 @@ from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.topics import cleanup_policies
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.write.staging import StagedFile, Staging
@@ -88,7 +89,7 @@ class DirectorySink:
             self.root,
             batch.job,
             f"{attempt.task:05d}.{attempt.attempt}",
-            replace(self.encode, needs_keys="compact" in self.configs.get("cleanup.policy", "")),
+            replace(self.encode, needs_keys="compact" in cleanup_policies(self.configs)),
             num_partitions=self.num_partitions,
             existing=_existing_topics(self.root, attempt.stage),
         )

@@ -18,11 +18,6 @@ from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 _VERSION = 1
 
 
-def cleanup_policies(configs: Mapping[str, str]) -> set[str]:
-    """What a topic's ``cleanup.policy`` lists, in any case (Kafka's LogConfig); ``delete`` without it."""
-    return {name.strip().lower() for name in configs.get("cleanup.policy", "delete").split(",")}
-
-
 def read_topic_configs(root: Folder) -> dict[str, dict[str, str]]:
     """The configurations of each topic that has some.
 

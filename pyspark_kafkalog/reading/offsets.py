@@ -35,7 +35,7 @@ from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.reading.commits import check_commits
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.splits import Split, split_ranges
-from pyspark_kafkalog.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.topics import INTERNAL_TOPICS, cleanup_policies
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -158,9 +158,9 @@ def check_compacted_start(options: ReadOptions, place: Place) -> None:
         return
     offsets = {partition: offset for partition, offset in sorted(values.items()) if offset > 0}
     topics = {partition.topic for partition in offsets}
-    policies = {topic: place.topic_config(topic).get("cleanup.policy", "") for topic in topics}
+    policies = {topic: cleanup_policies(place.topic_config(topic)) for topic in topics}
     for partition, offset in offsets.items():
-        if "compact" in policies[partition.topic].split(","):
+        if "compact" in policies[partition.topic]:
             raise OptionError(
                 f"Option {starting.option!r} names an offset of a compacted topic, where earlier message"
                 " segments may be gone",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog import __version__
+from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.errors import RegistrationError
 from pyspark_kafkalog.spark.session import cause_in, is_remote
 from pyspark_kafkalog.spark.source import DefaultSource

@@ -16,7 +16,7 @@ def topic_of(policy: str) -> FakePlace:
     return FakePlace({}, configs={"t": {"cleanup.policy": policy}})
 
 
-@pytest.mark.parametrize("policy", ["compact", "delete,compact"])
+@pytest.mark.parametrize("policy", ["compact", "delete,compact", "delete, Compact"])
 def test_an_offset_amid_a_compacted_topic_is_refused(policy: str) -> None:
     options = read_options({**BROKERS, "startingOffsets": '{"t":{"0":-2,"1":5}}'}, batch=False)
     with pytest.raises(OptionError, match=r"compacted topic.*partition t-1, offset 5.*Start at earliest"):

@@ -45,6 +45,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 from pyspark_kafkalog.options.brokers import FetchOptions
+from pyspark_kafkalog.topics import cleanup_policies
 
 _SLACK = 64 << 10
 """Bytes to request beyond what the rest of a range is likely to take."""
@@ -231,7 +232,7 @@ class _PartitionFetcher:
         if configs is None:
             return 3 * _MIN_EMPTY
         is_tiered = configs.get("remote.storage.enable") == "true"
-        is_compacted = "compact" in configs.get("cleanup.policy", "")
+        is_compacted = "compact" in cleanup_policies(configs)
         return _MIN_EMPTY if is_compacted and not is_tiered else math.inf
 
     def _handle_error(self, code: int) -> None:

@@ -27,7 +27,7 @@ from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from pyspark_kafkalog import __version__
+from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, response_of
 from pyspark_kafkalog.broker.wire.apis import way_out

@@ -31,12 +31,11 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.log.read.times import largest_timestamp
-from pyspark_kafkalog.log.topic_configs import cleanup_policies
 from pyspark_kafkalog.log.write import journal
 from pyspark_kafkalog.log.write.follower import producers_at, read_snapshot
 from pyspark_kafkalog.log.write.recovery import begin_segment, offsets_of
 from pyspark_kafkalog.model import TopicPartition, not_here
-from pyspark_kafkalog.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.topics import INTERNAL_TOPICS, cleanup_policies
 
 _log = logging.getLogger("pyspark_kafkalog")
 _POLICIES = {"delete", "compact"}

@@ -39,6 +39,7 @@ from pyspark_kafkalog.model import (
     Watermarks,
     not_here,
 )
+from pyspark_kafkalog.topics import cleanup_policies
 
 _Answer = TypeVar("_Answer")
 
@@ -274,7 +275,7 @@ class LogDirectory:
     def _is_compacted(self, partition: Partition) -> bool:
         """Whether the topic is compacted by its configuration, or a cleaner has been at the partition."""
         topic = partition.topic_partition.topic
-        if topic.startswith("__") or "compact" in self.topic_config(topic).get("cleanup.policy", ""):
+        if topic.startswith("__") or "compact" in cleanup_policies(self.topic_config(topic)):
             return True
         root = partition.folder.parent()
         cleaned = parse_offset_checkpoint(
