@@ -37,8 +37,6 @@ import time
 from broker import connect, describe_group
 from confluent_kafka import Producer
 
-from pyspark_kafkalog import admin
-
 broker = connect()
 broker.make_topic("clicks", 3)
 SECONDS, BURST = 24, range(6, 11)
@@ -99,11 +97,11 @@ producing.join()
 
 # The producer is done; wait until all is read, and committed to the group.
 place = {"kafka.bootstrap.servers": broker.bootstrap}
-cluster, groups = admin.place_of(place), admin.groups_of(place)
+groups = pyspark_kafkalog.connect(place).groups
 
 
 def committed():
-    offsets = admin.group_offsets(cluster, groups)
+    offsets = groups.offsets()
     return sum(offset.offset for offset in offsets if offset.group == "clicks-etl")
 
 

@@ -101,10 +101,9 @@ with segment(2, -1).open("r+b") as last:
 
 # COMMAND ----------
 
-from pyspark_kafkalog import admin
 
-place = admin.place_of({"path": str(disk)})
-for verified in admin.verify(place, admin.partitions_of(place)):
+kafka = pyspark_kafkalog.connect(disk)
+for verified in kafka.records.verify():
     print(f"{verified.topic}-{verified.partition}: {verified.records:,} records can be read")
     for damage in verified.damages:
         byte = "" if damage.position is None else f" at byte {damage.position:,}"
@@ -227,8 +226,7 @@ saved = scratch / "saved"
     .save(str(saved))
 )
 
-place = admin.place_of({"path": str(saved)})
-verified = list(admin.verify(place, admin.partitions_of(place)))
+verified = list(pyspark_kafkalog.connect(saved).records.verify())
 records, damages = sum(v.records for v in verified), sum(len(v.damages) for v in verified)
 print(f"{records:,} records are saved, with {damages} damages")
 

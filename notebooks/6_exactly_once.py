@@ -137,9 +137,7 @@ import subprocess
 import sys
 import time
 
-from pyspark_kafkalog import admin
-
-cluster = admin.place_of(place)
+cluster = pyspark_kafkalog.connect(place).place
 partitions = [pyspark_kafkalog.TopicPartition("copies", number) for number in range(2)]
 began = time.monotonic()
 timeline, kills = [(0, 0)], []

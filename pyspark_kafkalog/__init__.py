@@ -1,7 +1,7 @@
 """Kafka for PySpark with no JARs: ``format("kafkalog")`` over brokers and log directories.
 
-Users import the names in ``__all__``, and :mod:`pyspark_kafkalog.admin`. Every other module is
-internal and may change in any release.
+Users import the names in ``__all__``, and nothing else. Every module is internal and may change in
+any release.
 
 PySpark imports every installed ``pyspark_*`` package to find data sources, and
 one that fails takes all others with it. So this module imports nothing but its version,
@@ -13,7 +13,22 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog._version import __version__
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.compact import CompactedPartition
+    from pyspark_kafkalog.admin.consumer_groups import GroupLag, GroupOffset
+    from pyspark_kafkalog.admin.dump import DumpedBatch, DumpedRecord
+    from pyspark_kafkalog.admin.kafka import GroupAdmin, Kafka, LogCare, Records, TopicAdmin, connect
+    from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
+    from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
+    from pyspark_kafkalog.admin.retain import DeletedRecords
+    from pyspark_kafkalog.admin.select import RecordSelection
+    from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
+    from pyspark_kafkalog.admin.verify import Damage, VerifiedPartition
+    from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
     from pyspark_kafkalog.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
+    from pyspark_kafkalog.backups.restore import RestoreSettings
+    from pyspark_kafkalog.backups.restore_groups import RestoredOffset
+    from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition
     from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
     from pyspark_kafkalog.codec.isolation import Visibility
     from pyspark_kafkalog.errors import (
@@ -38,7 +53,20 @@ if TYPE_CHECKING:
         UnknownTopicOrPartitionError,
         UnsupportedVersionError,
     )
-    from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Origin, TopicPartition
+    from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
+    from pyspark_kafkalog.log.care.repair import RepairedDirectory
+    from pyspark_kafkalog.log.write.adopting import AdoptedPartition
+    from pyspark_kafkalog.log.write.steps import RepairStep
+    from pyspark_kafkalog.model import (
+        AbortedTransaction,
+        CommittedOffset,
+        Group,
+        GroupMember,
+        OffsetRange,
+        Origin,
+        TopicPartition,
+    )
+    from pyspark_kafkalog.options.settings import Selection
     from pyspark_kafkalog.spark.backup import backup
     from pyspark_kafkalog.spark.doctor import doctor
     from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
@@ -46,44 +74,84 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.spark.registration import Registration, register
     from pyspark_kafkalog.spark.source import DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
+    from pyspark_kafkalog.topics import NewTopic
 
 __all__ = [
     "AbortedTransaction",
+    "AdoptedPartition",
     "AuditCount",
     "AuditListener",
     "AuditedTask",
     "Auditor",
     "AuthenticationError",
     "AuthorizationError",
+    "BackedUpPartition",
+    "BackupRules",
     "BrokerConnectionError",
     "BrokerError",
+    "CommittedOffset",
+    "CompactedPartition",
     "CorruptRecordError",
+    "CreatedTopic",
+    "Damage",
     "DataLossError",
     "DecodeLimits",
     "Decoded",
     "DefaultSource",
+    "DeletedRecords",
+    "DumpedBatch",
+    "DumpedRecord",
     "FencedError",
+    "Group",
+    "GroupAdmin",
     "GroupError",
+    "GroupLag",
+    "GroupMember",
+    "GroupOffset",
+    "GroupPace",
     "InvalidRecordError",
+    "Kafka",
     "KafkaLogError",
     "LagListener",
+    "LagWatch",
     "LargeMessageDroppedError",
+    "LogCare",
     "LogDirectoryError",
     "LogDirectoryLockedError",
+    "NewTopic",
     "OffsetRange",
     "OptionError",
     "Origin",
+    "PartitionState",
+    "RecordSelection",
     "RecordTooLargeError",
+    "Records",
     "Registration",
     "RegistrationError",
+    "RepairStep",
+    "RepairedDirectory",
+    "RepairedPartition",
+    "ResetStep",
+    "ResetTo",
+    "RestoreSettings",
+    "Restored",
+    "RestoredOffset",
+    "RestoredPartition",
+    "SegmentState",
+    "Selection",
+    "TopicAdmin",
+    "TopicChange",
     "TopicExistsError",
     "TopicPartition",
+    "TopicToDelete",
     "TransactionError",
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
+    "VerifiedPartition",
     "Visibility",
     "__version__",
     "backup",
+    "connect",
     "decode",
     "doctor",
     "reassemble",
@@ -92,11 +160,39 @@ __all__ = [
 ]
 
 _LOADED_ON_USE = {
+    "admin.compact": ("CompactedPartition",),
+    "admin.consumer_groups": ("GroupLag", "GroupOffset"),
+    "admin.dump": ("DumpedBatch", "DumpedRecord"),
+    "admin.kafka": ("GroupAdmin", "Kafka", "LogCare", "Records", "TopicAdmin", "connect"),
+    "admin.partitions": ("PartitionState", "SegmentState"),
+    "admin.reset": ("ResetStep", "ResetTo"),
+    "admin.retain": ("DeletedRecords",),
+    "admin.select": ("RecordSelection",),
+    "admin.topic_changes": ("CreatedTopic", "TopicChange", "TopicToDelete"),
+    "admin.verify": ("Damage", "VerifiedPartition"),
+    "admin.watching": ("GroupPace", "LagWatch"),
     "audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
+    "backups.plan": ("BackedUpPartition", "BackupRules"),
+    "backups.restore": ("RestoreSettings",),
+    "backups.restore_groups": ("RestoredOffset",),
+    "backups.restore_rows": ("Restored", "RestoredPartition"),
     "codec.decode": ("DecodeLimits", "Decoded", "decode"),
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
-    "model": ("AbortedTransaction", "OffsetRange", "Origin", "TopicPartition"),
+    "log.care.partition_repair": ("RepairedPartition",),
+    "log.care.repair": ("RepairedDirectory",),
+    "log.write.adopting": ("AdoptedPartition",),
+    "log.write.steps": ("RepairStep",),
+    "model": (
+        "AbortedTransaction",
+        "CommittedOffset",
+        "Group",
+        "GroupMember",
+        "OffsetRange",
+        "Origin",
+        "TopicPartition",
+    ),
+    "options.settings": ("Selection",),
     "spark.backup": ("backup",),
     "spark.doctor": ("doctor",),
     "spark.listeners": ("AuditListener", "LagListener"),
@@ -104,6 +200,7 @@ _LOADED_ON_USE = {
     "spark.registration": ("Registration", "register"),
     "spark.source": ("DefaultSource",),
     "spark.worker_python": ("worker_python",),
+    "topics": ("NewTopic",),
 }
 """The names by the module that has them."""
 _NEED_PYSPARK = {

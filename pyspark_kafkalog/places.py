@@ -1,27 +1,20 @@
-"""Opens the place that the options name, its topics, consumer groups and sink; and deletes its records."""
+"""Opens the place that the options name, its topics, consumer groups and sink."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import LogSettings, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.sinks import Sink
 from pyspark_kafkalog.topics import ClusterTopics, Topics
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.broker.cluster.reach import Attempt
     from pyspark_kafkalog.broker.place import Brokers
     from pyspark_kafkalog.broker.produce.producer import Producer
-    from pyspark_kafkalog.log.care.retention import Deletion
     from pyspark_kafkalog.log.read.directory import LogDirectory
-    from pyspark_kafkalog.log.write.adopting import AdoptedPartition
-    from pyspark_kafkalog.log.write.follower import FollowerLog
-    from pyspark_kafkalog.log.write.follower_directory import FollowerDirectory
 
 if sys.platform == "win32":  # which has neither fork nor fcntl
     raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
@@ -44,15 +37,6 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | Log
     from pyspark_kafkalog.log.read.directory import LogDirectory
 
     return LogDirectory.open(options.paths, check=not reached)
-
-
-def try_brokers(options: PlaceOptions) -> list[Attempt]:
-    """What comes of connecting to each broker; nothing for a log directory."""
-    if options.brokers is None:
-        return []
-    from pyspark_kafkalog.broker.cluster.reach import reach
-
-    return reach(options.brokers)
 
 
 def import_reading(options: PlaceOptions) -> None:
@@ -151,49 +135,6 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink:
     )
 
 
-def retain_in_directories(
-    options: PlaceOptions,
-    topics: Collection[str] | None,
-    configs: Mapping[str, str],
-    *,
-    execute: bool,
-    progress: Callable[[], None],
-) -> list[Deletion]:
-    """Apply retention to log directories; see :func:`.log.care.deleting.retain`."""
-    from pyspark_kafkalog.log.care.deleting import retain
-
-    return retain(options.paths, topics, configs, execute=execute, progress=progress)
-
-
-def delete_from_directories(
-    options: PlaceOptions, offsets: Mapping[TopicPartition, int], *, execute: bool
-) -> list[Deletion]:
-    """Delete records of log directories; see :func:`.log.care.deleting.delete_records`."""
-    from pyspark_kafkalog.log.care.deleting import delete_records
-
-    return delete_records(options.paths, offsets, execute=execute)
-
-
-def delete_from_brokers(
-    options: PlaceOptions, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Delete records of brokers; see :func:`.broker.delete_records.delete_records`."""
-    from pyspark_kafkalog.broker.delete_records import delete_records
-
-    assert options.brokers is not None
-    return delete_records(options.brokers, offsets)
-
-
-def follower_directory(root: str) -> AbstractContextManager[FollowerDirectory]:
-    """A log root whose partitions follow those of a place, held until its end.
-
-    :raises LogDirectoryLockedError: if a broker or a writer holds it.
-    """
-    from pyspark_kafkalog.log.write.follower_directory import follower_directory
-
-    return follower_directory(root)
-
-
 def follower_groups(root: str, num_partitions: int = 0) -> GroupOffsets:
     """The consumer groups of a log root whose lock this process holds. Their offsets never expire.
 
@@ -204,37 +145,3 @@ def follower_groups(root: str, num_partitions: int = 0) -> GroupOffsets:
     return DirectoryGroups.open(
         root, retention_minutes=None, num_partitions=num_partitions or NUM_PARTITIONS, lock_timeout=None
     )
-
-
-def task_log(
-    root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
-) -> AbstractContextManager[FollowerLog]:
-    """The log of one partition, for a task of a job whose driver holds the root.
-
-    :param start: the log start offset, and ``topic_id`` the id of a new partition.
-    :param was_clean: see :class:`.follower_directory.FollowerDirectory`.
-    """
-    from pyspark_kafkalog.log.write.opening import task_log
-
-    return task_log(root, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean)
-
-
-def file_lock(path: str, what: str) -> AbstractContextManager[None]:
-    """Hold a file that is none of a log; see :func:`.log.lock.file_lock`."""
-    from pyspark_kafkalog.log.lock import file_lock
-
-    return file_lock(path, what)
-
-
-def adopt_backup(
-    backup: str,
-    log_dir: str,
-    topics: Collection[str],
-    *,
-    execute: bool,
-    before: Callable[[list[TopicPartition]], None] = lambda partitions: None,
-) -> list[AdoptedPartition]:
-    """Put a backup's partitions into a stopped broker's log directory; see :func:`.adopting.adopt`."""
-    from pyspark_kafkalog.log.write.adopting import adopt
-
-    return adopt(backup, log_dir, topics, execute=execute, before=before)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark_kafkalog.admin import topics_of
+from pyspark_kafkalog import connect
 from tests.kafka_jars import KAFKA_VERSION, kafka_jars, spark_kafka_connector_jars
 from tests.kafka_process import (
     SMALL_BROKER,
@@ -219,9 +219,7 @@ class Broker(KafkaService):
 
     def stop_cleaning(self, topic: str) -> None:
         """Let the log cleaner finish, and come to this topic no more: else its files change at any time."""
-        topics_of({"kafka.bootstrap.servers": self.bootstrap}).alter_configs(
-            topic, {"min.cleanable.dirty.ratio": "1"}
-        )
+        connect(self.bootstrap).topics.alter_configs(topic, {"min.cleanable.dirty.ratio": "1"})
         same, before = 0, None
         while same < 15:
             now = {file: file.stat().st_size for file in self.log_dir.glob(f"{topic}-*/*.log")}

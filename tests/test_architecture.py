@@ -47,10 +47,10 @@ ROOMS = {
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "sinks", "topics", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
-    "backups": _PLACES | _BETWEEN | {"filesystem"},
-    "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log"},
-    "cli": {"errors", "model", "groups", "topics", "options", "saying", "admin"},
-    "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups"},
+    "backups": _PLACES | _BETWEEN | {"filesystem", "log"},
+    "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log", "broker"},
+    "cli": {"errors", "model", "groups", "topics", "options", "saying", "admin", "backups", "log"},
+    "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups", "log"},
 }
 """For each room those that it may import; its own modules it always may."""
 

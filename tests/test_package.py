@@ -73,7 +73,7 @@ def test_without_pyspark_all_is_there_but_what_spark_runs() -> None:
         "reassemble",
         "register",
     ]
-    run(f"{WITHOUT_PYSPARK} from pyspark_kafkalog import admin, cli, decode; admin.dump, admin.verify")
+    run(f"{WITHOUT_PYSPARK} from pyspark_kafkalog import cli, connect, decode; connect('x').records")
 
 
 @pytest.mark.parametrize("code", ["from pyspark_kafkalog import DefaultSource", "package.DefaultSource"])

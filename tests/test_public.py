@@ -23,8 +23,6 @@ from tests.fixtures_dir import SMALL_CASES
 ROOT = Path(__file__).parents[1]
 NAME = "pyspark_kafkalog"
 PUBLIC = [name for name in pyspark_kafkalog.__all__ if name != "__version__"]
-PUBLIC_MODULES = {"admin"}
-"""Modules that users may import besides the package."""
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob(".github/**/*.md")]
 
 
@@ -87,7 +85,7 @@ def test_documents_name_only_what_is_public(document: Path) -> None:
     # Spark quotes an error with the module of its class.
     quoted = r"errors\.\w+Error: "
     named = re.findall(rf"(?<!-m ){NAME}\.(?!{quoted})(\w+)", document.read_text(encoding="utf-8"))
-    assert set(named) <= {*PUBLIC, *PUBLIC_MODULES}
+    assert set(named) <= {*PUBLIC}
 
 
 def test_examples_import_only_what_is_public() -> None:
@@ -102,7 +100,7 @@ def test_examples_import_only_what_is_public() -> None:
     }
     ours = {name for name in imported if name.startswith(NAME)}
     assert f"{NAME}.reassemble" in ours
-    assert ours <= {f"{NAME}.{name}" for name in (*PUBLIC, *PUBLIC_MODULES)}
+    assert ours <= {f"{NAME}.{name}" for name in PUBLIC}
 
 
 def example_of(found: Any) -> str:

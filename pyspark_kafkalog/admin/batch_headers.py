@@ -44,15 +44,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """The record batches of a place, a row each, in order of partition and offset.
 
-    Reads headers, at the speed of the disk, and no records. Bytes that are no batch are skipped, with a
-    warning in the log; :func:`verify` tells more.
-
-    :param columns: those of ``view=batches`` to make, in this order; all by default.
-    :param check_crcs: whether to verify checksums for the column ``valid``, which is null without.
-    :param measure_raw_bytes: whether to decompress batches that don't state their size before compression;
-        ``rawBytes`` is null for them without, and where they can't be decompressed.
-    :raises OptionError: for a column that does not exist.
-    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    See :meth:`.kafka.Records.batches`.
     """
     for name in columns or ():
         if name not in VIEWS["batches"]:

@@ -80,10 +80,7 @@ class GroupLag:
 def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> list[Group]:
     """All groups, or those in ``names``, sorted.
 
-    The groups that hold the markers of exactly-once queries have ``marker`` as protocol type, and the query
-    as protocol.
-
-    :raises GroupError: if a named group does not exist.
+    See :meth:`.kafka.GroupAdmin.describe`.
     """
     wanted = place_groups.group_ids() if names is None else tuple(names)
     found = place_groups.describe(wanted)
@@ -107,12 +104,7 @@ def group_offsets(
 ) -> list[GroupOffset]:
     """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
 
-    :param selection: which partitions to include; by default all, internal ones too.
-    :param read_committed: count lags to the last stable offsets, as read_committed consumers do.
-    :raises GroupError: if a named group has committed nothing and does not exist.
-    :raises UnknownTopicOrPartitionError: if a named topic does not exist, and none of the groups has
-        committed offsets for it.
-    :raises KafkaLogError: if no group at all can be read.
+    See :meth:`.kafka.GroupAdmin.offsets`.
     """
     answers = place_groups.committed_by(place_groups.group_ids() if names is None else set(names))
     failed = {group: answer for group, answer in answers.items() if isinstance(answer, KafkaLogError)}
@@ -182,7 +174,7 @@ def total_lag(of_groups: Iterable[GroupLag]) -> int:
 def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collection[TopicPartition]) -> None:
     """Delete what ``group`` has committed for ``partitions``.
 
-    :raises GroupError: if a live member is subscribed to their topics, or it is an exactly-once marker.
+    See :meth:`.kafka.GroupAdmin.delete_offsets`.
     """
     check_no_marker(place_groups, group, "gone")
     place_groups.delete_offsets(group, partitions)
@@ -191,7 +183,7 @@ def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collectio
 def delete_group(place_groups: GroupOffsets, group: str) -> None:
     """Delete ``group`` and all its offsets.
 
-    :raises GroupError: if it has live members, does not exist, or holds an exactly-once marker.
+    See :meth:`.kafka.GroupAdmin.delete`.
     """
     check_no_marker(place_groups, group, "gone")
     place_groups.delete_group(group)

@@ -62,8 +62,7 @@ def topics(
 ) -> list[PartitionState]:
     """Every partition of ``selection``, sorted.
 
-    :param internal: include internal topics, such as ``__consumer_offsets``, even if not named.
-    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    See :meth:`.kafka.TopicAdmin.partitions`.
     """
     return describe_partitions(place, partitions_of(place, selection, internal=internal))
 
@@ -73,8 +72,7 @@ def segments(
 ) -> list[SegmentState]:
     """Every segment of the partitions of ``selection``, in order; none for brokers, which don't show theirs.
 
-    :param internal: see :func:`topics`.
-    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    See :meth:`.kafka.TopicAdmin.segments`.
     """
     return [
         SegmentState(

@@ -70,9 +70,7 @@ def plan_reset(
 ) -> list[ResetStep]:
     """What a reset of ``group`` would do to each partition; nothing is changed.
 
-    :param partitions: None means all existing partitions for which the group has committed.
-    :raises GroupError: if the group has live members, or a shift has no committed offset to start from.
-    :raises UnknownTopicOrPartitionError: if a partition does not exist.
+    See :meth:`.kafka.GroupAdmin.plan_reset`.
     """
     _check_inactive(groups, group)
     committed = groups.committed(group, partitions)
@@ -111,8 +109,7 @@ def plan_import(
 ) -> list[ResetStep]:
     """What committing these offsets would do; see :func:`plan_reset`. Metadata is kept.
 
-    A leader epoch is kept only if the log has it up to the offset. Offsets may come from another cluster, and
-    consumers would refuse a leader whose epochs are lower (KIP-320).
+    See :meth:`.kafka.GroupAdmin.plan_import`.
     """
     steps = []
     for group, offsets in sorted(wanted.items()):
@@ -168,7 +165,7 @@ def for_whole_messages(
 def execute(groups: GroupOffsets, steps: Collection[ResetStep]) -> None:
     """Commit the planned offsets, one group after the other.
 
-    :raises GroupError: if a group has live members by now, or its offsets can't be written.
+    See :meth:`.kafka.GroupAdmin.reset`.
     """
     by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     for step in steps:

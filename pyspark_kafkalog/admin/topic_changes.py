@@ -67,11 +67,7 @@ def create_topics(
 ) -> list[CreatedTopic]:
     """Create topics, and return them as they are then.
 
-    :param if_not_exists: leave topics that exist as they are.
-    :param validate_only: check the request, and create nothing.
-    :raises TopicExistsError: if one exists, unless ``if_not_exists``.
-    :raises OptionError: for illegal names, those of internal topics, numbers and configurations; then
-        nothing is created.
+    See :meth:`.kafka.TopicAdmin.create`.
     """
     _check_new(topics, new)
     existing = place.topics([topic.topic for topic in new])
@@ -118,9 +114,7 @@ def _check_new(topics: Topics, new: Sequence[NewTopic]) -> None:
 def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = False) -> list[TopicToDelete]:
     """What :func:`delete_topics` would delete; nothing is changed.
 
-    :param if_exists: leave out topics that don't exist.
-    :raises OptionError: for an internal topic.
-    :raises UnknownTopicOrPartitionError: if one does not exist, unless ``if_exists``.
+    See :meth:`.kafka.TopicAdmin.plan_deletion`.
     """
     if internal := INTERNAL_TOPICS.intersection(names):
         topic = min(internal)
@@ -152,7 +146,7 @@ def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = Fal
 def delete_topics(topics: Topics, deletion: Sequence[TopicToDelete]) -> None:
     """Delete the topics of :func:`plan_deletion` with all their records, and their committed offsets.
 
-    :raises LogDirectoryLockedError: if a broker runs on the directory.
+    See :meth:`.kafka.TopicAdmin.delete`.
     """
     if deletion:
         topics.delete([row.topic for row in deletion])
@@ -169,11 +163,7 @@ def plan_alteration(
 ) -> list[TopicChange]:
     """What :func:`alter_topics` would change; nothing is changed, but the place has checked it.
 
-    :param partitions: the new number, which can only grow.
-    :param configs: new values; None lets the topic inherit one.
-    :param if_exists: leave out topics that don't exist.
-    :raises OptionError: for fewer partitions, and for configurations that topics don't have.
-    :raises UnknownTopicOrPartitionError: if a topic does not exist, unless ``if_exists``.
+    See :meth:`.kafka.TopicAdmin.plan_alteration`.
     """
     wanted = configs or {}
     if wanted:

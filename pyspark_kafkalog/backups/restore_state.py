@@ -35,8 +35,8 @@ import numpy as np
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.lines import append_lines, create_lines, read_lines
+from pyspark_kafkalog.log.lock import file_lock
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.places import file_lock
 
 _VERSION = 1
 _NAMES = {"source_id": "sourceId", "open_transactions": "openTransactions", "target_id": "targetId"}

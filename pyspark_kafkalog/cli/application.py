@@ -25,15 +25,16 @@ from pyspark_kafkalog.cli.backup import adopt, backup, copy
 from pyspark_kafkalog.cli.cat import cat, export
 from pyspark_kafkalog.cli.compact import compact
 from pyspark_kafkalog.cli.doctor import doctor
+from pyspark_kafkalog.cli.dump import dump
+from pyspark_kafkalog.cli.groups import groups
 from pyspark_kafkalog.cli.lag import lag
 from pyspark_kafkalog.cli.offsets import offsets
 from pyspark_kafkalog.cli.produce import produce
-from pyspark_kafkalog.cli.records import dump, verify
 from pyspark_kafkalog.cli.repair import repair
 from pyspark_kafkalog.cli.restore import restore
 from pyspark_kafkalog.cli.retain import delete_records, retain
-from pyspark_kafkalog.cli.show import groups
 from pyspark_kafkalog.cli.topics import topics
+from pyspark_kafkalog.cli.verify import verify
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import Kafka, connect, names_brokers
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
-from pyspark_kafkalog.cli.place import Target, names_brokers, on_place, parse_time, rate_option
+from pyspark_kafkalog.cli.place import on_place, parse_time, rate_option
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import OffsetRange, check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.admin import BackedUpPartition
+    from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 
 directory_argument = click.argument("directory", type=click.Path(file_okay=False))
 topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
@@ -62,7 +63,7 @@ threads_option = click.option(
 @json_option
 @click.pass_context
 def backup(
-    ctx: click.Context, /, target: Target, directory: str, follow: bool, as_json: bool, **rules: Any
+    ctx: click.Context, /, kafka: Kafka, directory: str, follow: bool, as_json: bool, **rules: Any
 ) -> None:
     """Back up topics of a cluster, and consumer groups, into a log directory.
 
@@ -73,9 +74,10 @@ def backup(
     does not answer, or its files are damaged or can't be written. The others are backed up all the same. With
     --follow, a problem of the source is told, and tried again; one of DIRECTORY ends it.
     """
+    if kafka.place_options.brokers is None:
+        raise OptionError("A backup is made of brokers", hint="Directories are copied by 'copy'.")
     with _until_stopped(follow) as stop, progress("Copying", None, in_bytes=True) as done:
-        found = admin.backup(
-            target.options,
+        found = kafka.logs.backup(
             directory,
             _rules(**rules),
             follow_until=stop,
@@ -116,7 +118,7 @@ def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **ru
     if names_brokers(source) and not os.path.exists(source):
         raise click.UsageError("Expected a log directory as SOURCE, got brokers: use kafkalog backup.")
     with progress("Copying", None, in_bytes=True) as done:
-        found = admin.copy(source, directory, _rules(**rules), progress=done)
+        found = connect(source).logs.backup(directory, _rules(**rules), progress=done)
     _show(ctx, found, as_json=as_json)
 
 
@@ -142,7 +144,7 @@ def adopt(
     Create the topics first, with as many partitions, and leave them empty; then stop the broker. Its
     partitions become copies of those in DIRECTORY, with the broker's topic ids. Exits with 1 if some can't.
     """
-    found = admin.adopt(directory, log_dir, _topics(topics), groups=not no_groups, execute=execute)
+    found = connect(directory).logs.adopt(log_dir, _topics(topics), groups=not no_groups, execute=execute)
     if as_json:
         show_json(plain(found))
     else:
@@ -178,10 +180,12 @@ def _rules(
     groups: tuple[str, ...],
     no_groups: bool,
     **rest: Any,
-) -> admin.BackupRules:
+) -> BackupRules:
+    from pyspark_kafkalog.backups.plan import BackupRules
+
     if groups and no_groups:
         raise click.UsageError("Give either --group or --no-groups.")
-    return admin.BackupRules(
+    return BackupRules(
         topics=_topics(topics),
         exclude=_topics(exclude),
         groups=() if no_groups else groups or None,

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.output import progress, said_until_first
-from pyspark_kafkalog.cli.place import Target, on_place, parse_time
+from pyspark_kafkalog.cli.place import on_place, parse_time
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model import check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS
@@ -28,7 +28,7 @@ from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.admin.lines import Form
-    from pyspark_kafkalog.admin.selecting import RecordSelection
+    from pyspark_kafkalog.admin.select import RecordSelection
 
 _FORMS = click.Choice(["text", "hex", "base64"])
 _VALUE = r"%v\n"
@@ -84,7 +84,7 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def with_records(
-        target: Target,
+        kafka: Kafka,
         topic: str,
         key: str | None,
         headers: tuple[str, ...],
@@ -94,14 +94,16 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
         **rest: Any,
     ) -> Any:
         import_arrow()
+        from pyspark_kafkalog.admin.select import RecordSelection
+
         names = ("partitions", "offset", "since", "until", "tail", "grep", "read_committed", "large_messages")
-        selection = admin.RecordSelection(
+        selection = RecordSelection(
             key=None if key is None else _key(key, key_as),
             headers=tuple(map(_header, headers)),
             **{name: rest.pop(name) for name in names},
         )
         return command(
-            target, wanted=Wanted(check_topic(topic), selection, key_as, value_as, skip_damaged), **rest
+            kafka, wanted=Wanted(check_topic(topic), selection, key_as, value_as, skip_damaged), **rest
         )
 
     return with_records
@@ -120,7 +122,7 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_context
 def cat(
     ctx: click.Context,
-    target: Target,
+    kafka: Kafka,
     wanted: Wanted,
     follow: bool,
     template: str | None,
@@ -136,20 +138,21 @@ def cat(
         raise click.UsageError("Give only one of --format, --json and --count.")
     if follow and (count or wanted.selection.until is not None):
         raise click.UsageError("--follow never ends: leave out --count and --until.")
+    from pyspark_kafkalog.admin.lines import format_lines, json_lines
+
     topic, forms = wanted.topic, {"key_as": wanted.key_as, "value_as": wanted.value_as}
     if as_json:
-        lines = admin.json_lines(topic, **forms)
+        lines = json_lines(topic, **forms)
     else:
         default = _KEY_AND_VALUE if topic in INTERNAL_TOPICS else _VALUE
-        lines = admin.format_lines(topic, default if template is None else template, **forms)
+        lines = format_lines(topic, default if template is None else template, **forms)
     with _damage_shown(ctx, wanted):
         if count:
-            place, skip_damaged = target.place, wanted.skip_damaged
             with said(f"Counting the records of {topic}"):
-                number = admin.count_records(place, topic, wanted.selection, skip_damaged=skip_damaged)
+                number = kafka.records.count(topic, wanted.selection, skip_damaged=wanted.skip_damaged)
             click.echo(number)
             return
-        for rows in _records(target, wanted, columns=lines.columns, follow=follow):
+        for rows in _records(kafka, wanted, columns=lines.columns, follow=follow):
             _write(lines.render(rows))
 
 
@@ -163,7 +166,7 @@ def cat(
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_context
 def export(
-    ctx: click.Context, target: Target, wanted: Wanted, file: str, file_format: Any, force: bool
+    ctx: click.Context, kafka: Kafka, wanted: Wanted, file: str, file_format: Any, force: bool
 ) -> None:
     """Write the records of a topic to a file: Parquet, CSV or lines of JSON.
 
@@ -171,9 +174,11 @@ def export(
     Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as
     say otherwise; in CSV headers are JSON. Lines of JSON are those of kafkalog cat --json.
     """
+    from pyspark_kafkalog.admin.export import export as export_records
+
     with _damage_shown(ctx, wanted), progress("Offsets", None) as done:
-        count = admin.export(
-            _records(target, wanted, progress=done),
+        count = export_records(
+            _records(kafka, wanted, progress=done),
             wanted.topic,
             file,
             file_format,
@@ -184,10 +189,8 @@ def export(
     click.echo(f"{count} records in {file}", err=True)
 
 
-def _records(target: Target, wanted: Wanted, **settings: Any) -> Iterator[Any]:
-    found = admin.read_records(
-        target.place, wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings
-    )
+def _records(kafka: Kafka, wanted: Wanted, **settings: Any) -> Iterator[Any]:
+    found = kafka.records.select(wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings)
     return said_until_first(f"Looking for records of {wanted.topic}", found)
 
 

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 import click
 
+topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
+partitions_option = click.option(
+    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
+)
 execute_option = click.option(
     "--execute", is_flag=True, help="Apply the change. Without this it is only shown."
 )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import connect, names_brokers
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
-from pyspark_kafkalog.cli.place import names_brokers
 
 
 @click.command()
@@ -53,8 +52,7 @@ def compact(
         raise click.UsageError("Expected a log directory, got brokers: these compact by themselves.")
     given = pairs("--config", configs)
     with progress("Compacting", None, in_bytes=True) as done:
-        found = admin.compact(
-            directory,
+        found = connect(directory).logs.compact(
             topics,
             execute=execute,
             configs=given,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.output import json_option, show_json
-from pyspark_kafkalog.cli.place import Target, on_place
+from pyspark_kafkalog.cli.place import on_place
 
 
 @click.command()
 @on_place
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
+def doctor(ctx: click.Context, kafka: Kafka, as_json: bool) -> None:
     """Look for what keeps this machine from reading and writing PLACE, and say what to do.
 
     It tries all brokers, those that the cluster advertises, too, and says at which step it fails: DNS,
@@ -20,7 +21,7 @@ def doctor(ctx: click.Context, target: Target, as_json: bool) -> None:
     """
     from pyspark_kafkalog.admin.doctor import examine
 
-    report = examine(target.options)
+    report = examine(kafka.options)
     if as_json:
         show_json({"ok": report.ok, "findings": report.rows()})
     else:

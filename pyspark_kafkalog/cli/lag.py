@@ -11,14 +11,15 @@ from itertools import count, pairwise
 
 import click
 
-from pyspark_kafkalog import admin
-from pyspark_kafkalog.admin.consumer_groups import MARKER
+from pyspark_kafkalog.admin.consumer_groups import MARKER, GroupLag, GroupOffset, lags, total_lag
+from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
+from pyspark_kafkalog.cli.commands import group_option, topic_option
 from pyspark_kafkalog.cli.output import json_option, show_json, show_table
-from pyspark_kafkalog.cli.place import Target, on_place, selection
-from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
+from pyspark_kafkalog.cli.place import offsets_of, on_place, selection
 from pyspark_kafkalog.saying import said
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -64,7 +65,7 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
 @click.pass_context
 def lag(
     ctx: click.Context,
-    target: Target,
+    kafka: Kafka,
     groups: tuple[str, ...],
     topics: tuple[str, ...],
     max_lag: int | None,
@@ -89,16 +90,16 @@ def lag(
         raise click.UsageError("--count needs --watch.")
     is_committed = isolation_level == "read_committed"
 
-    def look() -> list[admin.GroupOffset]:
+    def look() -> list[GroupOffset]:
         if topics:
             # A topic that is gone has no lag, and a monitor of it would never give the alarm.
             with said("Looking up partitions"):
-                admin.partitions_of(target.place, selection(topics))
-        found = offsets_of(target, groups, topics, read_committed=is_committed)
+                partitions_of(kafka.place, selection(topics))
+        found = offsets_of(kafka, groups, topics, read_committed=is_committed)
         return [row for row in found if all_groups or row.group in groups or row.state != MARKER]
 
     offsets = look() if watch is None else _watch(look, watch, looks, as_json)
-    rows = admin.lags(offsets)
+    rows = lags(offsets)
     if prometheus:
         click.echo(prometheus_text(offsets), nl=False)
     elif watch is None:
@@ -107,8 +108,8 @@ def lag(
         ctx.exit(1)
 
 
-def _show_once(rows: Sequence[admin.GroupLag], as_json: bool) -> None:
-    total = admin.total_lag(rows)
+def _show_once(rows: Sequence[GroupLag], as_json: bool) -> None:
+    total = total_lag(rows)
     if as_json:
         show_json({"groups": plain(rows), "lag": total})
         return
@@ -129,8 +130,8 @@ def _show_once(rows: Sequence[admin.GroupLag], as_json: bool) -> None:
 
 
 def _watch(
-    look: Callable[[], list[admin.GroupOffset]], seconds: float, looks: int | None, as_json: bool
-) -> list[admin.GroupOffset]:
+    look: Callable[[], list[GroupOffset]], seconds: float, looks: int | None, as_json: bool
+) -> list[GroupOffset]:
     """Look until interrupted, or as often as asked; returns what was seen last."""
     watch = LagWatch()
     due = time.monotonic()

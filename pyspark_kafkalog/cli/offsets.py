@@ -7,22 +7,25 @@ from typing import Any
 
 import click
 
-from pyspark_kafkalog import admin
-from pyspark_kafkalog.admin.consumer_groups import check_no_marker
+from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, say_if_dry
+from pyspark_kafkalog.cli.commands import (
+    ShownByDefault,
+    execute_option,
+    group_option,
+    partitions_option,
+    say_if_dry,
+    topic_option,
+)
 from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text, wide_option
-from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
-from pyspark_kafkalog.cli.show import group_option, offsets_of, topic_option
+from pyspark_kafkalog.cli.place import named_partitions, offsets_of, on_place, parse_time
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 
 one_group_option = click.option("--group", required=True, help="The consumer group.")
-partitions_option = click.option(
-    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
-)
 
 
 @click.group(cls=ShownByDefault)
@@ -39,9 +42,9 @@ def offsets() -> None:
 @topic_option
 @wide_option
 @json_option
-def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], wide: bool, as_json: bool) -> None:
+def show(kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], wide: bool, as_json: bool) -> None:
     """Show each committed offset and its lag."""
-    rows = offsets_of(target, groups, topics)
+    rows = offsets_of(kafka, groups, topics)
     if as_json:
         show_json(plain(rows))
         return
@@ -102,7 +105,7 @@ def show(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], wide:
 @execute_option
 @json_option
 def reset(
-    target: Target,
+    kafka: Kafka,
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
@@ -121,19 +124,17 @@ def reset(
         names = ", ".join("--" + name.replace("_", "-") for name in to)
         raise click.UsageError(f"Give exactly one of {names}.")
     if to["from_file"] is not None:
-        wanted = admin.parse(to["from_file"].read(), group=group)
+        wanted = parse(to["from_file"].read(), group=group)
         if topics or all_topics:
             raise click.UsageError(
                 "The file of --from-file names the partitions: leave out --topic and --all-topics."
             )
-        steps = admin.plan_import(target.place, target.groups, wanted)
+        steps = kafka.groups.plan_import(wanted, large_messages=large_messages)
     else:
-        partitions = _partitions(target, topics, all_topics)
+        partitions = _partitions(kafka, topics, all_topics)
         kind, value = _goal(chosen[0], to[chosen[0]])
-        steps = admin.plan_reset(target.place, target.groups, group, partitions, kind, value)
-    if large_messages:
-        steps = admin.for_whole_messages(target.place, steps)
-    _carry_out(target, steps, execute=execute, as_json=as_json)
+        steps = kafka.groups.plan_reset(group, partitions, kind, value, large_messages=large_messages)
+    _carry_out(kafka, steps, execute=execute, as_json=as_json)
 
 
 @offsets.command()
@@ -147,10 +148,10 @@ def reset(
     default="json",
     help="CSV is the format of kafka-consumer-groups --export, without a group column for a single --group.",
 )
-def export(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], kind: str) -> None:
+def export(kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], kind: str) -> None:
     """Print offsets for import."""
-    rows = offsets_of(target, groups, topics)
-    text = admin.export_json(rows) if kind == "json" else admin.export_csv(rows, with_group=len(groups) != 1)
+    rows = offsets_of(kafka, groups, topics)
+    text = export_json(rows) if kind == "json" else export_csv(rows, with_group=len(groups) != 1)
     click.echo(text, nl=False)
 
 
@@ -160,14 +161,14 @@ def export(target: Target, groups: tuple[str, ...], topics: tuple[str, ...], kin
 @click.option("--group", help="The group, if FILE names none; otherwise the only group to import.")
 @execute_option
 @json_option
-def import_(target: Target, file: Any, group: str | None, execute: bool, as_json: bool) -> None:
+def import_(kafka: Kafka, file: Any, group: str | None, execute: bool, as_json: bool) -> None:
     """Commit the offsets in FILE.
 
     FILE comes from offsets export or kafka-consumer-groups --export, or holds Spark's offsets as JSON.
     """
-    wanted = admin.parse(file.read(), group=group)
-    steps = admin.plan_import(target.place, target.groups, wanted)
-    _carry_out(target, steps, execute=execute, as_json=as_json)
+    wanted = parse(file.read(), group=group)
+    steps = kafka.groups.plan_import(wanted)
+    _carry_out(kafka, steps, execute=execute, as_json=as_json)
 
 
 @offsets.command()
@@ -179,7 +180,7 @@ def import_(target: Target, file: Any, group: str | None, execute: bool, as_json
 @execute_option
 @json_option
 def delete(
-    target: Target,
+    kafka: Kafka,
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
@@ -190,18 +191,16 @@ def delete(
     """Delete committed offsets of a group. Markers of exactly-once queries are refused."""
     if whole_group and (topics or all_topics):
         raise click.UsageError("--whole-group covers all topics: leave out --topic and --all-topics.")
-    admin.groups(target.groups, [group])  # fails if there is no such group
-    check_no_marker(target.groups, group, "gone")
-    partitions = None if whole_group else _partitions(target, topics, all_topics)
-    committed = target.groups.committed(group, partitions)
+    partitions = None if whole_group else _partitions(kafka, topics, all_topics)
+    committed = kafka.groups.plan_deletion(group, partitions)
     rows = [
         {"group": group, **partition._asdict(), "offset": committed[partition].offset}
         for partition in sorted(committed)
     ]
     if execute and whole_group:
-        admin.delete_group(target.groups, group)
+        kafka.groups.delete(group)
     elif execute:
-        admin.delete_offsets(target.groups, group, list(committed))
+        kafka.groups.delete_offsets(group, list(committed))
     if as_json:
         show_json(rows)
     else:
@@ -209,10 +208,10 @@ def delete(
     say_if_dry(execute)
 
 
-def _partitions(target: Target, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
+def _partitions(kafka: Kafka, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
     if bool(topics) == all_topics:
         raise click.UsageError("Give either --topic or --all-topics.")
-    return None if all_topics else named_partitions(target.place, topics)
+    return None if all_topics else named_partitions(kafka.place, topics)
 
 
 def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
@@ -228,9 +227,9 @@ def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
     return kinds[name], int(value)
 
 
-def _carry_out(target: Target, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:
+def _carry_out(kafka: Kafka, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:
     if execute:
-        admin.execute(target.groups, steps)
+        kafka.groups.reset(steps)
     if as_json:
         show_json(plain(steps))
     else:

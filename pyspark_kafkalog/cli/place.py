@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
 import re
 import time
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import click
 
-from pyspark_kafkalog.admin import groups_of, place_of, topics_of
+from pyspark_kafkalog.admin.consumer_groups import GroupOffset
+from pyspark_kafkalog.admin.kafka import Kafka, options_of
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import point_in_time
 from pyspark_kafkalog.options.values import size_in_bytes
-from pyspark_kafkalog.topics import Topics
+from pyspark_kafkalog.saying import said
 
-_LISTENER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
-_HOST = _LISTENER + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
-_BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
-_LOGIN = re.compile(rf"{_LISTENER}(?![/.~]|\w+://).*@{_HOST}(?:,.*)?", re.ASCII | re.DOTALL)
-"""Brokers with a login before one of them, which no client of Kafka takes."""
 _UNUSED_PROPERTIES = {
     "bootstrap.servers",
     "group.id",
@@ -43,27 +34,8 @@ _UNUSED_PROPERTIES = {
 _PARTITION = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})", re.DOTALL)
 
 
-class Target:
-    """The place that a command names, opened on first use."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        self.options = options
-
-    @cached_property
-    def place(self) -> Place:
-        return place_of(self.options)
-
-    @cached_property
-    def groups(self) -> GroupOffsets:
-        return groups_of(self.options)
-
-    @cached_property
-    def topics(self) -> Topics:
-        return topics_of(self.options)
-
-
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Target`."""
+    """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Kafka`."""
 
     @click.argument("place", metavar="PLACE")
     @click.option(
@@ -80,17 +52,17 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A file of client properties, like --command-config of Kafka's tools.",
     )
     @functools.wraps(command)
-    def with_target(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
+    def with_place(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
         properties = parse_properties(config.read()) if config is not None else {}
-        return command(Target(options_for(place, given, properties)), **rest)
+        return command(Kafka(options_for(place, given, properties)), **rest)
 
-    return with_target
+    return with_place
 
 
 def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:
     """The reader options for the place that a command names; ``given`` takes precedence over properties.
 
-    :raises OptionError: for brokers with a login, without quoting it.
+    :raises OptionError: see :func:`.kafka.options_of`.
     """
     options = {f"kafka.{name}": text for name, text in properties.items() if name not in _UNUSED_PROPERTIES}
     for item in given:
@@ -98,28 +70,7 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
         if not equals or not name.strip():
             raise click.BadParameter("expected NAME=VALUE", param_hint="'-o'")
         options[name.strip()] = text
-    if not _is_folder(place) and _LOGIN.fullmatch(place):
-        raise OptionError(
-            "Expected brokers as host:port, got something before an @, which may be a secret",
-            hint="Give a login as client properties, such as sasl.jaas.config, in a file: --config FILE.",
-        )
-    if _is_folder(place):
-        options["path"] = json.dumps([place])  # its name may have commas
-    else:
-        options[SERVERS if names_brokers(place) else "path"] = place
-    return options
-
-
-def names_brokers(place: str) -> bool:
-    """Whether a place has the form of brokers: host:port[,host:port]."""
-    return _BROKERS.fullmatch(place) is not None
-
-
-def _is_folder(place: str) -> bool:
-    try:
-        return os.path.isdir(place)
-    except ValueError:
-        return False
+    return options | options_of(place)
 
 
 def parse_time(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
@@ -140,6 +91,14 @@ def selection(topics: tuple[str, ...]) -> Selection:
     """The topics of ``--topic``; all topics without it."""
     named = dict.fromkeys(check_topic(topic) for topic in topics)
     return Selection(topics=tuple(named)) if named else Selection()
+
+
+def offsets_of(
+    kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], *, read_committed: bool = False
+) -> list[GroupOffset]:
+    """The committed offsets of these groups; of all groups if none is named."""
+    with said("Looking up committed offsets"):
+        return kafka.groups.offsets(groups or None, selection(topics), read_committed=read_committed)
 
 
 def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartition]:

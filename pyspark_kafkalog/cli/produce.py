@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.arrow import import_arrow
-from pyspark_kafkalog.cli.place import Target, on_place
+from pyspark_kafkalog.cli.place import on_place
 from pyspark_kafkalog.options.table import SERVERS
 
 
@@ -36,7 +36,7 @@ from pyspark_kafkalog.options.table import SERVERS
     help="None by default.",
 )
 def produce(
-    target: Target,
+    kafka: Kafka,
     topic: str,
     files: tuple[Any, ...],
     key_separator: str | None,
@@ -59,19 +59,22 @@ def produce(
     if keep_partitions and (not as_json or partition is not None):
         raise click.UsageError("--keep-partitions goes with --json, and not with --partition.")
     import_arrow()
-    options = {**target.options, "topic": topic}
+    from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of, with_tombstones
+    from pyspark_kafkalog.admin.produce import produce as write
+
+    options = {**kafka.options, "topic": topic}
     if compression is not None:
         options["kafka.compression.type" if SERVERS in options else "compression.type"] = compression
     parse: Callable[[list[bytes]], Any]
     if as_json:
-        parse = admin.JsonLines(keep_partitions=keep_partitions)
+        parse = JsonLines(keep_partitions=keep_partitions)
     elif key_separator is not None:
         separator = key_separator.replace(r"\t", "\t")
-        parse = admin.keyed(separator.encode(errors="surrogateescape"))
+        parse = keyed(separator.encode(errors="surrogateescape"))
     else:
-        parse = admin.values_of
+        parse = values_of
     if tombstones:
-        parse = admin.with_tombstones(parse)
+        parse = with_tombstones(parse)
     streams = files or (sys.stdin.buffer,)
-    count = admin.produce(options, admin.records_of(streams, parse, partition))
+    count = write(options, records_of(streams, parse, partition))
     click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import Kafka, connect
+from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
@@ -20,7 +20,9 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.admin.repairing import RepairedDirectory, RepairedPartition, RepairStep
+    from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
+    from pyspark_kafkalog.log.care.repair import RepairedDirectory
+    from pyspark_kafkalog.log.write.steps import RepairStep
 
 
 @click.command()
@@ -52,10 +54,9 @@ def repair(
     Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
     """
     chosen = [parse_partition(name) for name in partitions] or None
-    with progress("Repairing" if execute else "Looking", _size(directory, chosen), in_bytes=True) as done:
-        found = admin.repair(
-            directory, chosen, execute=execute, salvage=salvage, discard=discard, progress=done
-        )
+    kafka = connect(directory)
+    with progress("Repairing" if execute else "Looking", _size(kafka, chosen), in_bytes=True) as done:
+        found = kafka.logs.repair(chosen, execute=execute, salvage=salvage, discard=discard, progress=done)
     _show(found, execute=execute, discard=discard, as_json=as_json)
     say_if_dry(execute)
     steps = [*found.steps, *(step for partition in found.partitions for step in partition.steps)]
@@ -63,11 +64,11 @@ def repair(
         ctx.exit(1)
 
 
-def _size(directory: str, partitions: list[TopicPartition] | None) -> int | None:
+def _size(kafka: Kafka, partitions: list[TopicPartition] | None) -> int | None:
     """Bytes to read; None if damage hides them."""
     with said("Looking up partitions"), suppress(KafkaLogError):
-        place = admin.place_of({"path": json.dumps([directory])})
-        sizes = place.stored_sizes(partitions or admin.partitions_of(place, internal=True))
+        place = kafka.place
+        sizes = place.stored_sizes(partitions or partitions_of(place, internal=True))
         return sum(size.stored_bytes for size in sizes.values())
     return None
 

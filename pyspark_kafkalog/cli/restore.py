@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.exchange import parse
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.arrow import import_arrow
-from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
+from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry, topic_option
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text, wide_option
-from pyspark_kafkalog.cli.place import Target, on_place, options_for, parse_time, rate_option
-from pyspark_kafkalog.cli.show import topic_option
+from pyspark_kafkalog.cli.place import on_place, options_for, parse_time, rate_option
 from pyspark_kafkalog.model import not_copied
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.table import SERVERS
@@ -67,7 +67,7 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 @click.pass_context
 def restore(
     ctx: click.Context,
-    target: Target,
+    kafka: Kafka,
     source: str,
     topics: tuple[str, ...],
     rename: tuple[str, ...],
@@ -100,8 +100,10 @@ def restore(
     if groups and no_groups:
         raise click.UsageError("Give --group or --no-groups, not both.")
     import_arrow()
+    from pyspark_kafkalog.backups.restore import RestoreSettings
+
     properties = parse_properties(source_config.read()) if source_config is not None else {}
-    settings = admin.RestoreSettings(
+    settings = RestoreSettings(
         topics=topics or None,
         rename=pairs("--rename", rename),
         replication_factor=replication_factor,
@@ -113,14 +115,9 @@ def restore(
         state=state,
         rate=rate,
     )
+    origin = Kafka(options_for(source, source_given, properties))
     with progress("Restoring" if execute else "Reading", None, in_bytes=True) as done:
-        restored = admin.restore(
-            options_for(source, source_given, properties),
-            target.options,
-            settings,
-            execute=execute,
-            progress=done,
-        )
+        restored = origin.logs.restore(kafka, settings, execute=execute, progress=done)
     if as_json:
         show_json(plain(restored))
     else:
@@ -149,12 +146,12 @@ def restore(
             err=True,
         )
     # Brokers get records all the time: what they got since the first run is no failure.
-    if refused or (restored.unplanned and SERVERS not in options_for(source, (), {})):
+    if refused or (restored.unplanned and SERVERS not in origin.options):
         ctx.exit(1)
 
 
 def _ends(text: str) -> dict[Any, int]:
-    wanted = admin.parse(text, group="")
+    wanted = parse(text, group="")
     return {
         partition: offset.offset for offset_map in wanted.values() for partition, offset in offset_map.items()
     }

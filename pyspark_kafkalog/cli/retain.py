@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
-from pyspark_kafkalog.cli.offsets import partitions_option
+from pyspark_kafkalog.cli.commands import execute_option, partitions_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, show_json, show_table, size_text
-from pyspark_kafkalog.cli.place import Target, named_partitions, on_place, parse_time
+from pyspark_kafkalog.cli.place import named_partitions, on_place, parse_time
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
@@ -22,7 +21,7 @@ from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
 from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.admin.retaining import DeletedRecords
+    from pyspark_kafkalog.admin.retain import DeletedRecords
 
 _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASCII)
 
@@ -38,7 +37,7 @@ _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASC
 @execute_option
 @json_option
 def retain(
-    target: Target,
+    kafka: Kafka,
     topics: tuple[str, ...],
     retention_ms: str | None,
     retention_bytes: str | None,
@@ -66,7 +65,7 @@ def retain(
     }
     with said("Looking for segments that are due"):
         named = [check_topic(topic) for topic in topics] or None
-        rows = admin.retain(target.options, named, configs, execute=execute)
+        rows = kafka.logs.retain(named, configs, execute=execute)
     _show(rows, execute=execute, as_json=as_json)
 
 
@@ -92,7 +91,7 @@ def _unlimited(parser: Any, name: str, text: str) -> Any:
 @execute_option
 @json_option
 def delete_records(
-    target: Target,
+    kafka: Kafka,
     offsets: tuple[str, ...],
     topics: tuple[str, ...],
     to_datetime: int | None,
@@ -111,23 +110,25 @@ def delete_records(
     if bool(topics) != (to_datetime is not None):
         raise click.UsageError("Give --topic and --to-datetime together.")
     if offset_json_file is not None:
-        wanted = admin.parse_offset_json(offset_json_file.read())
+        from pyspark_kafkalog.admin.retain import parse_offset_json
+
+        wanted = parse_offset_json(offset_json_file.read())
     elif to_datetime is not None:
-        partitions = named_partitions(target.place, topics)
-        wanted = admin.offsets_before(target.place, partitions, to_datetime)
+        partitions = named_partitions(kafka.place, topics)
+        wanted = kafka.logs.offsets_before(partitions, to_datetime)
     else:
-        wanted = _offsets(target, offsets)
-    rows = admin.delete_records(target.options, wanted, execute=execute)
+        wanted = _offsets(kafka, offsets)
+    rows = kafka.logs.delete_records(wanted, execute=execute)
     _show(rows, execute=execute, as_json=as_json)
 
 
-def _offsets(target: Target, texts: Sequence[str]) -> dict[TopicPartition, int]:
+def _offsets(kafka: Kafka, texts: Sequence[str]) -> dict[TopicPartition, int]:
     wanted: dict[TopicPartition, int] = {}
     for text in texts:
         match = _OFFSET.fullmatch(text)
         if match is None or int(match["offset"]) > MAX_LONG:
             raise OptionError(f"Expected TOPIC=OFFSET or TOPIC:PARTITION=OFFSET, got {text!r}")
-        for partition in named_partitions(target.place, (match["partitions"],)):
+        for partition in named_partitions(kafka.place, (match["partitions"],)):
             if partition in wanted:
                 raise OptionError("Two offsets were given", topic_partition=partition)
             wanted[partition] = int(match["offset"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, pairs, say_if_dry
+from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, pairs, say_if_dry, topic_option
 from pyspark_kafkalog.cli.output import (
     json_option,
     show_json,
@@ -15,11 +15,11 @@ from pyspark_kafkalog.cli.output import (
     time_text,
     wide_option,
 )
-from pyspark_kafkalog.cli.place import Target, on_place, selection
-from pyspark_kafkalog.cli.show import topic_option
+from pyspark_kafkalog.cli.place import on_place, selection
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.topics import NewTopic
 
 names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 partitions_option = click.option("--partitions", type=click.IntRange(1), help="The number of partitions.")
@@ -45,14 +45,14 @@ def topics() -> None:
 @wide_option
 @json_option
 def show(
-    target: Target, topics: tuple[str, ...], internal: bool, segments: bool, wide: bool, as_json: bool
+    kafka: Kafka, topics: tuple[str, ...], internal: bool, segments: bool, wide: bool, as_json: bool
 ) -> None:
     """Show partitions with their bounds, sizes and timestamps."""
     if segments:
-        _show_segments(target, topics, internal, wide, as_json)
+        _show_segments(kafka, topics, internal, wide, as_json)
         return
     with said("Looking up partitions"):
-        rows = admin.topics(target.place, selection(topics), internal=internal)
+        rows = kafka.topics.partitions(selection(topics), internal=internal)
     if as_json:
         show_json(plain(rows))
         return
@@ -88,13 +88,11 @@ def show(
     )
 
 
-def _show_segments(
-    target: Target, topics: tuple[str, ...], internal: bool, wide: bool, as_json: bool
-) -> None:
-    if SERVERS in target.options:
+def _show_segments(kafka: Kafka, topics: tuple[str, ...], internal: bool, wide: bool, as_json: bool) -> None:
+    if SERVERS in kafka.options:
         raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
     with said("Looking up segments"):
-        rows = admin.segments(target.place, selection(topics), internal=internal)
+        rows = kafka.topics.segments(selection(topics), internal=internal)
     if as_json:
         show_json(plain(rows))
         return
@@ -127,7 +125,7 @@ def _show_segments(
 @click.option("--if-not-exists", is_flag=True, help="Leave topics that exist as they are.")
 @json_option
 def create(
-    target: Target,
+    kafka: Kafka,
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
@@ -140,9 +138,9 @@ def create(
     Brokers have defaults for what is not given; a log directory makes one partition.
     """
     values = pairs("--set", configs)
-    new = [admin.NewTopic(name, partitions, replication_factor, values) for name in names]
+    new = [NewTopic(name, partitions, replication_factor, values) for name in names]
     with said("Creating topics"):
-        rows = admin.create_topics(target.place, target.topics, new, if_not_exists=if_not_exists)
+        rows = kafka.topics.create(new, if_not_exists=if_not_exists)
     if as_json:
         show_json(plain(rows))
     else:
@@ -158,16 +156,16 @@ def create(
 @if_exists_option
 @execute_option
 @json_option
-def delete(target: Target, names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool) -> None:
+def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool) -> None:
     """Delete topics with all their records, and what groups have committed for them.
 
     In a log directory all of them disappear at once. No broker may run on it. Internal topics are refused.
     """
     with said("Looking up topics"):
-        rows = admin.plan_deletion(target.place, names, if_exists=if_exists)
+        rows = kafka.topics.plan_deletion(names, if_exists=if_exists)
     if execute:
         with said("Deleting topics"):
-            admin.delete_topics(target.topics, rows)
+            kafka.topics.delete(rows)
     if as_json:
         show_json(plain(rows))
     else:
@@ -188,7 +186,7 @@ def delete(target: Target, names: tuple[str, ...], if_exists: bool, execute: boo
 @execute_option
 @json_option
 def alter(
-    target: Target,
+    kafka: Kafka,
     names: tuple[str, ...],
     partitions: int | None,
     configs: tuple[str, ...],
@@ -205,12 +203,12 @@ def alter(
     if partitions is None and not values:
         raise click.UsageError("Give --partitions, --set or --unset.")
     with said("Looking up topics"):
-        changes = admin.plan_alteration(
-            target.place, target.topics, names, partitions=partitions, configs=values, if_exists=if_exists
+        changes = kafka.topics.plan_alteration(
+            names, partitions=partitions, configs=values, if_exists=if_exists
         )
     if execute:
         with said("Changing topics"):
-            admin.alter_topics(target.topics, changes)
+            kafka.topics.alter(changes)
     if as_json:
         show_json(plain(changes))
     else:

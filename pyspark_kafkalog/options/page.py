@@ -17,7 +17,7 @@ once per process.
 
 *Place* says whether an option is for a log directory (`path`), for brokers (`kafka.bootstrap.servers`), or
 both. *Views* are reads with the option `view`; *command line* is `kafkalog -o` and
-`pyspark_kafkalog.admin`.
+`pyspark_kafkalog.connect`.
 
 <!-- Made by: python -m pyspark_kafkalog.options.page > docs/options.md -->
 """

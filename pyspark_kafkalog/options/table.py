@@ -64,7 +64,7 @@ class Use(enum.Flag):
     SEGMENTS_VIEW = enum.auto()
     BATCHES_VIEW = enum.auto()
     ADMIN = enum.auto()
-    """The command line, and ``pyspark_kafkalog.admin``."""
+    """The command line, and ``pyspark_kafkalog.connect``."""
     READ = BATCH_READ | STREAM_READ
     VIEWS = GROUP_OFFSETS_VIEW | GROUPS_VIEW | TOPICS_VIEW | AUDIT_VIEW | SEGMENTS_VIEW | BATCHES_VIEW
     INSPECT = VIEWS | ADMIN

@@ -7,20 +7,28 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
 from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.ends import Bounds
 from pyspark_kafkalog.backups.groups import SavedGroups, delete_earlier, offsets_partitions
 from pyspark_kafkalog.backups.history import DivergedError
-from pyspark_kafkalog.backups.plan import changed_topic, check_source, close, plan
+from pyspark_kafkalog.backups.plan import (
+    BackedUpPartition,
+    BackupRules,
+    changed_topic,
+    check_source,
+    close,
+    plan,
+)
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
+from pyspark_kafkalog.log.write.follower_directory import follower_directory
+from pyspark_kafkalog.log.write.opening import task_log
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import follower_directory, follower_groups, open_groups, open_place, task_log
+from pyspark_kafkalog.places import follower_groups, open_groups, open_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +62,7 @@ def backup(
 
         backup(spark, {"kafka.bootstrap.servers": "host:9092"}, "/backup")
 
-    For many machines and large clusters; it does what :func:`pyspark_kafkalog.admin.backup` does in one
+    For many machines and large clusters; it does what ``connect(options).logs.backup`` does in one
     process. The driver holds the directory for all this time, and saves configs and groups. A killed job goes
     on where it stopped when it is run again.
 

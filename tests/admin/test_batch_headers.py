@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.admin.batch_headers import batches, batches_of_split, plan_batches
-from pyspark_kafkalog.admin.dumping import dump
+from pyspark_kafkalog.admin.dump import dump
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2

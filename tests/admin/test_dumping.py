@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.admin.dumping import DumpedBatch, dump
+from pyspark_kafkalog.admin.dump import DumpedBatch, dump
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.read.directory import LogDirectory

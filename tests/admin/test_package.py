@@ -4,34 +4,54 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import OptionError
 from tests.fixtures_dir import case
 
 
-def test_all_that_is_offered_is_there() -> None:
-    for name in admin.__all__:
-        assert callable(getattr(admin, name))
-    assert dir(admin) == admin.__all__
-    assert not hasattr(admin, "no_such_thing")
-
-
 def test_places_are_opened_by_the_options_of_the_reader() -> None:
     fixture = case("txn-basic")
-    place = admin.place_of({"path": str(fixture.directory)})
-    assert {row.topic for row in admin.topics(place)} == {"txn-basic"}
+    with connect(fixture.directory) as kafka:
+        assert {row.topic for row in kafka.topics.partitions()} == {"txn-basic"}
+    assert "place" not in vars(kafka)
     with pytest.raises(OptionError, match="Unknown option 'startingOffset'"):
-        admin.place_of({"path": str(fixture.directory), "startingOffset": "1"})
+        connect({"path": str(fixture.directory), "startingOffset": "1"}).topics.partitions()
     with pytest.raises(OptionError, match="'subscribe' applies only to reading records"):
-        admin.groups_of({"path": str(fixture.directory), "subscribe": "t"})
+        connect({"path": str(fixture.directory), "subscribe": "t"}).groups.describe()
+
+
+@pytest.mark.parametrize(
+    ("place", "options"),
+    [
+        ("host:9092", {"kafka.bootstrap.servers": "host:9092"}),
+        ("SSL://a.b:1,[::1]:2", {"kafka.bootstrap.servers": "SSL://a.b:1,[::1]:2"}),
+        ("s3://bucket/logs", {"path": "s3://bucket/logs"}),
+        ("no-such-folder", {"path": "no-such-folder"}),
+    ],
+)
+def test_a_place_is_named_by_its_form(place: str, options: dict[str, str]) -> None:
+    assert connect(place).options == options
+
+
+def test_a_folder_may_have_a_name_like_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "host:9092").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert connect("host:9092").options == {"path": '["host:9092"]'}
+
+
+def test_a_login_in_a_place_is_not_quoted() -> None:
+    with pytest.raises(OptionError, match="something before an @") as e:
+        connect("me:secret@host:9092")
+    assert "secret@" not in str(e.value)
 
 
 def test_groups_and_plans_load_neither_arrow_nor_numba() -> None:
     code = (
-        "import sys; from pyspark_kafkalog.admin import topics, group_offsets, plan_reset, parse, place_of;"
+        "import sys; from pyspark_kafkalog import connect; from pyspark_kafkalog.admin import exchange;"
         "print(*sys.modules)"
     )
     done = subprocess.run(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin import segments
+from pyspark_kafkalog.admin.partitions import segments
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.options.settings import Selection
 from tests.fixtures_dir import case

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import CreatedTopic, NewTopic, TopicChange, TopicToDelete, connect
+from pyspark_kafkalog.admin.input_lines import keyed, records_of
+from pyspark_kafkalog.admin.produce import produce
 from pyspark_kafkalog.errors import (
     LogDirectoryError,
     LogDirectoryLockedError,
@@ -36,23 +38,21 @@ def new_name() -> str:
 
 class Place:
     def __init__(self, options: dict[str, str]) -> None:
-        self.place, self.topics = admin.place_of(options), admin.topics_of(options)
-        self.groups = admin.groups_of(options)
+        kafka = connect(options)
+        self.place, self.topics, self.groups = kafka.place, kafka.topics, kafka.groups
 
-    def create(self, topic: str, partitions: int | None = None, **more: Any) -> list[admin.CreatedTopic]:
+    def create(self, topic: str, partitions: int | None = None, **more: Any) -> list[CreatedTopic]:
         configs = more.pop("configs", {})
-        return admin.create_topics(
-            self.place, self.topics, [admin.NewTopic(topic, partitions, None, configs)], **more
-        )
+        return self.topics.create([NewTopic(topic, partitions, None, configs)], **more)
 
-    def alter(self, topic: str, **more: Any) -> list[admin.TopicChange]:
-        changes = admin.plan_alteration(self.place, self.topics, [topic], **more)
-        admin.alter_topics(self.topics, changes)
+    def alter(self, topic: str, **more: Any) -> list[TopicChange]:
+        changes = self.topics.plan_alteration([topic], **more)
+        self.topics.alter(changes)
         return changes
 
-    def delete(self, topic: str, **more: Any) -> list[admin.TopicToDelete]:
-        rows = admin.plan_deletion(self.place, [topic], **more)
-        admin.delete_topics(self.topics, rows)
+    def delete(self, topic: str, **more: Any) -> list[TopicToDelete]:
+        rows = self.topics.plan_deletion([topic], **more)
+        self.topics.delete(rows)
         return rows
 
 
@@ -63,7 +63,7 @@ def at(options: dict[str, str]) -> Place:
 
 def test_the_life_of_a_topic(at: Place, options: dict[str, str]) -> None:
     name = new_name()
-    assert at.create(name, 2, configs={"retention.ms": "-1"}) == [admin.CreatedTopic(name, 2, True)]
+    assert at.create(name, 2, configs={"retention.ms": "-1"}) == [CreatedTopic(name, 2, True)]
     assert at.place.topics([name]) == {name: (0, 1)}
     assert at.topics.configs([name]) == {name: {"retention.ms": "-1"}}
     topic_id = at.place.topic_ids([name])[name]
@@ -71,9 +71,9 @@ def test_the_life_of_a_topic(at: Place, options: dict[str, str]) -> None:
 
     changes = at.alter(name, partitions=4, configs={"retention.ms": None, "cleanup.policy": "compact"})
     assert changes == [
-        admin.TopicChange(name, "partitions", "2", "4"),
-        admin.TopicChange(name, "retention.ms", "-1", None),
-        admin.TopicChange(name, "cleanup.policy", None, "compact"),
+        TopicChange(name, "partitions", "2", "4"),
+        TopicChange(name, "retention.ms", "-1", None),
+        TopicChange(name, "cleanup.policy", None, "compact"),
     ]
     assert at.place.topics([name]) == {name: (0, 1, 2, 3)}
     assert at.topics.configs([name]) == {name: {"cleanup.policy": "compact"}}
@@ -81,7 +81,7 @@ def test_the_life_of_a_topic(at: Place, options: dict[str, str]) -> None:
     assert at.alter(name, partitions=4, configs={"cleanup.policy": "compact"}) == []
 
     lines = io.BytesIO(b"k=a\nk=b\nk=c\n")
-    admin.produce({**options, "topic": name}, admin.records_of([lines], admin.keyed(b"=")))
+    produce({**options, "topic": name}, records_of([lines], keyed(b"=")))
     (row,) = at.delete(name)
     assert (row.topic, row.partitions, row.records) == (name, 4, 3)
     assert name not in at.place.topics()
@@ -106,7 +106,7 @@ def test_what_exists_or_is_missing(at: Place) -> None:
     at.create(name)
     with pytest.raises(TopicExistsError, match=name):
         at.create(name)
-    assert at.create(name, 7, if_not_exists=True) == [admin.CreatedTopic(name, 1, False)]
+    assert at.create(name, 7, if_not_exists=True) == [CreatedTopic(name, 1, False)]
     with pytest.raises(UnknownTopicOrPartitionError, match="missing"):
         at.delete("missing")
     assert at.delete("missing", if_exists=True) == []
@@ -126,10 +126,10 @@ def test_wrong_requests_change_nothing(at: Place) -> None:
     with pytest.raises(OptionError, match="expected 1 to"):
         at.create(name, 0)
     with pytest.raises(OptionError):
-        admin.create_topics(at.place, at.topics, [admin.NewTopic(name, 1, 3)])
+        at.topics.create([NewTopic(name, 1, 3)])
     with pytest.raises(OptionError, match="named twice"):
-        admin.create_topics(at.place, at.topics, [admin.NewTopic(name), admin.NewTopic(name)])
-    assert at.create(name, 2, validate_only=True) == [admin.CreatedTopic(name, 2, True)]
+        at.topics.create([NewTopic(name), NewTopic(name)])
+    assert at.create(name, 2, validate_only=True) == [CreatedTopic(name, 2, True)]
     assert name not in at.place.topics()
     at.create(name, 3)
     with pytest.raises(OptionError, match="expected more, got 2"):
@@ -154,7 +154,7 @@ def test_internal_topics_are_neither_deleted_nor_created(at: Place, options: dic
     ):
         for names in [topic], [name, topic]:
             with pytest.raises(OptionError, match=rf"{topic} is an internal topic.*{lost}"):
-                admin.plan_deletion(at.place, names, if_exists=True)
+                at.topics.plan_deletion(names, if_exists=True)
         with pytest.raises(OptionError, match=f"{topic} is an internal topic, which brokers alone create"):
             at.create(topic, if_not_exists=True)
     assert at.place.topics(["__consumer_offsets"]) == before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.admin.partitions import partitions_of
-from pyspark_kafkalog.admin.verifying import VerifiedPartition, verify
+from pyspark_kafkalog.admin.verify import VerifiedPartition, verify
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from tests.fixtures_dir import CASES, Case, case

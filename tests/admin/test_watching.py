@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from pyspark_kafkalog.admin import GroupOffset, LagWatch, prometheus_text
+from pyspark_kafkalog import GroupOffset, LagWatch
+from pyspark_kafkalog.admin.prometheus import prometheus_text
 
 
 def committed(group: str, partition: int, offset: int, end: int | None, topic: str = "t") -> GroupOffset:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
-from pyspark_kafkalog.admin import adopt
+from pyspark_kafkalog import connect
 from tests.faults.steps import count_steps, serve
 
 
 def run(folder: Path, kill_at: int) -> None:
     count_steps(folder / "steps", kill_at)
-    adopt(str(folder / "backup"), str(folder / "broker"), execute=True)
+    connect(folder / "backup").logs.adopt(str(folder / "broker"), execute=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
-from pyspark_kafkalog.admin import BackupRules, copy
+from pyspark_kafkalog import BackupRules, connect
 from tests.faults.steps import count_steps, serve
 
 RULES = BackupRules(threads=1, truncate=True)
@@ -17,7 +17,7 @@ def run(folder: Path, kill_at: int) -> None:
     """Bring the copy in ``folder`` up to each stage of the source."""
     count_steps(folder / "steps", kill_at)
     for stage in STAGES:
-        copy(str(folder.parent / stage), str(folder / "copy"), RULES)
+        connect(folder.parent / stage).logs.backup(str(folder / "copy"), RULES)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.admin import groups_of
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.kafka import Broker
 
@@ -84,7 +84,7 @@ def fill(broker: Broker, chance: random.Random) -> None:
         producer.abort_transaction() if number % 3 == 1 else producer.commit_transaction()
     producer.close()
     broker.delete_records("deleted", 1234)
-    groups = groups_of({"kafka.bootstrap.servers": broker.bootstrap})
+    groups = connect(broker.bootstrap).groups
     for group, offsets in GROUPS.items():
         committed = {
             TopicPartition(topic, 0): CommittedOffset(offset, metadata="kept")

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspark_kafkalog.admin import BackupRules, adopt, copy, repair, verify
+from pyspark_kafkalog import BackupRules, connect
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.codec.walk import walk
@@ -56,7 +57,7 @@ def back_up(tmp_path: Path, *partitions: TopicPartition) -> Path:
     for partition in partitions:
         make_log(source, [(3, 50)], partition=partition)
     groups_in(source).commit("etl", dict.fromkeys(partitions, CommittedOffset(40, metadata="m")))
-    copy(str(source), str(backup), BackupRules())
+    connect(source).logs.backup(str(backup), BackupRules())
     return backup
 
 
@@ -70,7 +71,7 @@ def test_a_topic_with_more_partitions_is_told(tmp_path: Path) -> None:
             0,
             [f"{told}, and keys will go to other partitions than before"],
         )
-    row, other = adopt(str(backup), str(log_dir), groups=False)
+    row, other = connect(backup).logs.adopt(str(log_dir), groups=False)
     assert told.removeprefix("t: ") in (row.note or "")
     assert other.note is None
 
@@ -81,13 +82,13 @@ def test_groups_of_the_brokers_own_records_stay(tmp_path: Path) -> None:
     make_broker(log_dir, U0)
     groups_in(log_dir).commit("etl", {T0: CommittedOffset(80)})
     groups_in(log_dir).commit("other", {T0: CommittedOffset(70)})
-    found = adopt(str(backup), str(log_dir), execute=True)
+    found = connect(backup).logs.adopt(str(log_dir), execute=True)
     assert [(row.topic, row.problem is None) for row in found] == [("t", False), ("u", True)]
     committed = groups_in(log_dir).committed("etl")
     assert {p: (c.offset, c.leader_epoch) for p, c in committed.items()} == {T0: (80, 0), U0: (40, 0)}
     # Once its consumers have gone on, another run changes nothing.
     groups_in(log_dir).commit("etl", {U0: CommittedOffset(45)})
-    adopt(str(backup), str(log_dir), execute=True)
+    connect(backup).logs.adopt(str(log_dir), execute=True)
     assert groups_in(log_dir).committed("etl")[U0].offset == 45
 
 
@@ -98,7 +99,7 @@ def test_the_markers_of_another_cluster_stay_behind(tmp_path: Path) -> None:
     groups_in(backup).commit("kafkalog-x", {T0: CommittedOffset(7, metadata=metadata)})
     make_broker(log_dir, T0)
     groups_in(log_dir).commit("etl", {T0: CommittedOffset(0)})
-    adopt(str(backup), str(log_dir), execute=True)
+    connect(backup).logs.adopt(str(log_dir), execute=True)
     assert groups_in(log_dir).group_ids() == ("etl",)
 
 
@@ -106,7 +107,7 @@ def test_groups_that_have_begun_stay_where_they_are(tmp_path: Path) -> None:
     backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
     make_broker(log_dir, T0, U0)
     groups_in(log_dir).commit("etl", {T0: CommittedOffset(0)})
-    assert not [row for row in adopt(str(backup), str(log_dir), execute=True) if row.problem]
+    assert not [row for row in connect(backup).logs.adopt(str(log_dir), execute=True) if row.problem]
     committed = groups_in(log_dir).committed("etl")
     assert {p: (c.offset, c.metadata) for p, c in committed.items()} == {T0: (0, ""), U0: (40, "m")}
 
@@ -116,10 +117,10 @@ def test_without_a_place_for_groups_nothing_is_adopted(tmp_path: Path) -> None:
     make_broker(log_dir, T0)
     for execute in (False, True):
         with pytest.raises(OptionError, match="nothing was adopted"):
-            adopt(str(backup), str(log_dir), execute=execute)
+            connect(backup).logs.adopt(str(log_dir), execute=execute)
     assert not content(log_dir)
     assert (log_dir / ".kafka_cleanshutdown").exists()
-    assert adopt(str(backup), str(log_dir), execute=True, groups=False)[0].problem is None
+    assert connect(backup).logs.adopt(str(log_dir), execute=True, groups=False)[0].problem is None
     assert len(content(log_dir)) == len(content(backup))
 
 
@@ -127,7 +128,9 @@ def test_names_that_are_long_or_look_deleted(tmp_path: Path) -> None:
     long = TopicPartition("t" * 230, 0)
     backup, log_dir = back_up(tmp_path, T0, long), tmp_path / "to-delete-soon" / "broker"
     make_broker(log_dir, T0, long)
-    assert not [row for row in adopt(str(backup), str(log_dir), execute=True, groups=False) if row.problem]
+    assert not [
+        row for row in connect(backup).logs.adopt(str(log_dir), execute=True, groups=False) if row.problem
+    ]
     assert sorted(path.name for path in log_dir.iterdir() if path.is_dir()) == sorted(map(str, (T0, long)))
 
 
@@ -140,18 +143,18 @@ def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
     assert segment.stat().st_size > 2 * len(batch(0, 0))
     flip(segment, len(batch(0, 0)) // 2)
     held = files(backup / "t-0")
-    assert adopt(str(backup), str(log_dir), groups=False)[0].problem is None
+    assert connect(backup).logs.adopt(str(log_dir), groups=False)[0].problem is None
     assert not (backup / ".kafka_cleanshutdown").exists()
     with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
-        adopt(str(backup), str(log_dir), groups=False, execute=True)
+        connect(backup).logs.adopt(str(log_dir), groups=False, execute=True)
     assert (e.value.file, e.value.position) == (str(segment), 0)
     assert "kafkalog repair" in (e.value.hint or "")
-    (copied,) = copy(str(tmp_path / "source"), str(backup), BackupRules())
+    (copied,) = connect(tmp_path / "source").logs.backup(str(backup), BackupRules())
     assert copied.problem == str(e.value)
     assert files(backup / "t-0") == held
     assert not content(log_dir)
-    repair(str(backup), execute=True, salvage=True)
-    (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
+    connect(backup).logs.repair(execute=True, salvage=True)
+    (row,) = connect(backup).logs.adopt(str(log_dir), groups=False, execute=True)
     assert (row.problem, row.log_end_offset) == (None, 50)
 
 
@@ -163,17 +166,17 @@ def test_a_gap_with_nothing_behind_is_adopted(tmp_path: Path) -> None:
     make_log(source, [], start=100)
     set_log_start(source, 100)
     for run, rules in enumerate([BackupRules(groups=(), allow_gaps=True), BackupRules(groups=())]):
-        (row,) = copy(str(source), str(backup), rules)
+        (row,) = connect(source).logs.backup(str(backup), rules)
         assert (row.problem, row.gaps, row.log_end_offset) == (None, [OffsetRange(50, 100)], 100), run
         assert (backup / "t-0" / f"{100:020d}.snapshot").exists()
     (backup / ".kafka_cleanshutdown").unlink()
-    (row,) = adopt(str(backup), str(log_dir), groups=False, execute=True)
+    (row,) = connect(backup).logs.adopt(str(log_dir), groups=False, execute=True)
     assert (row.problem, row.log_end_offset) == (None, 100)
     watermarks = LogDirectory.open(str(log_dir)).watermarks([T0], read_committed=False)[T0]
     assert (watermarks.log_start_offset, watermarks.high_watermark) == (0, 100)
     shutil.rmtree(source)
     make_log(source, [(3, 130)], start=100)
-    (row,) = copy(str(source), str(backup), BackupRules(groups=()))
+    (row,) = connect(source).logs.backup(str(backup), BackupRules(groups=()))
     assert (row.problem, row.log_end_offset) == (None, 130)
     check_sound(backup)
 
@@ -192,11 +195,11 @@ def test_transactions_end_and_producers_are_not_those_of_the_new_cluster(tmp_pat
         values(2, base_offset=12, attributes=TRANSACTIONAL_BIT, producer_id=0),
     ]
     make_log_of(source, batches)
-    copy(str(source), str(tmp_path / "backup"), BackupRules())
+    connect(source).logs.backup(str(tmp_path / "backup"), BackupRules())
     make_broker(log_dir, T0)
     aborted = (AbortedTransaction(1, 8, 14), AbortedTransaction(0, 12, 15))
     for execute in (False, True):
-        (row,) = adopt(str(tmp_path / "backup"), str(log_dir), groups=False, execute=execute)
+        (row,) = connect(tmp_path / "backup").logs.adopt(str(log_dir), groups=False, execute=execute)
         assert (row.log_end_offset, row.aborted, row.problem) == (14, aborted, None)
     place = LogDirectory.open(str(log_dir))
     watermarks = place.watermarks([T0], read_committed=True)[T0]
@@ -211,9 +214,9 @@ def test_transactions_end_and_producers_are_not_those_of_the_new_cluster(tmp_pat
         assert {entry.first_offset for entry in entries} == known
         assert all(entry.producer_id >= 1 << 62 for entry in entries)
     # What is adopted can be backed up, and adopted again.
-    copy(str(log_dir), str(tmp_path / "later"), BackupRules(groups=()))
+    connect(log_dir).logs.backup(str(tmp_path / "later"), BackupRules(groups=()))
     make_broker(tmp_path / "next", T0)
-    (row,) = adopt(str(tmp_path / "later"), str(tmp_path / "next"), groups=False, execute=True)
+    (row,) = connect(tmp_path / "later").logs.adopt(str(tmp_path / "next"), groups=False, execute=True)
     assert (row.log_end_offset, row.aborted, row.problem) == (16, (), None)
     assert visible(tmp_path / "next") == [0, 1, 5, 6, 10, 11]
 
@@ -229,7 +232,7 @@ def test_killed_at_every_step_it_ends_the_same(
         make_log(source, [(3, 50)], partition=partition)
     set_log_start(source, 23)
     groups_in(source).commit("etl", dict.fromkeys([T0, U0], CommittedOffset(40)))
-    copy(str(source), str(start / "backup"), BackupRules())
+    connect(source).logs.backup(str(start / "backup"), BackupRules())
     make_broker(log_dir, T0, U0)
     groups_in(log_dir).commit("other", {T0: CommittedOffset(0)})
 
@@ -260,7 +263,7 @@ def test_killed_at_every_step_it_ends_the_same(
             killed = tmp_path / str(step)
             shutil.copytree(start, killed)
             assert adopter(killed, step) == KILLED
-            adopt(str(killed / "backup"), str(killed / "broker"), execute=True)
+            connect(killed / "backup").logs.adopt(str(killed / "broker"), execute=True)
             for now, wanted in zip(state(killed), expected, strict=True):
                 assert now == wanted, step
             shutil.rmtree(killed)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from pyspark_kafkalog.admin import BackupRules, adopt, backup, place_of, verify
+from pyspark_kafkalog import BackupRules, connect
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.model import TopicPartition
 from tests.backups.consuming import consume
 from tests.kafka import Broker
@@ -61,7 +62,7 @@ def test_the_same_applications_go_on(new_broker: Callable[..., Broker], tmp_path
     left = producer(old, **{"transactional.id": "app-2"})
     left.begin_transaction()
     send(left, "open", "never-1", "never-2")
-    rows = backup({"kafka.bootstrap.servers": old.bootstrap}, str(directory), BackupRules(groups=()))
+    rows = connect(old.bootstrap).logs.backup(str(directory), BackupRules(groups=()))
     assert not [row for row in rows if row.problem]
     old.stop(kill=True)
 
@@ -69,12 +70,12 @@ def test_the_same_applications_go_on(new_broker: Callable[..., Broker], tmp_path
     for topic in TOPICS:
         new.create_topic(topic)
     new.stop()
-    looked = adopt(str(directory), str(new.log_dir), groups=False)
-    adopted = adopt(str(directory), str(new.log_dir), groups=False, execute=True)
+    looked = connect(directory).logs.adopt(str(new.log_dir), groups=False)
+    adopted = connect(directory).logs.adopt(str(new.log_dir), groups=False, execute=True)
     assert looked == adopted
     ended = {row.topic: [(t.first_offset, t.last_offset) for t in row.aborted] for row in adopted}
     assert ended == {"open": [(2, 4)], "plain": []}
-    place = place_of({"path": str(new.log_dir)})
+    place = connect(new.log_dir).place
     held = [TopicPartition(topic, 0) for topic in TOPICS]
     assert not [found.damages for found in verify(place, held) if found.damages]
     new.start()

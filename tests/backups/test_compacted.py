@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog.admin import BackupRules, adopt, backup
+from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.log.checkpoints import write_offsets
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
@@ -224,7 +224,7 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     log_dir = tmp_path / "broker"
     make(log_dir, [])
     (log_dir / "meta.properties").write_text("version=1\n")
-    (adopted,) = adopt(str(target), str(log_dir), groups=False)
+    (adopted,) = connect(target).logs.adopt(str(log_dir), groups=False)
     assert "run the backup again" in (adopted.problem or "")
     run(source, target, RENEW)
     assert visible(target) == visible(source)
@@ -255,14 +255,14 @@ def test_a_cleaner_of_a_real_broker(broker: Broker, tmp_path: Path) -> None:
         return not any(b"user-1" in file.read_bytes() for file in files)
 
     write(b"user-1", b"name and address")
-    (row,) = backup(options, str(tmp_path), rules)
+    (row,) = connect(options).logs.backup(str(tmp_path), rules)
     assert row.problem is None
     write(b"user-1", None)
     broker.wait_until(is_cleaned, "the cleaner has not come", 90)
     producer.close()
-    (row,) = backup(options, str(tmp_path), rules)
+    (row,) = connect(options).logs.backup(str(tmp_path), rules)
     assert MISSED in (row.problem or "")
-    (row,) = backup(options, str(tmp_path), replace(rules, renew_compacted=True))
+    (row,) = connect(options).logs.backup(str(tmp_path), replace(rules, renew_compacted=True))
     assert row.renewed
     kept = b"".join(file.read_bytes() for file in (tmp_path / f"{topic}-0").glob("*.log"))
     assert b"user-1" not in kept

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin import copy, groups_of
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.backups.copier import RULES, STAGES
@@ -50,16 +50,16 @@ def test_kill_at_every_step(copier: Runner, tmp_path: Path, soak: bool) -> None:
         target = folder / "copy"
         seen[len(content(target)) if (target / "t-0").exists() else 0] += 1
         # Whatever the source has become since, it goes on.
-        (row,) = copy(str(tmp_path / "truncated"), str(target), RULES)
+        (row,) = connect(tmp_path / "truncated").logs.backup(str(target), RULES)
         assert (row.problem, row.log_start_offset, row.log_end_offset) == (None, 7, 150)
         assert content(target) == whole
         check_sound(target)
-        committed = groups_of({"path": str(target)}).committed("g")
+        committed = connect(target).groups.committed("g")
         assert committed[T0].offset == 50 + len("truncated")
         shutil.rmtree(folder)
         return code
 
-    copy(str(tmp_path / "truncated"), str(tmp_path / "whole"), RULES)
+    connect(tmp_path / "truncated").logs.backup(str(tmp_path / "whole"), RULES)
     whole = content(tmp_path / "whole")
     assert run(0) == 0
     steps = changes(tmp_path / "steps")
@@ -76,7 +76,7 @@ def test_kill_at_every_step_beside_damage(copier: Runner, tmp_path: Path, soak: 
     ):
         make_log(tmp_path / stage, epochs)
         make_log(tmp_path / stage, epochs, partition=damaged)
-    copy(str(tmp_path / "first"), str(tmp_path / "held"), RULES)
+    connect(tmp_path / "first").logs.backup(str(tmp_path / "held"), RULES)
     (tmp_path / "held" / ".kafka_cleanshutdown").unlink()
     segment = sorted((tmp_path / "held" / str(damaged)).glob("*.log"))[-1]
     data = bytearray(segment.read_bytes())
@@ -90,7 +90,7 @@ def test_kill_at_every_step_beside_damage(copier: Runner, tmp_path: Path, soak: 
         code = copier(folder, step)
         if step == 0:
             (folder / "steps").rename(tmp_path / "steps")
-        rows = copy(str(tmp_path / "truncated"), str(folder / "copy"), RULES)
+        rows = connect(tmp_path / "truncated").logs.backup(str(folder / "copy"), RULES)
         assert [(row.topic, "before a valid batch" in (row.problem or "")) for row in rows] == [
             ("t", False),
             ("u", True),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import BackupRules, RestoreSettings, connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.backups.consuming import Record, consume, next_of_group
 from tests.backups.kinds import BROKER_SETTINGS, GROUPS, closing, fill, make_topics, producers
@@ -25,7 +25,7 @@ from tests.kafka_service import KafkaService, running
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.soak]
 
 MANY = 30
-RENEWED = admin.BackupRules(renew_compacted=True)
+RENEWED = BackupRules(renew_compacted=True)
 """Tombstones of the compacted topic go within a second, and so between any two runs."""
 SEGMENT_BYTES = "internal.segment.bytes"
 COMPACTED = "compacted"
@@ -40,7 +40,7 @@ def options(service: KafkaService) -> dict[str, str]:
 def is_decided(service: KafkaService, topic: str) -> bool:
     """Whether no transaction is open in a topic of one partition."""
     place = TopicPartition(topic, 0)
-    bounds = admin.place_of(options(service)).watermarks([place], read_committed=True)[place]
+    bounds = connect(options(service)).place.watermarks([place], read_committed=True)[place]
     return bounds.last_stable_offset == bounds.high_watermark
 
 
@@ -59,18 +59,18 @@ def test_a_destroyed_cluster_comes_back(
         with producers(cluster, many=MANY):
             for _ in range(3):
                 time.sleep(2)
-                admin.backup(options(cluster), str(backup), RENEWED)
-        rows = admin.backup(options(cluster), str(backup), RENEWED)
+                connect(options(cluster)).logs.backup(str(backup), RENEWED)
+        rows = connect(options(cluster)).logs.backup(str(backup), RENEWED)
         assert not [row for row in rows if row.problem]
         assert all(row.log_end_offset == row.high_watermark for row in rows)
         partitions = {
             topic: range(len(numbers))
-            for topic, numbers in admin.place_of(options(cluster)).topics(topics).items()
+            for topic, numbers in connect(options(cluster)).place.topics(topics).items()
         }
         # The coordinator aborts the transaction that stays open, as a copy has to.
         cluster.wait_until(lambda: is_decided(cluster, "transactions"), "A transaction stays open", 120)
         expected = records_of(cluster, partitions)
-        configs = admin.topics_of(options(cluster)).configs(topics)
+        configs = connect(options(cluster)).topics.configs(topics)
     assert sum(len(found) for each in expected.values() for found in each.values()) > 20_000
     check_adopted(new_broker(BROKER_SETTINGS), backup, expected, configs)
     check_restored(new_broker(BROKER_SETTINGS), backup, expected, configs, tmp_path / "state")
@@ -84,9 +84,9 @@ def check_adopted(
     for topic, partitions in expected.items():
         broker.create_topic(topic, len(partitions), configs[topic])
     # A broker has the topic of its groups only when one has committed.
-    admin.groups_of(options(broker)).commit("first", {TopicPartition("none", 0): CommittedOffset(0)})
+    connect(options(broker)).groups.commit("first", {TopicPartition("none", 0): CommittedOffset(0)})
     broker.stop()
-    adopted = admin.adopt(str(backup), str(broker.log_dir), execute=True)
+    adopted = connect(backup).logs.adopt(str(broker.log_dir), execute=True)
     assert not [row for row in adopted if row.problem]
     broker.start()
     for crash in (False, True):
@@ -98,7 +98,7 @@ def check_adopted(
             assert found[topic] == expected[topic], (topic, crash)
         assert last_values(found[COMPACTED][0]) == last_values(expected[COMPACTED][0])
     check_groups(broker, expected)
-    assert admin.topics_of(options(broker)).configs(list(expected)) == configs
+    assert connect(options(broker)).topics.configs(list(expected)) == configs
     check_producers_go_on(broker)
 
 
@@ -112,8 +112,8 @@ def check_restored(
     """Another cluster has the same records in the same order."""
     broker.start()
     # Segments that are smaller than the batches of a restore are the tests' own.
-    settings = admin.RestoreSettings(tuple(expected), configs={SEGMENT_BYTES: ""}, state=str(state))
-    admin.restore({"path": str(backup)}, options(broker), settings, execute=True)
+    settings = RestoreSettings(tuple(expected), configs={SEGMENT_BYTES: ""}, state=str(state))
+    connect(backup).logs.restore(connect(options(broker)), settings, execute=True)
     found = records_of(broker, {topic: range(len(each)) for topic, each in expected.items()})
     for topic, partitions in expected.items():
         for number, records in partitions.items():
@@ -123,7 +123,7 @@ def check_restored(
             else:
                 assert list(ours.values()) == list(theirs.values()), (topic, number)
     check_groups(broker, expected)
-    own = admin.topics_of(options(broker)).configs(list(expected))
+    own = connect(options(broker)).topics.configs(list(expected))
     for topic, theirs in configs.items():
         assert own[topic] == {name: value for name, value in theirs.items() if name != SEGMENT_BYTES}
     check_producers_go_on(broker)

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, adopt, backup, groups_of, place_of, verify
+from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
@@ -116,27 +117,27 @@ def test_backup_and_adoption(
     with producers(broker):
         for _ in range(30):
             kill_while_it_copies(broker, directory, chance.random())
-        rows = backup(options(broker), str(directory), RENEWED)
+        rows = connect(options(broker)).logs.backup(str(directory), RENEWED)
         assert not [row.problem for row in rows if row.problem]
         assert (directory / ".kafka_cleanshutdown").exists()
     broker.stop_cleaning("compacted")
-    rows = backup(options(broker), str(directory), RENEWED)
+    rows = connect(options(broker)).logs.backup(str(directory), RENEWED)
     fresh = tmp_path / "fresh"
-    check(backup(options(broker), str(fresh), BackupRules(topics=("compacted",))), broker, fresh)
+    check(connect(options(broker)).logs.backup(str(fresh), BackupRules(topics=("compacted",))), broker, fresh)
     assert {row.topic for row in rows} == set(topics)
     assert len(rows) > 200
     # Of the compacted topic, the backup has what has been cleaned since.
     check([row for row in rows if row.topic != "compacted"], broker, directory)
     dump_log_segments(*directory.glob("*/*.index"), *directory.glob("*/*.timeindex"), sanity=True)
-    saved = groups_of({"path": str(directory)})
+    saved = connect(directory).groups
     for group in GROUPS:
-        theirs = groups_of(options(broker)).committed(group)
+        theirs = connect(options(broker)).groups.committed(group)
         ours = saved.committed(group)
         assert {p: (c.offset, c.leader_epoch, c.metadata) for p, c in ours.items()} == {
             p: (c.offset, c.leader_epoch, c.metadata) for p, c in theirs.items()
         }
-    assert place_of({"path": str(directory)}).topic_config("large") == {"max.message.bytes": str(4 << 20)}
-    place = place_of({"path": str(directory)})
+    assert connect(directory).place.topic_config("large") == {"max.message.bytes": str(4 << 20)}
+    place = connect(directory).place
     held = [TopicPartition(topic, n) for topic, numbers in place.topics().items() for n in numbers]
     assert not [damage for found in verify(place, held) for damage in found.damages]
     adopted = adopt_into(new_broker(BROKER_SETTINGS), directory, topics)
@@ -153,15 +154,17 @@ def test_backup_and_adoption(
 def adopt_into(broker: Broker, directory: Path, topics: list[str]) -> Broker:
     """Start a fresh broker on the backup, as its user would."""
     broker.start()
-    place = place_of({"path": str(directory)})
+    place = connect(directory).place
     for topic, numbers in place.topics(topics).items():
         broker.create_topic(topic, len(numbers), place.topic_config(topic))
-    groups_of(options(broker)).commit("first", {TopicPartition("none", 0): CommittedOffset(0)})
+    connect(options(broker)).groups.commit("first", {TopicPartition("none", 0): CommittedOffset(0)})
     broker.stop()
-    assert not [row for row in adopt(str(directory), str(broker.log_dir), execute=False) if row.problem]
-    found = adopt(str(directory), str(broker.log_dir), execute=True)
+    assert not [
+        row for row in connect(directory).logs.adopt(str(broker.log_dir), execute=False) if row.problem
+    ]
+    found = connect(directory).logs.adopt(str(broker.log_dir), execute=True)
     assert not [row.problem for row in found if row.problem]
-    again = adopt(str(directory), str(broker.log_dir), execute=True, groups=False)
+    again = connect(directory).logs.adopt(str(broker.log_dir), execute=True, groups=False)
     assert {row.problem for row in again if row.log_end_offset > row.log_start_offset} == {
         "The broker's partition has records already"
     }

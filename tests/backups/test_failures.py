@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import pytest
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backing_up, backup, copy, repair
+from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
+from pyspark_kafkalog.admin import backup as backup_module
 from pyspark_kafkalog.backups.ends import Bounds, Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import (
@@ -60,7 +61,7 @@ def make_source(root: Path, end: int, partitions: Iterable[TopicPartition] = PAR
 def backed_up(tmp_path: Path, end: int = 100) -> tuple[Path, Path]:
     """A source that has grown since its backup."""
     target = tmp_path / "target"
-    copy(str(make_source(tmp_path / "before", end)), str(target), RULES)
+    connect(make_source(tmp_path / "before", end)).logs.backup(str(target), RULES)
     return make_source(tmp_path / "source", 2 * end), target
 
 
@@ -94,7 +95,7 @@ def test_damage_in_two_partitions_of_the_backup(tmp_path: Path) -> None:
     failed = {partition: damage(target, partition) for partition in PARTITIONS[1:3]}
     held = [content(target, partition) for partition in failed]
     for _ in range(2):
-        check(copy(str(source), str(target), RULES), source, target, failed)
+        check(connect(source).logs.backup(str(target), RULES), source, target, failed)
         assert [content(target, partition) for partition in failed] == held
         assert not (target / CLEAN).exists(), "a broker would take the damage for records"
     done = run("copy", source, target, "--no-groups")
@@ -105,18 +106,18 @@ def test_damage_in_two_partitions_of_the_backup(tmp_path: Path) -> None:
         assert "before a valid batch at byte" in line
         assert file in line
         assert "kafkalog repair" in line
-    repair(str(target), execute=True)
-    check(copy(str(source), str(target), RULES), source, target, {})
+    connect(target).logs.repair(execute=True)
+    check(connect(source).logs.backup(str(target), RULES), source, target, {})
     check_sound(target)
 
 
 def test_damage_in_a_partition_that_has_nothing_new(tmp_path: Path) -> None:
     """It is found when the directory is closed, and told as well."""
     source, target = backed_up(tmp_path)
-    check(copy(str(source), str(target), RULES), source, target, {})
+    check(connect(source).logs.backup(str(target), RULES), source, target, {})
     (target / CLEAN).unlink()
     file = damage(target, PARTITIONS[0])
-    rows = copy(str(source), str(target), BackupRules(groups=(), exclude=("t",)))
+    rows = connect(source).logs.backup(str(target), BackupRules(groups=(), exclude=("t",)))
     assert [(row.partition, file in (row.problem or "")) for row in rows] == [(0, True)]
     assert not (target / CLEAN).exists()
     with pytest.raises(LogDirectoryError, match="before a valid batch"), follower_directory(str(target)):
@@ -130,10 +131,10 @@ def test_files_that_make_no_sense(tmp_path: Path) -> None:
     stuck = target / "t-1" / f"{0:020d}.log.cleaned"
     stuck.mkdir()
     failed = {PARTITIONS[3]: str(metadata), PARTITIONS[1]: str(stuck)}
-    check(copy(str(source), str(target), RULES), source, target, failed)
+    check(connect(source).logs.backup(str(target), RULES), source, target, failed)
     stuck.rmdir()
     metadata.write_bytes((target / "t-0" / "partition.metadata").read_bytes())
-    check(copy(str(source), str(target), RULES), source, target, {})
+    check(connect(source).logs.backup(str(target), RULES), source, target, {})
     check_sound(target)
 
 
@@ -142,7 +143,7 @@ def test_damage_in_the_source(tmp_path: Path) -> None:
     segment = sorted((source / "t-2").glob("*.log"))[-1]
     segment.unlink()
     segment.mkdir()
-    rows = copy(str(source), str(target), RULES)
+    rows = connect(source).logs.backup(str(target), RULES)
     check(rows, source, target, {PARTITIONS[2]: ""})
     assert rows[2].problem
 
@@ -172,14 +173,14 @@ def test_a_disk_that_fails_for_two_partitions(call: str, number: int, tmp_path: 
     source, target = backed_up(tmp_path)
     folders = [target / str(partition) for partition in PARTITIONS[:2]]
     with failing_disk(call, number, *folders):
-        rows = copy(str(source), str(target), RULES)
+        rows = connect(source).logs.backup(str(target), RULES)
     failed = {p: f"Could not write the backup: {os.strerror(number)}" for p in PARTITIONS[:2]}
     check(rows, source, target, failed)
     for row, folder in zip(rows, folders, strict=False):
         assert f"file {folder}/" in (row.problem or "")
         assert row.log_end_offset < 200
     assert not (target / CLEAN).exists()
-    check(copy(str(source), str(target), RULES), source, target, {})
+    check(connect(source).logs.backup(str(target), RULES), source, target, {})
     check_sound(target)
 
 
@@ -206,12 +207,12 @@ def failing_once(folder: Path) -> Iterator[None]:
 def test_what_a_failed_flush_may_have_lost_is_copied_again(tmp_path: Path) -> None:
     source, target = backed_up(tmp_path)
     with failing_once(target / "t-0"):
-        row, *_ = rows = copy(str(source), str(target), RULES)
+        row, *_ = rows = connect(source).logs.backup(str(target), RULES)
     check(rows, source, target, {PARTITIONS[0]: os.strerror(errno.EIO)})
     assert row.log_end_offset < 200
     assert content(source).startswith(content(target))
     assert content(target).endswith(batch(row.log_end_offset - RECORDS, 1)), "only what was flushed is left"
-    check(copy(str(source), str(target), RULES), source, target, {})
+    check(connect(source).logs.backup(str(target), RULES), source, target, {})
     check_sound(target)
 
 
@@ -243,9 +244,9 @@ def test_a_topic_id_that_could_not_be_written_is_written_later(tmp_path: Path) -
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(0, 50)])
     with failing_disk("pwrite", errno.ENOSPC, target / "t-0"):
-        (row,) = copy(str(source), str(target), RULES)
+        (row,) = connect(source).logs.backup(str(target), RULES)
     assert os.strerror(errno.ENOSPC) in (row.problem or "")
-    (row,) = copy(str(source), str(target), RULES)
+    (row,) = connect(source).logs.backup(str(target), RULES)
     assert (row.problem, row.log_end_offset) == (None, 50)
     assert TOPIC_ID in (target / "t-0" / "partition.metadata").read_text()
     check_sound(target)
@@ -297,7 +298,7 @@ def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
     make_source(source, 50, [long])
     with task_log(str(source), long, SMALL, start=0, topic_id=TOPIC_ID, was_clean=False) as log:
         assert log.next_offset == 50
-    (row,) = copy(str(source), str(target), RULES)
+    (row,) = connect(source).logs.backup(str(target), RULES)
     assert (row.problem, row.log_end_offset) == (None, 50)
     (target / CLEAN).unlink()
     with partition_lock(str(target), str(long), 0):  # as a task that was killed
@@ -305,7 +306,7 @@ def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:
     (lock,) = target.glob(".kafkalog-lock-*")
     shutil.rmtree(source)
     make_source(source, 50, PARTITIONS[:1])
-    rows = copy(str(source), str(target), RULES)
+    rows = connect(source).logs.backup(str(target), RULES)
     assert [(row.topic, row.problem) for row in rows] == [(long.topic, None), ("t", None)]
     assert not lock.exists()
     check_sound(target)
@@ -317,8 +318,8 @@ def test_a_disk_that_fails_for_all(tmp_path: Path) -> None:
         failing_disk("pwrite", errno.ENOSPC, target),
         pytest.raises(LogDirectoryError, match="No space left"),
     ):
-        copy(str(source), str(target), RULES)
-    check(copy(str(source), str(target), RULES), source, target, {})
+        connect(source).logs.backup(str(target), RULES)
+    check(connect(source).logs.backup(str(target), RULES), source, target, {})
     check_sound(target)
 
 
@@ -438,17 +439,17 @@ def test_a_hidden_offsets_topic(
     """Records and offsets are backed up: only the number of its partitions is not known."""
     source, target = backed_up(tmp_path)
     commit(source, g=150)
-    monkeypatch.setattr(backing_up, "open_place", lambda place: Denying(source))
-    monkeypatch.setattr(backing_up, "open_groups", lambda place: DirectoryGroups.open(str(source)))
+    monkeypatch.setattr(backup_module, "open_place", lambda place: Denying(source))
+    monkeypatch.setattr(backup_module, "open_groups", lambda place: DirectoryGroups.open(str(source)))
     options = {"kafka.bootstrap.servers": "host:9092"}
     if follow is not None:
         threading.Timer(2, follow.set).start()
-    rows = backup(options, str(target), BackupRules(), follow_until=follow)
+    rows = connect(options).logs.backup(str(target), BackupRules(), follow_until=follow)
     assert [row.problem for row in rows] == [None] * len(PARTITIONS)
     assert all(content(target, p) == content(source, p) for p in PARTITIONS)
     assert saved(target) == {"g": 150}
     check_sound(target)
-    assert all(row.problem is None for row in backup(options, str(target), RULES))
+    assert all(row.problem is None for row in connect(options).logs.backup(str(target), RULES))
 
 
 def test_a_group_that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,7 +460,7 @@ def test_a_group_that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setattr("pyspark_kafkalog.log.groups.groups._MAX_METADATA", 5000)
         long = CommittedOffset(15, metadata="m" * 5000)
         DirectoryGroups.open(str(source)).commit("m", {PARTITIONS[0]: long})
-    about_groups, *rows = copy(str(source), str(target))
+    about_groups, *rows = connect(source).logs.backup(str(target))
     assert "The offsets of group 'm' could not be saved" in (about_groups.problem or "")
     assert "cannot commit metadata" in (about_groups.problem or "")
     assert [row.problem for row in rows] == [None] * len(PARTITIONS)
@@ -471,12 +472,12 @@ def test_a_group_that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_groups_that_are_gone_or_never_were(tmp_path: Path) -> None:
     source, target = backed_up(tmp_path)
     with pytest.raises(GroupError, match="No such group: 'typo'"):
-        copy(str(source), str(target), BackupRules(groups=("typo",)))
+        connect(source).logs.backup(str(target), BackupRules(groups=("typo",)))
     commit(source, a=10, z=20)
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     DirectoryGroups.open(str(source)).delete_group("z")
     for rules in BackupRules(), BackupRules(groups=("a", "z")):
-        about_groups, *rows = copy(str(source), str(target), rules)
+        about_groups, *rows = connect(source).logs.backup(str(target), rules)
         assert "The source shows no offsets of z any more" in (about_groups.note or "")
         assert [row.problem for row in (about_groups, *rows)] == [None] * (1 + len(PARTITIONS))
     assert saved(target) == {"a": 10, "z": 20}
@@ -566,7 +567,7 @@ def test_a_topic_that_is_gone_hinders_no_other(
     gone, rules = TopicPartition("u", 0), BackupRules(topics=topics, groups=())
     for partition in T0, gone:
         make_log(before, [(1, 50)], partition=partition)
-    copy(str(before), target, rules)
+    connect(before).logs.backup(target, rules)
     make_log(after, [(1, 100)])
     source = Failing(after)
     source.denied = {"u"} if is_denied else set()
@@ -582,7 +583,9 @@ def test_a_topic_that_is_gone_hinders_no_other(
 def test_a_named_topic_that_never_was_is_refused(tmp_path: Path) -> None:
     make_log(tmp_path / "source", [(1, 50)])
     with pytest.raises(UnknownTopicOrPartitionError, match="No such topic: u"):
-        copy(str(tmp_path / "source"), str(tmp_path / "target"), BackupRules(topics=("t", "u"), groups=()))
+        connect(tmp_path / "source").logs.backup(
+            str(tmp_path / "target"), BackupRules(topics=("t", "u"), groups=())
+        )
 
 
 def test_damage_ends_following_when_the_others_are_copied(tmp_path: Path) -> None:
@@ -655,7 +658,7 @@ def test_partitions_of_a_broker_that_is_down(cluster: Cluster, tmp_path: Path) -
         "fetchOffset.numRetries": "1",
     }
     rules = BackupRules(topics=(topic,), groups=())
-    rows = backup(options, str(tmp_path), rules)
+    rows = connect(options).logs.backup(str(tmp_path), rules)
     assert {TopicPartition(row.topic, row.partition) for row in rows if row.problem} == lost
     for row in rows:
         if row.problem:
@@ -663,6 +666,6 @@ def test_partitions_of_a_broker_that_is_down(cluster: Cluster, tmp_path: Path) -
         else:
             assert row.log_end_offset == row.high_watermark
     cluster.restart(down)
-    rows = backup(options, str(tmp_path), rules)
+    rows = connect(options).logs.backup(str(tmp_path), rules)
     assert [(row.problem, row.log_end_offset == row.high_watermark) for row in rows] == [(None, True)] * 3
     assert sum(row.log_end_offset for row in rows) == 900

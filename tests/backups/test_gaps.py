@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, adopt, copy, place_of, verify
+from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange
@@ -50,7 +51,7 @@ def run(
     shutil.rmtree(source, ignore_errors=True)
     make_log_of(source, batches, start=start)
     set_log_start(source, start)
-    (row,) = copy(str(source), str(target), rules)
+    (row,) = connect(source).logs.backup(str(target), rules)
     return row
 
 
@@ -79,13 +80,13 @@ def test_what_is_open_at_a_gap_ends_as_aborted(behind: list[bytes], tmp_path: Pa
     check_open(target, 34)
     check_sound(target)
     assert visible(target) == [0, *range(20, 27), 31, 32] == [0, *visible(source)]
-    (verified,) = verify(place_of({"path": str(target)}), [T0])
+    (verified,) = verify(connect(target).place, [T0])
     assert verified.damages == ()
     assert verified.notes == ("Offsets 7 to 19 are not in this backup: its source had deleted them",)
     log_dir.mkdir()
     (log_dir / "meta.properties").write_text("version=1\n")
     make_log_of(log_dir, [])
-    assert adopt(str(target), str(log_dir), groups=False, execute=True)[0].problem is None
+    assert connect(target).logs.adopt(str(log_dir), groups=False, execute=True)[0].problem is None
     assert visible(log_dir) == visible(target)
 
 

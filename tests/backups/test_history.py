@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, copy, verify
+from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
@@ -31,7 +32,7 @@ ALLOW_GAPS = BackupRules(groups=(), allow_gaps=True)
 
 
 def run(source: Path, target: Path, rules: BackupRules = NO_GROUPS) -> BackedUpPartition:
-    (row,) = copy(str(source), str(target), rules)
+    (row,) = connect(source).logs.backup(str(target), rules)
     return row
 
 
@@ -223,14 +224,14 @@ def test_group_offsets_are_those_of_the_saved_records(change: str, tmp_path: Pat
     make_log(source, [(0, 100)], partition=other)
     groups = DirectoryGroups.open(str(source), num_partitions=1)
     groups.commit("etl", dict.fromkeys([T0, other], CommittedOffset(90)))
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     shutil.rmtree(source / "t-0")
     if change == "made anew":
         make_log(source, [(0, 10)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
     elif change == "diverged":
         make_log(source, [(0, 60), (1, 200)])
     groups.commit("etl", dict.fromkeys([T0, other], CommittedOffset(5)))
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     committed = DirectoryGroups.open(str(target), retention_minutes=None).committed("etl")
     assert {partition: offset.offset for partition, offset in committed.items()} == {T0: 90, other: 5}
 
@@ -252,11 +253,11 @@ def test_offsets_that_were_truncated_are_not_kept(end: int, rules: BackupRules, 
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(1, 100)])
     commit(source, etl=100, gone=90, early=40)
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     shutil.rmtree(source)
     make_log(source, [(1, 50), (3, end)])
     commit(source, etl=100, early=40)
-    copy(str(source), str(target), rules)
+    connect(source).logs.backup(str(target), rules)
     if end < 100 or rules is TRUNCATE:
         assert saved(target) == {"early": 40}
     else:
@@ -271,13 +272,13 @@ def test_offsets_of_a_copy_that_was_moved_away_are_not_kept(
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(0, 100)])
     commit(source, etl=100, early=5)
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     shutil.rmtree(source)
     make_log(source, [(0, end)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
-    copy(str(source), str(target), rules)
+    connect(source).logs.backup(str(target), rules)
     assert saved(target) == {"etl": 100, "early": 5}
     shutil.move(target / "t-0", tmp_path / "moved")
-    copy(str(source), str(target), rules)
+    connect(source).logs.backup(str(target), rules)
     assert saved(target) == {}
 
 
@@ -286,9 +287,9 @@ def test_offsets_beyond_the_backup_are_deleted(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(0, 100)])
     commit(source, etl=90)
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     commit(target, etl=110, gone=101, early=100)
-    copy(str(source), str(target), BackupRules(groups=("etl",)))
+    connect(source).logs.backup(str(target), BackupRules(groups=("etl",)))
     assert saved(target) == {"early": 100, "etl": 90}
 
 
@@ -296,16 +297,16 @@ def test_a_copy_does_not_begin_while_earlier_offsets_stay(tmp_path: Path) -> Non
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(0, 100)])
     commit(source, etl=100)
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     shutil.move(target / "t-0", tmp_path / "moved")
     make_log(source, [(0, 10)], partition=TopicPartition("t", 1))
     (held,) = (target / "__consumer_offsets-0").glob("*.log")
     data = held.read_bytes()
     held.write_bytes(data[:80] + bytes([data[80] ^ 1]) + data[81:])
-    rows = copy(str(source), str(target), NO_GROUPS)
+    rows = connect(source).logs.backup(str(target), NO_GROUPS)
     assert [str(held) in (row.problem or "") for row in rows] == [True, True]
     held.write_bytes(data)
-    assert [row.problem for row in copy(str(source), str(target))] == [None, None]
+    assert [row.problem for row in connect(source).logs.backup(str(target))] == [None, None]
     assert saved(target) == {"etl": 100}
 
 
@@ -465,10 +466,10 @@ def test_a_partition_that_is_gone_is_kept(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [(0, 50)])
     make_log(source, [(0, 10)], partition=TopicPartition("u", 0))
-    copy(str(source), str(target), NO_GROUPS)
+    connect(source).logs.backup(str(target), NO_GROUPS)
     held = content(target)
     shutil.rmtree(source / "t-0")
-    rows = copy(str(source), str(target), NO_GROUPS)
+    rows = connect(source).logs.backup(str(target), NO_GROUPS)
     assert [(row.topic, row.log_end_offset, row.high_watermark) for row in rows] == [
         ("t", 50, None),
         ("u", 10, 10),
@@ -606,7 +607,7 @@ def test_a_folder_is_not_copied_onto_itself(tmp_path: Path, monkeypatch: pytest.
         (source / "t-0", source),
     ):
         with pytest.raises(OptionError, match="Expected another folder to copy to"):
-            copy(str(path), str(directory))
+            connect(path).logs.backup(str(directory))
     assert sorted(source.iterdir()) == before
 
 
@@ -616,5 +617,5 @@ def test_offsets_of_groups_are_copied_at_any_age(tmp_path: Path) -> None:
     weeks_ago = int(time.time() * 1000) - 30 * 24 * 3600 * 1000
     groups = DirectoryGroups.open(str(source), retention_minutes=None, num_partitions=1)
     groups.commit("old", {T0: CommittedOffset(7, commit_timestamp=weeks_ago)})
-    copy(str(source), str(target))
+    connect(source).logs.backup(str(target))
     assert DirectoryGroups.open(str(target)).committed("old")[T0].offset == 7

@@ -9,18 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.admin import (
-    BackedUpPartition,
-    BackupRules,
-    RestoreSettings,
-    adopt,
-    copy,
-    delete_records,
-    repair,
-    restore,
-    retain,
-    verify,
-)
+from pyspark_kafkalog import BackedUpPartition, BackupRules, RestoreSettings, connect
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError
 from pyspark_kafkalog.log.care.partition_repair import PartitionRepair
 from pyspark_kafkalog.log.read.directory import LogDirectory
@@ -39,7 +29,7 @@ WHAT = f"Offsets 3 to {{}} are gone: {LACKS}"
 
 
 def run(source: Path, target: Path) -> BackedUpPartition:
-    (row,) = copy(str(source), str(target), NO_GROUPS)
+    (row,) = connect(source).logs.backup(str(target), NO_GROUPS)
     return row
 
 
@@ -85,7 +75,7 @@ def test_it_is_told_until_it_is_given_up(
     assert e.value.next_offset == first
     assert offsets_read(place, T0, OffsetRange(3, 160), on_corrupt=lambda _: None) == list(range(first, 160))
     assert offsets_read(place, T0, OffsetRange(first, 160)) == list(range(first, 160))
-    delete_records({"path": str(target)}, {T0: first}, execute=True)
+    connect(target).logs.delete_records({T0: first}, execute=True)
     assert run(source, target).problem is None
     assert run(source, target).log_start_offset == first
     check_sound(target)
@@ -97,7 +87,7 @@ def test_nothing_of_it_is_adopted(tmp_path: Path) -> None:
     log_dir = tmp_path / "broker"
     make_log(log_dir, [])
     (log_dir / "meta.properties").write_text("version=1\n")
-    (row,) = adopt(str(target), str(log_dir), groups=False)
+    (row,) = connect(target).logs.adopt(str(log_dir), groups=False)
     assert WHAT.format(int(logs[1].stem) - 1) in (row.problem or "")
 
 
@@ -128,18 +118,18 @@ def test_a_lost_end_is_told_until_it_is_given_up(lost: slice, tmp_path: Path) ->
     make_log(log_dir, [])
     (log_dir / "meta.properties").write_text("version=1\n")
     for execute in False, True:
-        (adopted,) = adopt(str(target), str(log_dir), groups=False, execute=execute)
+        (adopted,) = connect(target).logs.adopt(str(log_dir), groups=False, execute=execute)
         assert what in (adopted.problem or "")
     assert what in (run(target, tmp_path / "again").problem or "")
     first = 155 if len(logs[lost]) == 1 else 3
     for execute in False, True:
-        (repaired,) = repair(str(target), execute=execute).partitions
+        (repaired,) = connect(target).logs.repair(execute=execute).partitions
         (step,) = (step for step in repaired.steps if step.action == "forget")
         assert step.why.startswith(
             f"offsets {first} to 159 ({160 - first} of them) were on disk in this backup"
         )
     check_sound(target)
-    (repaired,) = repair(str(target)).partitions
+    (repaired,) = connect(target).logs.repair().partitions
     assert repaired.steps == ()
     assert run(source, target).problem is None
     check_sound(target)
@@ -153,12 +143,12 @@ def test_what_a_repair_cuts_and_what_is_gone_is_told_apart(tmp_path: Path) -> No
     content = bytearray(damaged.read_bytes())
     content[80] ^= 1
     damaged.write_bytes(content)
-    (repaired,) = repair(str(target)).partitions
+    (repaired,) = connect(target).logs.repair().partitions
     assert repaired.dropped == OffsetRange(int(damaged.stem), int(lost.stem))
     assert repaired.dropped_records == int(lost.stem) - int(damaged.stem) - RECORDS
     (step,) = (step for step in repaired.steps if step.action == "forget")
     assert step.why.startswith(f"offsets {lost.stem.lstrip('0')} to 159 ")
-    repair(str(target), execute=True)
+    connect(target).logs.repair(execute=True)
     assert run(source, target).problem is None
     check_sound(target)
 
@@ -178,7 +168,7 @@ def test_a_copy_that_is_killed_when_it_was_cut_has_lost_nothing(
         patch.setattr(follower_directory, "truncate", killed)
         patch.setattr(follower_directory.FollowerDirectory, "close", lambda _: {})
         with pytest.raises(KeyboardInterrupt):
-            copy(str(source), str(target), BackupRules(groups=(), truncate=True))
+            connect(source).logs.backup(str(target), BackupRules(groups=(), truncate=True))
     assert damages(target) == []
 
 
@@ -189,7 +179,7 @@ def test_a_lost_end_is_not_restored(broker: Broker, tmp_path: Path) -> None:
         file.unlink()
     options = {"kafka.bootstrap.servers": broker.bootstrap}
     with pytest.raises(DataLossError, match="Offsets 155 to 159 are gone"):
-        restore({"path": str(target)}, options, RestoreSettings(["t"], {"t": unused_topic()}))
+        connect(target).logs.restore(connect(options), RestoreSettings(["t"], {"t": unused_topic()}))
 
 
 def test_what_no_backup_has_made_is_left_alone(tmp_path: Path) -> None:
@@ -227,7 +217,7 @@ def test_a_backup_of_an_earlier_version_that_retention_has_cut_goes_on(tmp_path:
 
 def test_retention_is_no_loss(tmp_path: Path) -> None:
     source, target, logs = backed_up(tmp_path)
-    (row,) = retain({"path": str(target)}, configs={"retention.bytes": "1500"}, execute=True)
+    (row,) = connect(target).logs.retain(configs={"retention.bytes": "1500"}, execute=True)
     start = row.new_log_start_offset
     assert start == int(logs[row.segments or 0].stem) > 0
     check_sound(target)
@@ -243,15 +233,15 @@ def test_a_repair_of_the_checkpoint_is_no_loss(
     """Also if it is killed while it reads the segments, and if it is not about all partitions."""
     source, target, _ = backed_up(tmp_path)
     make_log(source, [(0, 180)], start=40, partition=TopicPartition("other", 0))
-    copy(str(source), str(target), NO_GROUPS)
+    connect(source).logs.backup(str(target), NO_GROUPS)
     (target / "log-start-offset-checkpoint").write_text("0\n2\nt 0 3\vother 0 40\n")
     with monkeypatch.context() as patch:
         patch.setattr(PartitionRepair, "run", lambda _: sys.exit("killed"))
         with pytest.raises(SystemExit):
-            repair(str(target), execute=True)
-    repair(str(target), only, execute=True)
+            connect(target).logs.repair(execute=True)
+    connect(target).logs.repair(only, execute=True)
     if only is None:
         check_sound(target)
-    rows = copy(str(source), str(target), NO_GROUPS)
+    rows = connect(source).logs.backup(str(target), NO_GROUPS)
     assert [(row.problem, row.log_start_offset) for row in rows] == [(None, 40), (None, 0)]
     check_sound(target)

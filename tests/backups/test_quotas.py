@@ -14,7 +14,7 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer import ProduceRequest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import BackupRules, RestoreSettings, connect
 from pyspark_kafkalog.broker.wire.answers import read_body, read_header
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import connected, consume, digits, numbered, produce, unused_topic
@@ -93,7 +93,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         for name in ["--entity-default"], ["--entity-name", "unlimited"]:
             rate = RATE if name == ["--entity-default"] else 1 << 40
             run_kafka_class(
-                "kafka.admin.ConfigCommand",
+                "kafka.ConfigCommand",
                 *("--bootstrap-server", broker.bootstrap, "--entity-type", "clients", *name, "--alter"),
                 *("--add-config", f"consumer_byte_rate={rate},producer_byte_rate={rate}"),
             )
@@ -136,8 +136,8 @@ def content(root: Path, topic: str) -> list[bytes]:
 @pytest.mark.parametrize("threads", [1, 8])
 def test_a_backup_heeds_it(guarded: Guarded, topic: str, tmp_path: Path, threads: int) -> None:
     def run() -> None:
-        rules = admin.BackupRules(topics=(topic,), threads=threads)
-        found = admin.backup(guarded.options(f"backup-{threads}"), str(tmp_path), rules)
+        rules = BackupRules(topics=(topic,), threads=threads)
+        found = connect(guarded.options(f"backup-{threads}")).logs.backup(str(tmp_path), rules)
         assert [(row.log_end_offset, row.problem) for row in found] == [(RECORDS, None)] * PARTITIONS
 
     check_throttled(guarded, FETCH, run)
@@ -156,21 +156,14 @@ def test_a_read_heeds_it(guarded: Guarded, topic: str) -> None:
 
 
 def test_a_restore_heeds_it(guarded: Guarded, topic: str, tmp_path: Path) -> None:
-    admin.backup(
-        {"kafka.bootstrap.servers": guarded.broker.bootstrap, "kafka.client.id": "unlimited"},
-        str(tmp_path / "backup"),
-        admin.BackupRules(topics=(topic,)),
-    )
+    unlimited = {"kafka.bootstrap.servers": guarded.broker.bootstrap, "kafka.client.id": "unlimited"}
+    connect(unlimited).logs.backup(str(tmp_path / "backup"), BackupRules(topics=(topic,)))
     name = unused_topic()
 
     def run() -> None:
-        admin.restore(
-            {"path": str(tmp_path / "backup")},
-            # With others in flight, one may be sent just before the response to the first is read.
-            {**guarded.options("restorer"), "kafka.max.in.flight.requests.per.connection": "1"},
-            admin.RestoreSettings((topic,), {topic: name}, state=str(tmp_path / "state")),
-            execute=True,
-        )
+        target = {**guarded.options("restorer"), "kafka.max.in.flight.requests.per.connection": "1"}
+        settings = RestoreSettings((topic,), {topic: name}, state=str(tmp_path / "state"))
+        connect(tmp_path / "backup").logs.restore(connect(target), settings, execute=True)
 
     check_throttled(guarded, PRODUCE, run)
     found = [record.value for record in consume(guarded.broker.bootstrap, name)]
@@ -187,8 +180,8 @@ def test_none_of_many_is_left_without_records(guarded: Guarded, tmp_path: Path) 
         batch = numbered(500, size=1000).append_column("partition", pa.array([number] * 500, pa.int32()))
         produce(unlimited, name, [batch], batch_size=10_000)
     options = {**guarded.options("many"), "kafkaConsumer.pollTimeoutMs": "15000"}
-    rules = admin.BackupRules(topics=(name,), threads=many)
-    found = admin.backup(options, str(tmp_path), rules)
+    rules = BackupRules(topics=(name,), threads=many)
+    found = connect(options).logs.backup(str(tmp_path), rules)
     assert [(row.log_end_offset, row.problem) for row in found] == [(500, None)] * many
 
 
@@ -198,5 +191,5 @@ def test_a_batch_larger_than_what_may_pass_at_once(guarded: Guarded, tmp_path: P
     guarded.broker.create_topic(name, 1)
     unlimited = connected(guarded.broker.bootstrap, client_id="unlimited")
     produce(unlimited, name, [numbered(2, size=RATE * (WINDOW + 1))], batch_size=1000)
-    found = admin.backup(guarded.options("large"), str(tmp_path), admin.BackupRules(topics=(name,)))
+    found = connect(guarded.options("large")).logs.backup(str(tmp_path), BackupRules(topics=(name,)))
     assert [(row.log_end_offset, row.problem) for row in found] == [(2, None)]

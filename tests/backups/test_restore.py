@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import Restored, RestoreSettings, connect
+from pyspark_kafkalog.admin.dump import dump
 from pyspark_kafkalog.broker.topics.topics import BrokerTopics
 from pyspark_kafkalog.errors import BrokerError, DataLossError, OptionError
 from pyspark_kafkalog.model import TopicPartition
@@ -81,19 +82,13 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 def restore(
     source: str | Path, target: Broker, state: Path, *, execute: bool = True, **settings: Any
-) -> admin.Restored:
+) -> Restored:
     topics = settings.pop("topics", EVERY_KIND)
-    place = {"kafka.bootstrap.servers": source} if isinstance(source, str) else {"path": str(source)}
-    names = settings.pop("rename", {})
-    return admin.restore(
-        place,
-        {"kafka.bootstrap.servers": target.bootstrap},
-        admin.RestoreSettings(tuple(topics), names, state=str(state), **settings),
-        execute=execute,
-    )
+    chosen = RestoreSettings(tuple(topics), settings.pop("rename", {}), state=str(state), **settings)
+    return connect(source).logs.restore(connect(target.bootstrap), chosen, execute=execute)
 
 
-def check_equal(expected: Records, target: Broker, restored: admin.Restored) -> None:
+def check_equal(expected: Records, target: Broker, restored: Restored) -> None:
     """A consumer reads the same records in the same order, at offsets from 0 on."""
     for topic, partitions in expected.items():
         rows = {row.partition: row for row in restored.partitions if row.topic == topic}
@@ -115,7 +110,7 @@ def test_a_directory_is_restored_with_groups(source: Source, target: Broker, tmp
     assert {"plain", "compressed", "appended", "large", "empty"} <= kept
     assert not any(row.keeps_offsets for row in restored.partitions if row.topic == "compacted")
     check_groups(source, target, {topic: topic for topic in topics})
-    own = admin.topics_of({"kafka.bootstrap.servers": target.bootstrap}).configs(topics)
+    own = connect(target.bootstrap).topics.configs(topics)
     assert own["appended"] == {} or own["appended"]["message.timestamp.type"] == "LogAppendTime"
     # Nothing is done a second time.
     again = restore(source.directory, target, state, topics=topics)
@@ -139,7 +134,7 @@ def test_a_cluster_is_restored(source: Source, target: Broker, tmp_path: Path) -
     names = {topic: f"from-cluster-{topic}" for topic in EVERY_KIND}
     restored = restore(source.broker.bootstrap, target, tmp_path / "state", rename=names, groups=())
     check_equal(source.records, target, restored)
-    own = admin.topics_of({"kafka.bootstrap.servers": target.bootstrap}).configs(list(names.values()))
+    own = connect(target.bootstrap).topics.configs(list(names.values()))
     assert own[names["appended"]] == {"message.timestamp.type": "LogAppendTime"}
     assert own[names["plain"]] == {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
     assert own[names["compacted"]]["cleanup.policy"] == "compact"
@@ -179,7 +174,7 @@ def test_transactions_that_are_open_in_a_directory_are_aborted(
 
 def _open_records(source: Source) -> dict[int, list[Record]]:
     """The records of the transaction that was never ended, by the broker's own account of it."""
-    directory = admin.place_of({"path": str(source.directory)})
+    directory = connect(source.directory).place
     everything = consume(source.broker.bootstrap, "transactions", range(PARTITIONS), committed=False)
     bounds = directory.watermarks(
         [TopicPartition("transactions", n) for n in range(PARTITIONS)], read_committed=True
@@ -188,14 +183,14 @@ def _open_records(source: Source) -> dict[int, list[Record]]:
     for partition, watermarks in bounds.items():
         (batch,) = (
             batch
-            for batch in admin.dump(directory, partition)
+            for batch in dump(directory, partition)
             if batch.base_offset == watermarks.last_stable_offset
         )
         firsts[partition.partition] = batch.producer_id
     return {
         number: [
             everything[number][offset]
-            for batch in admin.dump(directory, TopicPartition("transactions", number))
+            for batch in dump(directory, TopicPartition("transactions", number))
             if batch.producer_id == producer and not batch.is_control
             for offset in range(batch.base_offset, batch.last_offset + 1)
         ]
@@ -287,7 +282,7 @@ def test_records_without_a_key_in_a_compacted_topic(target: Broker, tmp_path: Pa
     names = {"t": "without-keys"}
     restore(tmp_path / "old", target, tmp_path / "state", topics=names, rename=names, configs=configs)
     assert len(consume(target.bootstrap, "without-keys", [0])[0]) == 20
-    own = admin.topics_of({"kafka.bootstrap.servers": target.bootstrap}).configs(["without-keys"])
+    own = connect(target.bootstrap).topics.configs(["without-keys"])
     assert own == {"without-keys": configs}
 
 
@@ -344,7 +339,7 @@ def test_a_bucket_is_restored(source: Source, target: Broker, store: ObjectStore
         return "restore", source, target.bootstrap, *named
 
     def records() -> int:
-        place = admin.place_of({"kafka.bootstrap.servers": target.bootstrap})
+        place = connect(target.bootstrap).place
         partitions = [TopicPartition(topic, n) for topic in names.values() for n in range(PARTITIONS)]
         return sum(place.end_offsets(partitions, read_committed=False).values())
 

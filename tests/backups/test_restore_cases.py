@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import RestoredPartition, RestoreSettings, connect
 from pyspark_kafkalog.errors import RecordTooLargeError
 from tests.backups.consuming import Record, consume
 from tests.broker.producing import unused_topic
@@ -58,7 +58,7 @@ def is_same(expected: dict[str, Any], record: Record) -> bool:
     )
 
 
-def expected_of(case: Case, row: admin.RestoredPartition) -> list[dict[str, Any]]:
+def expected_of(case: Case, row: RestoredPartition) -> list[dict[str, Any]]:
     """What a read_committed consumer got, and what it would get if the open transactions were aborted."""
 
     def is_own(entry: dict[str, Any]) -> bool:
@@ -92,11 +92,11 @@ def is_decided(offset: int, batches: list[dict[str, Any]]) -> bool:
 )
 def test_all_records_are_restored(case: Case, broker: Broker, tmp_path: Path) -> None:
     names = {topic: f"{topic}-{uuid.uuid4().hex[:8]}" for topic in case.entry["topics"]}
-    settings = admin.RestoreSettings(tuple(names), names, state=str(tmp_path / "state"), groups=())
+    settings = RestoreSettings(tuple(names), names, state=str(tmp_path / "state"), groups=())
     source, target = {"path": str(case.directory)}, {"kafka.bootstrap.servers": broker.bootstrap}
-    planned = admin.restore(source, target, settings)
-    assert not admin.place_of(target).topics(list(names.values()))
-    restored = admin.restore(source, target, settings, execute=True)
+    planned = connect(source).logs.restore(connect(target), settings)
+    assert not connect(target).place.topics(list(names.values()))
+    restored = connect(source).logs.restore(connect(target), settings, execute=True)
     assert restored.partitions == planned.partitions
     for row in restored.partitions:
         expected = expected_of(case, row)
@@ -115,9 +115,9 @@ def test_a_topic_with_segments_smaller_than_batches(old_broker: OldBroker, tmp_p
     topic, source = unused_topic(), tmp_path / "source"
     small = [batch(10 * number, 10, size=100) for number in range(200)]
     write_segment(source / "t-0", [*small, batch(2000, 1000, size=100), batch(3000, 1, size=15_000)])
-    settings = admin.RestoreSettings(("t",), {"t": topic}, configs={"segment.bytes": "20000"}, groups=())
+    settings = RestoreSettings(("t",), {"t": topic}, configs={"segment.bytes": "20000"}, groups=())
     target = {"kafka.bootstrap.servers": old_broker.bootstrap}
-    (row,) = admin.restore({"path": str(source)}, target, settings, execute=True).partitions
+    (row,) = connect(source).logs.restore(connect(target), settings, execute=True).partitions
     assert (row.records, row.keeps_offsets) == (3001, True)
     found = consume(old_broker.bootstrap, topic, [0])[0]
     assert [record.value for record in found.values()] == [
@@ -125,7 +125,7 @@ def test_a_topic_with_segments_smaller_than_batches(old_broker: OldBroker, tmp_p
         *(b"%0100d" % number for number in range(1000)),
         b"%015000d" % 0,
     ]
-    refused = admin.RestoreSettings(
+    refused = RestoreSettings(
         ("t",),
         {"t": unused_topic()},
         configs={"segment.bytes": "10000"},
@@ -133,4 +133,4 @@ def test_a_topic_with_segments_smaller_than_batches(old_broker: OldBroker, tmp_p
         state=str(tmp_path / "2"),
     )
     with pytest.raises(RecordTooLargeError, match=r"LIST_TOO_LARGE.*Raise the topic's segment\.bytes"):
-        admin.restore({"path": str(source)}, target, refused, execute=True)
+        connect(source).logs.restore(connect(target), refused, execute=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, QueryBatch, TopicPartition
 from tests.backups.consuming import consume, next_of_group
 from tests.cli.running import command, run
@@ -36,7 +36,7 @@ def make(root: Path, records: int) -> None:
         lz4 = {T0: part, T1: part[: len(part) // 2]}
         publish_new(root, lz4, {"batch_size": 3000, "compression": "lz4"}, {})
         publish_new(root, {U0: part, U1: part[:10]}, {"batch_size": 5000}, {"log_append_time": True})
-    groups = admin.groups_of({"path": str(root)})
+    groups = connect(root).groups
     groups.commit("g", {T0: CommittedOffset(records // 3), U0: CommittedOffset(records - 1)})
 
 
@@ -52,7 +52,7 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
         "restore", root, broker.bootstrap, "--topic", "t", "--topic", "u", *renames, "--execute"
     )
     restore += ["--state", str(state), "--rate", "1m" if soak else "512k"]
-    place = admin.place_of({"kafka.bootstrap.servers": broker.bootstrap})
+    place = connect(broker.bootstrap).place
     partitions = [TopicPartition(names[p.topic], p.partition) for p in (T0, T1, U0, U1)]
 
     def end() -> int:
@@ -98,7 +98,7 @@ def test_one_restore_at_a_time(broker: Broker, tmp_path: Path) -> None:
     make(root, RECORDS)
     words = "restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--state", state
     restore = command(*words, "--execute")
-    place = admin.place_of({"kafka.bootstrap.servers": broker.bootstrap})
+    place = connect(broker.bootstrap).place
 
     def end() -> int:
         return place.end_offsets([TopicPartition(name, 0)], read_committed=False)[TopicPartition(name, 0)]

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from kafka.errors import TopicAlreadyExistsError
 
-from pyspark_kafkalog.admin import BackupRules, backup, groups_of, verify
+from pyspark_kafkalog import BackupRules, connect
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.read_kernels import OFFSET
@@ -263,21 +264,21 @@ def test_a_topic_made_anew_in_brokers_without_topic_ids(old_broker: OldBroker, t
     topic = unused_topic()
     partition = TopicPartition(topic, 0)
     options = {"kafka.bootstrap.servers": old_broker.bootstrap}
-    groups, rules = groups_of(options), BackupRules(topics=(topic,))
+    groups, rules = connect(options).groups, BackupRules(topics=(topic,))
     old_broker.make_topic(topic)
     produce(connected(old_broker.bootstrap), topic, [numbered(10)])
     groups.commit("g", {partition: CommittedOffset(7)})
-    (row,) = backup(options, str(tmp_path), rules)
+    (row,) = connect(options).logs.backup(str(tmp_path), rules)
     assert (row.problem, row.log_end_offset) == (None, 10)
     held = content(tmp_path, partition)
     old_broker.delete_topic(topic)
     old_broker.wait_until(lambda: made(old_broker, topic), "its old name is not free")
     produce(connected(old_broker.bootstrap), topic, [numbered(14, 100)])
     groups.commit("g", {partition: CommittedOffset(3)})
-    (row,) = backup(options, str(tmp_path), rules)
+    (row,) = connect(options).logs.backup(str(tmp_path), rules)
     assert "Offsets 0 to 9 are not those of the source" in (row.problem or "")
     assert content(tmp_path, partition) == held
-    saved = groups_of({"path": str(tmp_path)}).committed("g")
+    saved = connect(tmp_path).groups.committed("g")
     assert saved[partition].offset == 7, "that of the topic of old"
 
 
@@ -305,7 +306,7 @@ def test_a_broker_whose_disk_was_set_back_by_several_leader_epochs(
         broker.stop()
     broker.start()
     rules = BackupRules((topic,), groups=())
-    (row,) = backup(options, str(tmp_path / "target"), rules)
+    (row,) = connect(options).logs.backup(str(tmp_path / "target"), rules)
     assert (row.problem, row.log_end_offset) == (None, 60)
     broker.stop()
     shutil.rmtree(broker.log_dir)
@@ -313,10 +314,10 @@ def test_a_broker_whose_disk_was_set_back_by_several_leader_epochs(
     broker.start()
     go_on(10, 100)  # in the leader epoch that the copy has for other records of these offsets
     held = content(tmp_path / "target", partition)
-    (row,) = backup(options, str(tmp_path / "target"), rules)
+    (row,) = connect(options).logs.backup(str(tmp_path / "target"), rules)
     assert "Offsets 50 to 59 are not those of the source" in (row.problem or "")
     assert content(tmp_path / "target", partition) == held
-    (row,) = backup(options, str(tmp_path / "target"), replace(rules, truncate=True))
+    (row,) = connect(options).logs.backup(str(tmp_path / "target"), replace(rules, truncate=True))
     assert (row.problem, row.log_end_offset) == (None, 50)
     assert row.truncated == [OffsetRange(50, 60), OffsetRange(40, 50)]
     broker.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kafka.errors import KafkaError
 
-from pyspark_kafkalog.admin import BackedUpPartition, BackupRules, backup, place_of
+from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka_cluster import Cluster
@@ -25,7 +25,7 @@ def test_what_it_lost_is_told_and_cut_off(cluster: Cluster, tmp_path: Path) -> N
     options = {"kafka.bootstrap.servers": cluster.bootstrap}
 
     def run(**rules: bool) -> BackedUpPartition:
-        (row,) = backup(options, str(tmp_path), BackupRules((topic,), groups=(), **rules))
+        (row,) = connect(options).logs.backup(str(tmp_path), BackupRules((topic,), groups=(), **rules))
         return row
 
     def write(count: int) -> None:
@@ -54,7 +54,7 @@ def test_what_it_lost_is_told_and_cut_off(cluster: Cluster, tmp_path: Path) -> N
     ours, theirs = (
         b"".join(
             bytes(piece.buffer)
-            for piece in place_of(at).fetch(partition, OffsetRange(0, 60), read_committed=False)
+            for piece in connect(at).place.fetch(partition, OffsetRange(0, 60), read_committed=False)
         )
         for at in ({"path": str(tmp_path)}, options)
     )

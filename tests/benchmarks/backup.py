@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark_kafkalog.broker.fetch.fetcher
 import pyspark_kafkalog.log.write.follower_directory  # noqa: F401
-from pyspark_kafkalog.admin import BackupRules, backup, place_of
+from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.backups.copying import FLUSH_BYTES
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.benchmarks.apart import contest, fill, print_memory, print_rates
@@ -37,19 +37,19 @@ def partitions_of(topic: str) -> list[TopicPartition]:
 
 def backed_up(bootstrap: str, topic: str, folder: str) -> int:
     rules = BackupRules(topics=(topic,), groups=())
-    rows = backup({"kafka.bootstrap.servers": bootstrap}, f"{folder}/backup", rules)
+    rows = connect(bootstrap).logs.backup(f"{folder}/backup", rules)
     assert not [row.problem for row in rows if row.problem]
     return sum(row.copied_bytes for row in rows)
 
 
 def fetched(bootstrap: str, topic: str, folder: str) -> int:
     """By as many threads, each a partition at a time."""
-    options = {"kafka.bootstrap.servers": bootstrap}
-    ends = place_of(options).end_offsets(partitions_of(topic), read_committed=False)
+    ends = connect(bootstrap).place.end_offsets(partitions_of(topic), read_committed=False)
 
     def fetch(partition: TopicPartition) -> int:
         offsets = OffsetRange(0, ends[partition])
-        return sum(s.buffer.size for s in place_of(options).fetch(partition, offsets, read_committed=False))
+        found = connect(bootstrap).place.fetch(partition, offsets, read_committed=False)
+        return sum(piece.buffer.size for piece in found)
 
     with ThreadPoolExecutor(BackupRules().threads) as threads:
         return sum(threads.map(fetch, ends))
@@ -57,14 +57,13 @@ def fetched(bootstrap: str, topic: str, folder: str) -> int:
 
 def kept(bootstrap: str, topic: str, folder: str) -> int:
     """Fetched, and written to a file as it comes: nothing is checked, and no log is made."""
-    options = {"kafka.bootstrap.servers": bootstrap}
-    ends = place_of(options).end_offsets(partitions_of(topic), read_committed=False)
+    ends = connect(bootstrap).place.end_offsets(partitions_of(topic), read_committed=False)
 
     def keep(partition: TopicPartition) -> int:
         written = flushed = 0
         offsets = OffsetRange(0, ends[partition])
         with Path(folder, str(partition)).open("wb", buffering=0) as file:
-            for piece in place_of(options).fetch(partition, offsets, read_committed=False):
+            for piece in connect(bootstrap).place.fetch(partition, offsets, read_committed=False):
                 file.write(piece.buffer)
                 written += piece.buffer.size
                 if written - flushed >= FLUSH_BYTES:
@@ -79,7 +78,7 @@ def kept(bootstrap: str, topic: str, folder: str) -> int:
 
 def written(bootstrap: str, topic: str, folder: str) -> int:
     """As many bytes, by as many threads, each into a file, without a broker."""
-    place = place_of({"kafka.bootstrap.servers": bootstrap})
+    place = connect(bootstrap).place
     bounds = place.watermarks(partitions_of(topic), read_committed=False)
     sizes = {partition: size.stored_bytes for partition, size in place.stored_sizes(bounds).items()}
     chunk = bytes(1 << 20)

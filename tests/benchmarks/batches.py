@@ -1,6 +1,6 @@
 """``view=batches``: 10 GB of record batches of 16 KiB, in segments of 1 GB, from a warm page cache.
 
-By ``admin.batches`` in one process, and through Spark; with checksums verified, and headers alone. A plain
+By ``batches`` in one process, and through Spark; with checksums verified, and headers alone. A plain
 read is what a loop of ``readinto`` takes for the same files.
 """
 
@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.batch_headers import batches
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.read_kernels import BASE_OFFSET, LAST_OFFSET, POSITION
 from pyspark_kafkalog.codec.walk import walk
@@ -71,7 +72,7 @@ def _write(root: Path, wanted: int) -> int:
 
 
 def _compare(spark: SparkSession, root: Path, size: int, rounds: int) -> None:
-    place = admin.place_of({"path": str(root)})
+    place = connect(root).place
     reader = spark.read.format("kafkalog").option("view", "batches")
 
     def in_spark(**options: str) -> None:
@@ -79,12 +80,12 @@ def _compare(spark: SparkSession, root: Path, size: int, rounds: int) -> None:
         assert total.first()["sum(storedBytes)"] == size
 
     def by_admin(**how: bool) -> None:
-        assert sum(pc.sum(rows["storedBytes"]).as_py() for rows in admin.batches(place, **how)) == size
+        assert sum(pc.sum(rows["storedBytes"]).as_py() for rows in batches(place, **how)) == size
 
     contestants: dict[str, Callable[[], object]] = {
         "plain read": partial(_read, root),
-        "admin.batches, headers": partial(by_admin, check_crcs=False),
-        "admin.batches, checksums": by_admin,
+        "batches, headers": partial(by_admin, check_crcs=False),
+        "batches, checksums": by_admin,
         "view=batches, headers": partial(in_spark, checkCrcs="false"),
         "view=batches, checksums": in_spark,
     }

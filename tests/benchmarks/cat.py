@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pyspark_kafkalog.admin import produce
+from pyspark_kafkalog.admin.produce import produce
 from tests.benchmarks.measure import (
     PARTITIONS,
     arguments,

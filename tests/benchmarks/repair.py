@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyspark_kafkalog.admin import repair
+from pyspark_kafkalog import connect
 from tests.benchmarks.measure import arguments, print_ratio, seconds_by_turns
 from tests.benchmarks.session import scratch_folder
 from tests.log.partitions import batch
@@ -89,7 +89,7 @@ def _reading(root: Path) -> Callable[[], None]:
 
 def _repairing(root: Path) -> Callable[[], None]:
     def run() -> None:
-        done = repair(str(root), execute=True)
+        done = connect(root).logs.repair(execute=True)
         assert done.clean_shutdown
         assert not done.partitions[0].cut_bytes
 
@@ -112,8 +112,8 @@ def _forget(root: Path) -> None:
 
 _SCRIPT = """
 import sys
-from pyspark_kafkalog.admin import repair
-repair(sys.argv[1], execute=True)
+from pyspark_kafkalog import connect
+connect(sys.argv[1]).logs.repair(execute=True)
 print(open("/proc/self/status").read())
 """
 

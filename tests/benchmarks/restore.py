@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
-from pyspark_kafkalog.admin import RestoreSettings, place_of, restore
+from pyspark_kafkalog import RestoreSettings, connect
 from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, RestorableBatches
 from pyspark_kafkalog.backups.restore_records import SourceRecords
 from pyspark_kafkalog.backups.restore_state import PlannedPartition
@@ -47,7 +47,7 @@ def restored(
     bootstrap: str, source: str, topic: str, records: str, folder: str, *, execute: bool = True
 ) -> int:
     settings = RestoreSettings((topic,), {topic: TARGET}, groups=(), state=f"{folder}/state")
-    done = restore({"path": source}, {"kafka.bootstrap.servers": bootstrap}, settings, execute=execute)
+    done = connect(source).logs.restore(connect(bootstrap), settings, execute=execute)
     assert sum(row.records for row in done.partitions) == int(records)
     return sum(row.stored_bytes or 0 for row in done.partitions)
 
@@ -60,7 +60,7 @@ def restored_unflushed(*words: str) -> int:
 def produced(bootstrap: str, source: str, topic: str, records: str, folder: str) -> int:
     """What a restore sends, by its producer; of a large partition its first batches again and again."""
     options = write_options({"kafka.bootstrap.servers": bootstrap})
-    place = place_of({"path": source})
+    place = connect(source).place
     producer_id, epoch, cluster_id = new_producer_id(options)
     held: dict[PlannedPartition, list[RestorableBatches]] = {}
     bounds = place.watermarks([TopicPartition(topic, n) for n in range(PARTITIONS)], read_committed=False)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.partitions import topics
 from pyspark_kafkalog.options.settings import Selection
 from tests.benchmarks.measure import (
     PARTITIONS,
@@ -140,7 +141,7 @@ class _Topic:
 
     def _records(self, place: dict[str, str]) -> int:
         # Of all topics those before, which are deleted, would be asked for until that is certain.
-        found = admin.topics(admin.place_of(place), Selection(topics=(self.name,)))
+        found = topics(connect(place).place, Selection(topics=(self.name,)))
         return sum(watermarks.high_watermark for watermarks in found)
 
 

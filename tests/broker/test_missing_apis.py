@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.errors import UnsupportedVersionError
 from pyspark_kafkalog.options.settings import place_options
@@ -28,8 +28,8 @@ def endpoint() -> Iterator[dict[str, str]]:
 
 
 def test_configurations_are_not_known(endpoint: dict[str, str]) -> None:
-    assert admin.place_of(endpoint).topic_config("t") == {}
-    topics: Any = admin.topics_of(endpoint)
+    assert connect(endpoint).place.topic_config("t") == {}
+    topics: Any = connect(endpoint).topics
     assert topics.config_names() == ()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from pyspark_kafkalog.admin import groups_of
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.campaign.histories import Verdict, check_committed, check_copy
 from tests.campaign.stores import Stores
@@ -136,7 +136,7 @@ class Backups:
         for topic in self._copied:
             broker.create_topic(topic, self._topics.partitions[topic])
         # A broker has the topic of its groups only when one has committed.
-        groups = groups_of({"kafka.bootstrap.servers": broker.bootstrap})
+        groups = connect(broker.bootstrap).groups
         groups.commit("first", {TopicPartition(self._topics.kept, 0): CommittedOffset(0)})
         broker.stop()
         self._must(_run("adopt", self._log, broker.log_dir, "--execute"))

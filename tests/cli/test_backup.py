@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.backups.histories import make_log
 from tests.broker.producing import connected, numbered, produce, unused_topic
@@ -32,7 +32,7 @@ def topic(broker: Broker) -> str:
 
 def test_it_goes_on_where_it_stopped(broker: Broker, topic: str, tmp_path: Path) -> None:
     group, partition = f"of-{topic}", TopicPartition(topic, 0)
-    groups = admin.groups_of({"kafka.bootstrap.servers": broker.bootstrap})
+    groups = connect(broker.bootstrap).groups
     groups.commit(group, {partition: CommittedOffset(7, metadata="here")})
     words = ("backup", broker.bootstrap, tmp_path / "b", "--topic", topic, "--group", group, "--json")
     (row,) = run(*words).json["partitions"]
@@ -43,8 +43,8 @@ def test_it_goes_on_where_it_stopped(broker: Broker, topic: str, tmp_path: Path)
     assert (row["logEndOffset"], row["highWatermark"]) == (1010, 1010)
     assert row["copiedBytes"] < 1000
     saved = {"path": str(tmp_path / "b")}
-    assert admin.place_of(saved).topic_config(topic) == {"retention.ms": "1234567890"}
-    committed = admin.groups_of(saved).committed(group)[partition]
+    assert connect(saved).place.topic_config(topic) == {"retention.ms": "1234567890"}
+    committed = connect(saved).groups.committed(group)[partition]
     assert (committed.offset, committed.metadata) == (7, "here")
     done = run(*words[:-1])
     assert done.code == 0

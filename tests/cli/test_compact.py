@@ -1,4 +1,4 @@
-"""kafkalog compact, and admin.compact."""
+"""kafkalog compact, and compact."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import LogDirectoryLockedError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
@@ -86,7 +86,7 @@ def test_configs_of_a_run(root: Path) -> None:
 
 def test_a_directory_in_use(root: Path) -> None:
     with directory_lock(str(root), 1), pytest.raises(LogDirectoryLockedError):
-        admin.compact(str(root), execute=True, lock_timeout=0.1)
+        connect(root).logs.compact(execute=True, lock_timeout=0.1)
 
 
 def test_by_python(root: Path) -> None:
@@ -97,12 +97,12 @@ def test_by_python(root: Path) -> None:
         read.append(size)
         totals.add(total)
 
-    (done,) = admin.compact(str(root), ["c"], execute=True, progress=progress)
+    (done,) = connect(root).logs.compact(["c"], execute=True, progress=progress)
     assert done.removed_records > 0
     assert len(totals) == 1
     assert 0 < sum(read) <= totals.pop()
     with pytest.raises(OptionError):
-        admin.compact(str(root), ["d"])
+        connect(root).logs.compact(["d"])
     with pytest.raises(UnknownTopicOrPartitionError):
-        admin.compact(str(root), ["e"])
-    assert admin.compact(str(root / "c-0"), ["c"])
+        connect(root).logs.compact(["e"])
+    assert connect(root / "c-0").logs.compact(["c"])

@@ -11,7 +11,8 @@ import fsspec
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.produce import produce
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.broker.producing import numbered
 from tests.cli.running import records, run
@@ -48,7 +49,7 @@ def test_a_directory_goes_into_a_cluster(root: Path, broker: Broker) -> None:
 def test_groups_in_use(root: Path, broker: Broker, tmp_path: Path) -> None:
     """Their offsets are not committed, so consumers would begin elsewhere; the next run commits them."""
     name, group = f"restored-{uuid.uuid4().hex[:8]}", f"live-{uuid.uuid4().hex[:8]}"
-    admin.groups_of({"path": str(root)}).commit(group, {TopicPartition("t", 0): CommittedOffset(4)})
+    connect(root).groups.commit(group, {TopicPartition("t", 0): CommittedOffset(4)})
     broker.create_topic(name, 2)
     words = ("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--group", group)
     words = (*words, "--state", tmp_path / "state", "--execute")
@@ -158,7 +159,7 @@ def test_offsets_of_any_age(root: Path, broker: Broker) -> None:
     """A backup's groups are those that it had, however long ago, unless the user says how old they may be."""
     name, partition = f"restored-{uuid.uuid4().hex[:8]}", TopicPartition("t", 0)
     weeks_ago = int(time.time() * 1000) - 30 * 24 * 3600 * 1000
-    groups = admin.groups_of({"path": str(root), "offsets.retention.minutes": "100000000"})
+    groups = connect({"path": str(root), "offsets.retention.minutes": "100000000"}).groups
     groups.commit("old", {partition: CommittedOffset(3, commit_timestamp=weeks_ago)})
     words = ("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--group", "old")
     assert [row["offset"] for row in run(*words, "--json").json["groups"]] == [3]
@@ -171,7 +172,7 @@ def test_topics_that_exist(root: Path, broker: Broker, tmp_path: Path) -> None:
     """One with records is refused before another is made; an emptied one takes records from its end on."""
     new, old = (f"restored-{uuid.uuid4().hex[:8]}" for _ in range(2))
     broker.make_topic(old)
-    admin.produce({"kafka.bootstrap.servers": broker.bootstrap, "topic": old}, [numbered(5)])
+    produce({"kafka.bootstrap.servers": broker.bootstrap, "topic": old}, [numbered(5)])
     renames = ("--topic", "t", "--topic", "u", "--rename", f"t={new}", "--rename", f"u={old}")
     words = ("restore", root, broker.bootstrap, *renames, "--state", tmp_path / "state", "--json")
     for more in ((), ("--execute",)):

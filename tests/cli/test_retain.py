@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.retain import parse_offset_json
+from pyspark_kafkalog.broker.delete_records import delete_records as delete_from_brokers
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.places import delete_from_brokers
 from tests.cli.running import run
 from tests.kafka import Broker, run_kafka_class
 from tests.log.test_retention import BATCH, DAY, NOW, log, start_of, starts
@@ -124,7 +125,7 @@ def test_delete_records_by_the_file_of_kafkas_tool(root: Path) -> None:
 )
 def test_other_files_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match="Cannot use the offsets of the file"):
-        admin.parse_offset_json(text)
+        parse_offset_json(text)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +150,9 @@ def test_what_delete_records_refuses(root: Path, words: list[str], code: int, me
 
 def test_admin_refuses_unknown_configurations(root: Path) -> None:
     with pytest.raises(OptionError, match=r"Unknown configuration 'retention\.hours'"):
-        admin.retain({"path": str(root)}, configs={"retention.hours": "1"})
+        connect(root).logs.retain(configs={"retention.hours": "1"})
     with pytest.raises(OptionError, match="apply retention by themselves"):
-        admin.retain({"kafka.bootstrap.servers": "host:9092"})
+        connect({"kafka.bootstrap.servers": "host:9092"}).logs.retain()
 
 
 def test_a_single_partition(root: Path) -> None:
@@ -199,5 +200,6 @@ def test_brokers(broker: Broker, tmp_path: Path) -> None:
     assert "the high watermark is 10" in refused.err
     assert run("delete-records", at, f"{ours}:5=0").code == 3
     place = place_options({"kafka.bootstrap.servers": at})
+    assert place.brokers is not None
     with pytest.raises(KafkaLogError, match="Deleting records: OFFSET_OUT_OF_RANGE"):
-        delete_from_brokers(place, {TopicPartition(ours, 0): 11})
+        delete_from_brokers(place.brokers, {TopicPartition(ours, 0): 11})

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import TopicPartition
-from pyspark_kafkalog.admin import groups_of, produce
+from pyspark_kafkalog import TopicPartition, connect
+from pyspark_kafkalog.admin.produce import produce
 from pyspark_kafkalog.model import CommittedOffset
 from tests.documents.blocks import PAGES, README, ROOT, RUN, SHOWN, Block, blocks, code_blocks, comparable
 from tests.kafka import Broker
@@ -75,7 +75,7 @@ def fill(place: Mapping[str, str]) -> None:
     to_directory = {"numPartitions": str(PARTITIONS)} if "path" in place else {}
     produce({**place, "topic": "orders", **to_directory}, [orders])
     committed = {TopicPartition("orders", partition): CommittedOffset(60) for partition in range(PARTITIONS)}
-    groups_of(place).commit("etl", committed)
+    connect(place).groups.commit("etl", committed)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.layout import format_offset_checkpoint
 from pyspark_kafkalog.model import TopicPartition
 from tests.faults.steps import KILLED, Runner, changes, step_runner
@@ -80,7 +80,7 @@ def test_kill_at_any_step(
     expected = state(tmp_path / "run" / "log")
     assert not [
         step
-        for partition in admin.repair(str(tmp_path / "run" / "log")).partitions
+        for partition in connect(tmp_path / "run" / "log").logs.repair().partitions
         for step in partition.steps
     ]
     (tmp_path / "run" / "steps").rename(tmp_path / "steps")
@@ -89,7 +89,7 @@ def test_kill_at_any_step(
     assert len(steps) > 100
     for step in steps if soak else sorted(chance.sample(steps, 25)):
         assert run(step) == KILLED
-        done = admin.repair(str(tmp_path / "run" / "log"), execute=True, **MODES[mode])
+        done = connect(tmp_path / "run" / "log").logs.repair(execute=True, **MODES[mode])
         assert done.clean_shutdown
         found = state(tmp_path / "run" / "log")
         different = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.layout import parse_segment_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.write.follower_directory import follower_directory
@@ -73,7 +73,7 @@ def test_records_are_appended_to_the_segments_that_readers_see(
     assert written.offsets[T0] == OffsetRange(40, 43)
     assert offsets(tmp_path) == [*expected, 40, 41, 42]
     assert not [path.name for path in (tmp_path / "t-0").iterdir() if path.suffix in TEMPORARY]
-    assert not admin.repair(str(tmp_path), execute=True).partitions[0].cut_bytes
+    assert not connect(tmp_path).logs.repair(execute=True).partitions[0].cut_bytes
     assert offsets(tmp_path) == [*expected, 40, 41, 42]
 
 
@@ -131,7 +131,7 @@ def test_what_proves_that_a_segment_is_missing_stays(tmp_path: Path) -> None:
     settle(str(folder))
     names = {parse_segment_file(path.name) for path in folder.iterdir()}
     assert names == {(0, ".log"), (10, ".index"), (20, ".log")}
-    (repaired,) = admin.repair(str(tmp_path), execute=True).partitions
+    (repaired,) = connect(tmp_path).logs.repair(execute=True).partitions
     assert next((step.why, step.offset) for step in repaired.steps) == ("its segment is missing", 10)
 
 
@@ -155,10 +155,10 @@ def test_a_salvage_that_is_killed_leaves_the_old_segment_or_the_new(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", rename)
         with pytest.raises(Crash):
-            admin.repair(str(tmp_path), execute=True, salvage=True)
+            connect(tmp_path).logs.repair(execute=True, salvage=True)
     assert killed == [str(log)]
     write(tmp_path, {T0: values(5)})
     expected = [*range(10), *range(20, 45)]
     assert offsets(tmp_path) == expected
-    assert admin.repair(str(tmp_path), execute=True, salvage=True).clean_shutdown
+    assert connect(tmp_path).logs.repair(execute=True, salvage=True).clean_shutdown
     assert offsets(tmp_path) == expected

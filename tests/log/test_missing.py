@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin.repairing import repair
-from pyspark_kafkalog.admin.verifying import Damage, verify
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.verify import Damage, verify
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.log.groups import groups as groups_module
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
@@ -203,6 +203,6 @@ def test_commits_in_a_missing_segment_are_missed(tmp_path: Path, monkeypatch: py
     logs[1].unlink()
     with pytest.raises(DataLossError, match=rf"the segment {logs[1].name} is missing.*kafkalog repair"):
         DirectoryGroups.open([str(tmp_path)], num_partitions=1).committed("g")
-    repair(str(tmp_path), execute=True)
+    connect(tmp_path).logs.repair(execute=True)
     committed = DirectoryGroups.open([str(tmp_path)], num_partitions=1).committed("g")
     assert committed[T0].offset == 9

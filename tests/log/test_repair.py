@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark_kafkalog.verifying import verify
 
-from pyspark_kafkalog import admin
-from pyspark_kafkalog.admin.verifying import verify
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.errors import LogDirectoryLockedError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.care import partition_repair
@@ -64,7 +65,7 @@ def readable(root: Path, partition: TopicPartition) -> list[dict[str, Any]]:
 
 def damages(root: Path) -> list[str]:
     place = LogDirectory.open(str(root))
-    found = verify(place, admin.partitions_of(place, internal=True))
+    found = verify(place, partitions_of(place, internal=True))
     return [damage.message for partition in found for damage in partition.damages]
 
 
@@ -97,7 +98,7 @@ def test_it_keeps_what_a_broker_kept(fixture: Case, tmp_path: Path) -> None:
     root, partition = damaged(fixture, tmp_path / "root")
     folder, logs = root / str(partition), {}
     logs = {log.name: log.read_bytes() for log in folder.glob("*.log")}
-    (repaired,) = admin.repair(str(root), execute=True).partitions
+    (repaired,) = connect(root).logs.repair(execute=True).partitions
     if fixture.name != "hurt-magic":  # a broker keeps a format that no consumer can read
         assert repaired.log_end_offset == fixture.recovery["log_end_offset"]
         for entry in fixture.recovery["files"]:
@@ -116,7 +117,7 @@ def test_it_keeps_what_a_broker_kept(fixture: Case, tmp_path: Path) -> None:
     points = parse_offset_checkpoint((root / RECOVERY_POINT_CHECKPOINT).read_bytes(), "")
     assert points[partition] == repaired.log_end_offset
     assert parse_snapshot((folder / f"{repaired.log_end_offset:020d}.snapshot").read_bytes()) is not None
-    assert not admin.repair(str(root)).partitions[0].steps
+    assert not connect(root).logs.repair().partitions[0].steps
     if (folder / ASIDE).exists():
         put_back(folder)
     assert {log.name: log.read_bytes() for log in folder.glob("*.log")} == logs
@@ -127,11 +128,11 @@ def test_a_dry_run_says_the_same_and_changes_nothing(fixture: Case, tmp_path: Pa
     root, _ = damaged(fixture, tmp_path / "root")
     for salvage in (False, True):
         before = state(root)
-        planned = admin.repair(str(root), salvage=salvage)
+        planned = connect(root).logs.repair(salvage=salvage)
         assert state(root) == before
         assert not planned.clean_shutdown
         other = copy(fixture, tmp_path / f"copy-{salvage}")
-        done = admin.repair(str(other), execute=True, salvage=salvage)
+        done = connect(other).logs.repair(execute=True, salvage=salvage)
         assert [(p.log_end_offset, p.stored_bytes, p.cut_bytes) for p in done.partitions] == [
             (p.log_end_offset, p.stored_bytes, p.cut_bytes) for p in planned.partitions
         ]
@@ -143,11 +144,11 @@ def test_a_dry_run_says_the_same_and_changes_nothing(fixture: Case, tmp_path: Pa
 def test_salvage_keeps_all_that_can_be_read(fixture: Case, tmp_path: Path) -> None:
     root, partition = damaged(fixture, tmp_path / "root")
     before = readable(root, partition)
-    done = admin.repair(str(root), execute=True, salvage=True)
+    done = connect(root).logs.repair(execute=True, salvage=True)
     assert done.clean_shutdown
     assert readable(root, partition) == before
     assert not damages(root)
-    assert not admin.repair(str(root)).partitions[0].steps
+    assert not connect(root).logs.repair().partitions[0].steps
 
 
 @pytest.mark.slow
@@ -173,7 +174,7 @@ def test_whatever_is_damaged(name: str, tmp_path: Path, chance: random.Random, s
             for partition in partitions
         }
         salvage = chance.random() < 0.7
-        done = admin.repair(str(root), execute=True, salvage=salvage)
+        done = connect(root).logs.repair(execute=True, salvage=salvage)
         for partition in partitions:
             found = readable(root, partition)
             if salvage and found != could_be_read[partition]:  # its markers needed the offsets of a batch
@@ -188,7 +189,7 @@ def test_whatever_is_damaged(name: str, tmp_path: Path, chance: random.Random, s
             else:
                 found = [row for row in found if row["offset"] < 1 << 31]  # a broker splits such a segment
                 assert found == could_be_read[partition][: len(found)], (number, partition)
-        again = admin.repair(str(root))
+        again = connect(root).logs.repair()
         assert not [
             step for partition in again.partitions for step in partition.steps if step.action != "leave"
         ]
@@ -211,7 +212,7 @@ def test_whatever_is_damaged(name: str, tmp_path: Path, chance: random.Random, s
 def test_nothing_is_done_to_what_is_sound(fixture: Case, tmp_path: Path) -> None:
     root = copy(fixture, tmp_path / "root")
     before = state(root)
-    done = admin.repair(str(root), execute=True)
+    done = connect(root).logs.repair(execute=True)
     assert not [step for partition in done.partitions for step in partition.steps]
     assert done.clean_shutdown
     after = state(root)
@@ -234,7 +235,7 @@ def several(root: Path) -> Path:
     content = bytearray(log.read_bytes())
     content[2 * len(batch(0, 2)) + 80] ^= 1
     log.write_bytes(content)
-    admin.repair(str(root))
+    connect(root).logs.repair()
     return root
 
 
@@ -243,7 +244,7 @@ def offsets(root: Path) -> list[int]:
 
 
 def test_what_follows_damage_goes_or_stays(tmp_path: Path) -> None:
-    (done,) = admin.repair(str(several(tmp_path / "cut")), execute=True).partitions
+    (done,) = connect(several(tmp_path / "cut")).logs.repair(execute=True).partitions
     assert offsets(tmp_path / "cut") == list(range(24))
     assert [(Path(s.file).name, s.position, s.offset) for s in done.steps if s.action == "cut"] == [
         (f"{20:020d}.log", 2 * len(batch(0, 2)), 24),
@@ -251,12 +252,12 @@ def test_what_follows_damage_goes_or_stays(tmp_path: Path) -> None:
         (f"{40:020d}.log", 0, 40),
     ]
     assert (done.dropped, done.dropped_records) == (OffsetRange(24, 50), 24)
-    (done,) = admin.repair(str(several(tmp_path / "kept")), execute=True, salvage=True).partitions
+    (done,) = connect(several(tmp_path / "kept")).logs.repair(execute=True, salvage=True).partitions
     assert (done.dropped, done.dropped_records) == (None, 0)
     assert offsets(tmp_path / "kept") == [*range(24), *range(26, 50)]
     assert done.cut_bytes == len(batch(0, 2))
     several(tmp_path / "gone")
-    assert admin.repair(str(tmp_path / "gone"), execute=True, discard=True).partitions[0].cut_bytes > 0
+    assert connect(tmp_path / "gone").logs.repair(execute=True, discard=True).partitions[0].cut_bytes > 0
     assert not (tmp_path / "gone" / "t-0" / ASIDE).exists()
 
 
@@ -269,8 +270,8 @@ def test_a_segment_that_begins_before_the_end_goes(overlapped: str, tmp_path: Pa
     write_segment(folder, batches, base_offset=10)
     write_segment(folder, [batch(40, 10)], base_offset=40)
     before = {log.name: log.read_bytes() for log in folder.glob("*.log") if log.stat().st_size}
-    planned = admin.repair(str(tmp_path))
-    done = admin.repair(str(tmp_path), execute=True)
+    planned = connect(tmp_path).logs.repair()
+    done = connect(tmp_path).logs.repair(execute=True)
     assert planned.partitions == done.partitions
     (repaired,) = done.partitions
     assert repaired.log_end_offset == 26
@@ -278,7 +279,7 @@ def test_a_segment_that_begins_before_the_end_goes(overlapped: str, tmp_path: Pa
     assert [log.name for log in folder.glob("*.log")] == [f"{0:020d}.log"]
     assert offsets(tmp_path) == [0, 1, 25]
     assert not damages(tmp_path)
-    assert not admin.repair(str(tmp_path)).partitions[0].steps
+    assert not connect(tmp_path).logs.repair().partitions[0].steps
     put_back(folder)
     assert {log.name: log.read_bytes() for log in folder.glob("*.log")} == before
 
@@ -287,37 +288,37 @@ def test_only_what_is_named_is_repaired(tmp_path: Path) -> None:
     several(tmp_path)
     write_segment(tmp_path / "u-0", [batch(0)[:-1]])
     before = (tmp_path / "u-0" / f"{0:020d}.log").read_bytes()
-    done = admin.repair(str(tmp_path), [T0], execute=True)
+    done = connect(tmp_path).logs.repair([T0], execute=True)
     assert [partition.topic for partition in done.partitions] == ["t"]
     assert not done.clean_shutdown
     assert not (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
     assert (tmp_path / "u-0" / f"{0:020d}.log").read_bytes() == before
     with pytest.raises(UnknownTopicOrPartitionError, match="does not exist"):
-        admin.repair(str(tmp_path), [TopicPartition("v", 0)])
+        connect(tmp_path).logs.repair([TopicPartition("v", 0)])
     with pytest.raises(OptionError, match=r"name the partition, t-0\."):
-        admin.repair(str(tmp_path / "t-0"))
+        connect(tmp_path / "t-0").logs.repair()
     with pytest.raises(OptionError, match="a disk or a mount"):
-        admin.repair("memory://")
+        connect("memory://").logs.repair()
 
 
 def test_nothing_is_vouched_for_that_was_not_looked_at(tmp_path: Path) -> None:
     """With a part repaired, a clean shutdown stays what it was."""
     several(tmp_path)
     (tmp_path / CLEAN_SHUTDOWN_FILE).write_text("")
-    assert admin.repair(str(tmp_path), [T0], execute=True).clean_shutdown
+    assert connect(tmp_path).logs.repair([T0], execute=True).clean_shutdown
     assert (tmp_path / CLEAN_SHUTDOWN_FILE).read_bytes() == b'{"version":0,"brokerEpoch":-1}'
 
 
 def test_what_the_log_start_offset_hides_goes_when_the_log_ends_before_it(tmp_path: Path) -> None:
     several(tmp_path)
     (tmp_path / "log-start-offset-checkpoint").write_bytes(format_offset_checkpoint({T0: 35}))
-    planned = admin.repair(str(tmp_path))
-    done = admin.repair(str(tmp_path), execute=True)
+    planned = connect(tmp_path).logs.repair()
+    done = connect(tmp_path).logs.repair(execute=True)
     assert planned.partitions == done.partitions
     assert (done.partitions[0].log_start_offset, done.partitions[0].log_end_offset) == (35, 35)
     assert [log.name for log in (tmp_path / "t-0").glob("*.log")] == [f"{35:020d}.log"]
     assert offsets(tmp_path) == []
-    assert not admin.repair(str(tmp_path)).partitions[0].steps
+    assert not connect(tmp_path).logs.repair().partitions[0].steps
 
 
 def swapped(folder: Path) -> list[int]:
@@ -355,9 +356,9 @@ def test_what_a_crash_left_is_finished_or_undone(left: Callable[[Path], list[int
     for base_offset in (0, 10, 20):
         write_segment(folder, [batch(base_offset)])
     expected = left(folder)
-    planned = admin.repair(str(tmp_path))
+    planned = connect(tmp_path).logs.repair()
     assert planned.partitions[0].steps
-    done = admin.repair(str(tmp_path), execute=True)
+    done = connect(tmp_path).logs.repair(execute=True)
     assert offsets(tmp_path) == expected
     assert not [file.name for file in folder.iterdir() if file.suffix in (".swap", ".cleaned", ".deleted")]
     logs, indexes = ({file.stem for file in folder.glob(f"*{s}")} for s in (".log", ".index"))
@@ -377,10 +378,10 @@ def test_an_unfinished_publish_is_undone(tmp_path: Path, monkeypatch: pytest.Mon
         patch.setattr(publish_module.journal, "recover", lambda root: None)
         with pytest.raises(Crash):
             write(tmp_path, {T0: values(9), TopicPartition("new", 0): values(3)})
-    planned = admin.repair(str(tmp_path))
+    planned = connect(tmp_path).logs.repair()
     assert [(step.action, Path(step.file).name) for step in planned.steps] == [("undo", JOURNAL_FILE)]
     assert {partition.topic for partition in planned.partitions} == {"t"}
-    done = admin.repair(str(tmp_path), execute=True)
+    done = connect(tmp_path).logs.repair(execute=True)
     assert done.clean_shutdown
     assert not (tmp_path / JOURNAL_FILE).exists()
     assert read(tmp_path)[T0] == values(5)
@@ -400,7 +401,7 @@ def test_broken_checkpoints_are_replaced(tmp_path: Path) -> None:
         (folder / "leader-epoch-checkpoint").write_text("x")
         for snapshot in folder.glob("*.snapshot"):
             snapshot.write_bytes(snapshot.read_bytes()[:-1])
-    done = admin.repair(str(root), execute=True)
+    done = connect(root).logs.repair(execute=True)
     assert {Path(step.file).name for step in done.steps} == set(broken)
     assert done.clean_shutdown
     assert not damages(root)
@@ -419,7 +420,7 @@ def test_what_cannot_be_mended_is_left_and_not_vouched_for(tmp_path: Path) -> No
     (root / "v2-rolled-0" / "partition.metadata").write_text("version: 0")
     (root / "v2-rolled-1" / f"{0:020d}.log").unlink()
     (root / "v2-rolled-1" / f"{0:020d}.log").mkdir()
-    done = admin.repair(str(root), execute=True)
+    done = connect(root).logs.repair(execute=True)
     assert not done.is_sound
     assert not done.clean_shutdown
     left = [step for partition in done.partitions for step in partition.steps if step.action == "leave"]
@@ -432,7 +433,7 @@ def test_what_cannot_be_mended_is_left_and_not_vouched_for(tmp_path: Path) -> No
 def test_folders_that_are_not_live_are_mentioned(tmp_path: Path) -> None:
     several(tmp_path)
     (tmp_path / "t-1.0123456789abcdef0123456789abcdef-delete").mkdir()
-    (step,) = admin.repair(str(tmp_path), execute=True).steps
+    (step,) = connect(tmp_path).logs.repair(execute=True).steps
     assert step.action == "skip"
     assert Path(step.file).is_dir()
 
@@ -456,7 +457,7 @@ def test_not_while_another_holds_it(execute: bool, tmp_path: Path, monkeypatch: 
         assert holder.stdout is not None
         assert holder.stdout.readline()
         with pytest.raises(LogDirectoryLockedError, match="The log directory is in use"):
-            admin.repair(str(tmp_path), execute=execute)
+            connect(tmp_path).logs.repair(execute=execute)
         holder.communicate()
 
 
@@ -464,7 +465,7 @@ def test_a_dry_run_creates_no_lock_file(tmp_path: Path, monkeypatch: pytest.Monk
     several(tmp_path)
     (tmp_path / ".lock").touch()
     before = sorted(tmp_path.rglob("*"))
-    admin.repair(str(tmp_path))
+    connect(tmp_path).logs.repair()
     assert sorted(tmp_path.rglob("*")) == before
     monkeypatch.setattr("pyspark_kafkalog.log.care.repair.CHECK_SECONDS", 0.2)
     command = [sys.executable, "-c", HOLD_FILE, str(tmp_path / ".lock")]
@@ -472,7 +473,7 @@ def test_a_dry_run_creates_no_lock_file(tmp_path: Path, monkeypatch: pytest.Monk
         assert broker.stdout is not None
         assert broker.stdout.readline()
         with pytest.raises(LogDirectoryLockedError, match="Stop the broker"):
-            admin.repair(str(tmp_path))
+            connect(tmp_path).logs.repair()
         broker.communicate()
 
 
@@ -481,10 +482,10 @@ def test_producers_of_lost_batches_are_known_by_the_next_snapshot(tmp_path: Path
     folder = tmp_path / "t-0"
     write_segment(folder, [data_batch(0, 7), data_batch(1, 8)])
     write_segment(folder, [data_batch(2, 9)])
-    admin.repair(str(tmp_path), execute=True)
+    connect(tmp_path).logs.repair(execute=True)
     (folder / f"{3:020d}.snapshot").rename(folder / f"{2:020d}.snapshot")
     (folder / f"{0:020d}.log").write_bytes(data_batch(0, 7))
-    admin.repair(str(tmp_path), execute=True)
+    connect(tmp_path).logs.repair(execute=True)
     entries = parse_snapshot((folder / f"{3:020d}.snapshot").read_bytes())
     assert {entry.producer_id for entry in entries or ()} == {7, 8, 9}
 
@@ -509,8 +510,8 @@ def test_pieces_of_several_repairs_come_back_to_their_places(
         with monkeypatch.context() as patch:
             patch.setattr(partition_repair, "put_aside", die)
             with pytest.raises(Crash):
-                admin.repair(str(tmp_path), execute=True, salvage=True)
-        admin.repair(str(tmp_path), execute=True, salvage=True)
+                connect(tmp_path).logs.repair(execute=True, salvage=True)
+        connect(tmp_path).logs.repair(execute=True, salvage=True)
         assert len(log.read_bytes()) == len(content) - len(broken) * size
     put_back(folder)
     now = log.read_bytes()
@@ -526,14 +527,14 @@ def test_offsets_that_no_segment_holds_are_left_to_a_broker(tmp_path: Path) -> N
     write_segment(folder, [batch(far + 1)])
     before = readable(tmp_path, T0)
     for _ in range(2):
-        repaired = admin.repair(str(tmp_path), execute=True)
+        repaired = connect(tmp_path).logs.repair(execute=True)
         (step,) = repaired.partitions[0].steps
         assert step.action == "leave"
         assert "span more than 2^31" in step.why
         assert "Start a broker" in step.why
         assert not repaired.clean_shutdown
         assert readable(tmp_path, T0) == before
-    salvaged = admin.repair(str(tmp_path), execute=True, salvage=True)
+    salvaged = connect(tmp_path).logs.repair(execute=True, salvage=True)
     assert salvaged.is_sound
     (kept,) = folder.glob("*.snapshot")
     assert parse_snapshot(kept.read_bytes()) == [], "Its segment does not have the producer's batch"
@@ -544,9 +545,9 @@ def test_all_files_are_on_disk_before_they_are_vouched_for(
 ) -> None:
     folder = tmp_path / "t-0"
     log = write_segment(folder, [batch(0)])
-    admin.repair(str(tmp_path), execute=True)
+    connect(tmp_path).logs.repair(execute=True)
     synced: list[str] = []
     monkeypatch.setattr(partition_repair, "sync_file", synced.append)
-    assert admin.repair(str(tmp_path), execute=True).clean_shutdown
+    assert connect(tmp_path).logs.repair(execute=True).clean_shutdown
     assert {str(log), str(log.with_suffix(".index")), str(log.with_suffix(".timeindex"))} < {*synced}
     assert {str(path) for path in folder.iterdir()} == {*synced}

@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.model import TopicPartition
 from tests.fixtures_dir import CASES
@@ -55,7 +55,7 @@ def test_a_broker_starts_without_recovery(
     expected = {
         partition: [row["offset"] for row in readable(broker.log_dir, partition)] for partition in partitions
     }
-    done = admin.repair(str(broker.log_dir), execute=True, salvage=salvage)
+    done = connect(broker.log_dir).logs.repair(execute=True, salvage=salvage)
     assert done.clean_shutdown
     indexes = [
         path for p in partitions for s in ("index", "timeindex") for path in broker.log_dir.glob(f"{p}/*.{s}")

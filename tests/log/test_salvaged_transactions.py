@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import LogSettings
@@ -71,9 +71,9 @@ def content(root: Path) -> bytes:
 )
 def test_it_is_aborted(lost: list[int], shown: list[int], segments: str, tmp_path: Path) -> None:
     before = damaged(tmp_path, SETTINGS[segments], lost)
-    looked = admin.repair(str(tmp_path), salvage=True)
+    looked = connect(tmp_path).logs.repair(salvage=True)
     assert content(tmp_path) == before
-    done = admin.repair(str(tmp_path), execute=True, salvage=True)
+    done = connect(tmp_path).logs.repair(execute=True, salvage=True)
     if segments == "many segments" and lost in ([3], [3, 4]):  # room for one marker, at the end of a segment
         (step,) = done.partitions[0].steps
         assert (step.action, "fewer offsets than the 2 transactions" in step.why) == ("leave", True)
@@ -85,7 +85,7 @@ def test_it_is_aborted(lost: list[int], shown: list[int], segments: str, tmp_pat
     place = LogDirectory.open(str(tmp_path))
     watermarks = place.watermarks([T0], read_committed=True)[T0]
     assert watermarks.last_stable_offset == watermarks.high_watermark
-    (again,) = admin.repair(str(tmp_path), execute=True, salvage=True).partitions
+    (again,) = connect(tmp_path).logs.repair(execute=True, salvage=True).partitions
     assert not again.steps
     put_back(tmp_path / "t-0")
     assert content(tmp_path) == before

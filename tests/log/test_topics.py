@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import LogDirectoryError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
@@ -111,7 +111,7 @@ def test_offsets_go_with_a_deletion_that_is_finished(root: Path, at: str) -> Non
     for name in ("log-start-offset-checkpoint", "replication-offset-checkpoint"):
         if at == "_append_tombstones":
             (root / name).write_text("garbage")
-    admin.repair(str(root), execute=True)
+    connect(root).logs.repair(execute=True)
     write(root, {T0: values(1)})
     assert committed(root) == [{OTHER}] * 3
 
@@ -121,7 +121,7 @@ def test_damaged_offsets_lock_nobody_out(root: Path, caplog: pytest.LogCaptureFi
     die_deleting(root, "_append_tombstones")
     for log in root.glob("__consumer_offsets-*/*.log"):
         log.write_bytes(bytes(100) + log.read_bytes()[100:])
-    assert admin.repair(str(root), execute=True).clean_shutdown
+    assert connect(root).logs.repair(execute=True).clean_shutdown
     assert "Could not delete the offsets of groups in __consumer_offsets-" in caplog.text
     assert read(root).keys() >= {OTHER}
     assert T0 not in read(root)
@@ -175,7 +175,7 @@ def test_a_malformed_checkpoint_locks_nobody_out(root: Path, name: str) -> None:
     (root / name).write_text(kept)
     die_deleting(root, "_forget")
     (root / name).write_text("0\n1\ngarbage\n")
-    assert admin.repair(str(root), execute=True).clean_shutdown
+    assert connect(root).logs.repair(execute=True).clean_shutdown
     write(root, {OTHER: values(1)})
     assert read(root).keys() == {OTHER}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin import BackupRules, copy, delete_records, offsets_before, place_of
+from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.backups.restore import Restore, RestoreSettings
 from pyspark_kafkalog.options.settings import place_options, write_options
 from pyspark_kafkalog.reading.times import offsets_at
@@ -30,7 +30,7 @@ def compacted(tmp_path: Path) -> Path:
     ("timestamp", "offset"), [(-1, 0), (FIRST_TIMESTAMP, 0), (WITHIN, 4), (WITHIN + 3, 5), (WITHIN + 4, 6)]
 )
 def test_it_looks_behind_a_batch_without_records(compacted: Path, timestamp: int, offset: int) -> None:
-    place = place_of({"path": str(compacted)})
+    place = connect(compacted).place
     assert place.offsets_for_times({T0: WITHIN}) == {T0: None}
     bounds = place.watermarks([T0], read_committed=False)
     assert offsets_at(place, bounds, timestamp) == {T0: offset}
@@ -38,22 +38,24 @@ def test_it_looks_behind_a_batch_without_records(compacted: Path, timestamp: int
 
 def test_newer_records_are_not_deleted(compacted: Path) -> None:
     options = {"path": str(compacted)}
-    (row,) = delete_records(options, offsets_before(place_of(options), [T0], WITHIN), execute=True)
+    (row,) = connect(options).logs.delete_records(
+        connect(options).logs.offsets_before([T0], WITHIN), execute=True
+    )
     assert row.new_log_start_offset == 4
 
 
 def test_records_that_come_later_are_not_deleted(tmp_path: Path) -> None:
     write(tmp_path, {T0: [b"old"]})
     options = {"path": str(tmp_path)}
-    offsets = offsets_before(place_of(options), [T0], WITHIN)
+    offsets = connect(options).logs.offsets_before([T0], WITHIN)
     write(tmp_path, {T0: [b"new"]}, timestamp=WITHIN)
-    delete_records(options, offsets, execute=True)
+    connect(options).logs.delete_records(offsets, execute=True)
     assert read(tmp_path)[T0] == [b"new"]
 
 
 def test_a_range_of_time_is_copied(compacted: Path, tmp_path: Path) -> None:
-    (until,) = copy(str(compacted), str(tmp_path / "until"), BackupRules(groups=(), until=WITHIN))
-    (since,) = copy(str(compacted), str(tmp_path / "since"), BackupRules(groups=(), since=WITHIN))
+    (until,) = connect(compacted).logs.backup(str(tmp_path / "until"), BackupRules(groups=(), until=WITHIN))
+    (since,) = connect(compacted).logs.backup(str(tmp_path / "since"), BackupRules(groups=(), since=WITHIN))
     assert (until.log_start_offset, until.log_end_offset) == (0, 4)
     assert (since.log_start_offset, since.log_end_offset) == (4, 6)
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import OptionError, backup
-from pyspark_kafkalog.admin import BackupRules, groups_of
+from pyspark_kafkalog import BackupRules, OptionError, backup, connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka import Broker
@@ -21,7 +20,7 @@ def test_it_goes_on_where_it_stopped(spark: SparkSession, broker: Broker, tmp_pa
     topic, group = unused_topic(), unused_topic()
     broker.create_topic(topic, 3)
     options, rules = {"kafka.bootstrap.servers": broker.bootstrap}, BackupRules((topic,), groups=(group,))
-    groups_of(options).commit(group, {TopicPartition(topic, 1): CommittedOffset(0, metadata="m")})
+    connect(options).groups.commit(group, {TopicPartition(topic, 1): CommittedOffset(0, metadata="m")})
     for records in 300, 0, 30:
         produce(connected(broker.bootstrap), topic, [numbered(records)] if records else [])
         rows = backup(spark, options, str(tmp_path), rules)
@@ -37,7 +36,7 @@ def test_it_goes_on_where_it_stopped(spark: SparkSession, broker: Broker, tmp_pa
             assert ours == theirs
         assert (tmp_path / ".kafka_cleanshutdown").exists()
         assert not [*tmp_path.glob(".kafkalog-lock-*")]
-    committed = groups_of({"path": str(tmp_path)}).committed(group)
+    committed = connect(tmp_path).groups.committed(group)
     assert committed[TopicPartition(topic, 1)].metadata == "m"
     with pytest.raises(OptionError, match="Tasks only copy what follows"):
         backup(spark, options, str(tmp_path), BackupRules(allow_gaps=True))

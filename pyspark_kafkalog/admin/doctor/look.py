@@ -19,10 +19,11 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import BY_NAME
 from pyspark_kafkalog.options.user_options import near_names
-from pyspark_kafkalog.places import open_place, try_brokers
+from pyspark_kafkalog.places import open_place
 
 LOCATIONS = ("stagingLocation", "checkpointLocation", "auditLocation")
 """Options with folders that processes write to."""
@@ -66,7 +67,7 @@ def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
     if has_place(options):
         place = place_options(options)
         if place.brokers is not None:
-            findings += _brokers(place)
+            findings += _brokers(place.brokers)
         else:
             partitions = _directory(place, findings)
     marks = {
@@ -132,9 +133,11 @@ def _temporary_folder() -> Finding:
         )
 
 
-def _brokers(place: PlaceOptions) -> list[Finding]:
+def _brokers(connection: ConnectionOptions) -> list[Finding]:
+    from pyspark_kafkalog.broker.cluster.reach import reach
+
     findings = []
-    for attempt in try_brokers(place):
+    for attempt in reach(connection):
         who = "bootstrap server" if attempt.node_id is None else f"broker {attempt.node_id}"
         what = f"{who} {attempt.address}"
         if attempt.error is None:

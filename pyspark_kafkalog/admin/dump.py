@@ -86,11 +86,7 @@ def dump(
 ) -> Iterator[DumpedBatch]:
     """The batches that hold any of ``offsets``, in order; all batches by default.
 
-    :param records: whether to decode the records among ``offsets``, too.
-    :param on_corrupt: called for bytes that are not a batch; they are skipped.
-    :raises UnknownTopicOrPartitionError: if the partition does not exist.
-    :raises CorruptRecordError: for such bytes, if ``on_corrupt`` is None.
-    :raises DataLossError: if some of the offsets were deleted meanwhile.
+    See :meth:`.kafka.Records.dump`.
     """
     bounds = bounds_of(place, [partition])[partition]
     existing = OffsetRange(bounds.log_start_offset, bounds.high_watermark)

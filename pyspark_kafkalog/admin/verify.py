@@ -61,7 +61,7 @@ def verify(
 ) -> Iterator[VerifiedPartition]:
     """Read each partition from start to end; those deleted meanwhile are left out.
 
-    :param progress: called with the size of each stretch of bytes that was read.
+    See :meth:`.kafka.Records.verify`.
     """
     for partition in partitions:
         verification = _Verification(place, partition, progress)

@@ -9,18 +9,14 @@ from typing import Any
 
 from pyspark_kafkalog.admin.partitions import bounds_of
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import HIGH_WATERMARK, Place, TopicPartition, check_topic
+from pyspark_kafkalog.log.care import deleting
+from pyspark_kafkalog.log.care.retention import Deletion
+from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-from pyspark_kafkalog.options.settings import PlaceOptions, place_options
+from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
 from pyspark_kafkalog.options.user_options import UserOptions, suggestion
-from pyspark_kafkalog.places import (
-    delete_from_brokers,
-    delete_from_directories,
-    open_place,
-    retain_in_directories,
-)
-from pyspark_kafkalog.reading.times import offsets_at
+from pyspark_kafkalog.places import open_place
 
 _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
 
@@ -43,59 +39,40 @@ class DeletedRecords:
 
 
 def retain(
-    options: Mapping[str, str],
-    topics: Collection[str] | None = None,
-    configs: Mapping[str, str] | None = None,
+    place: PlaceOptions,
+    topics: Collection[str] | None,
+    configs: Mapping[str, str],
     *,
-    execute: bool = False,
-    progress: Callable[[], None] = lambda: None,
+    execute: bool,
+    progress: Callable[[], None],
 ) -> list[DeletedRecords]:
     """Delete the segments of a log directory that are due, and return what each partition loses.
 
-    :param options: ``path``.
-    :param topics: None for all.
-    :param configs: ``retention.ms``, ``retention.bytes`` and ``cleanup.policy``, which take precedence over
-        what the directory says of its topics. What neither says is kept for ever.
-    :param execute: whether to do it; else nothing is changed.
-    :param progress: called after each partition that has lost something.
-    :raises OptionError: for invalid options and configurations.
-    :raises LogDirectoryLockedError: if a broker or another writer holds the directory.
-    :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+    See :meth:`.kafka.LogCare.retain`.
     """
-    place = _checked(options)
     if place.brokers is not None:
         raise OptionError(
             "Brokers apply retention by themselves", hint="Set retention.ms or retention.bytes on the topics."
         )
-    given = UserOptions({**(configs or {}), "path": ""}, Use.WRITE)
-    for name in sorted(set(configs or ()) - set(RETENTION_CONFIGS)):
+    given = UserOptions({**configs, "path": ""}, Use.WRITE)
+    for name in sorted(set(configs) - set(RETENTION_CONFIGS)):
         raise OptionError(
             f"Unknown configuration {name!r} for retention", hint=suggestion(name, RETENTION_CONFIGS)
         )
     wanted = given.given(*RETENTION_CONFIGS)
-    found = retain_in_directories(place, topics, wanted, execute=execute, progress=progress)
+    found = deleting.retain(place.paths, topics, wanted, execute=execute, progress=progress)
     return [_of_directory(deletion) for deletion in found]
 
 
 def delete_records(
-    options: Mapping[str, str], offsets: Mapping[TopicPartition, int], *, execute: bool = False
+    place: PlaceOptions, offsets: Mapping[TopicPartition, int], *, execute: bool
 ) -> list[DeletedRecords]:
     """Delete the records below these offsets, and return what each partition loses.
 
-    An offset below the log start offset changes nothing. In a directory the offsets of all partitions are
-    checked before any is changed.
-
-    :param options: of the place, as for :func:`place_of`.
-    :param offsets: -1 stands for the high watermark.
-    :param execute: whether to do it; else nothing is changed.
-    :raises OptionError: for an offset above the high watermark, and in a directory for an internal or
-        compacted topic.
-    :raises UnknownTopicOrPartitionError: if a partition does not exist.
-    :raises KafkaLogError: if brokers refuse.
+    See :meth:`.kafka.LogCare.delete_records`.
     """
-    place = _checked(options)
     if place.brokers is None:
-        found = delete_from_directories(place, offsets, execute=execute)
+        found = deleting.delete_records(place.paths, offsets, execute=execute)
         return [_of_directory(deletion) for deletion in found]
     bounds = bounds_of(open_place(place), offsets)
     new = {}
@@ -109,23 +86,13 @@ def delete_records(
             )
         new[partition] = max(bounds[partition].log_start_offset, end if offset < 0 else offset)
     if execute:
-        new = delete_from_brokers(place, offsets)
+        from pyspark_kafkalog.broker.delete_records import delete_records as delete_from_brokers
+
+        new = delete_from_brokers(place.brokers, offsets)
     return [
         DeletedRecords(*partition, bounds[partition].log_start_offset, new[partition])
         for partition in sorted(new)
     ]
-
-
-def offsets_before(
-    place: Place, partitions: Collection[TopicPartition], timestamp: int
-) -> dict[TopicPartition, int]:
-    """For :func:`delete_records`: the first record at or after ``timestamp`` (ms), or the high watermark.
-
-    It is that of now: what is appended later is not meant.
-
-    :raises UnknownTopicOrPartitionError: if a partition does not exist.
-    """
-    return offsets_at(place, bounds_of(place, partitions), timestamp)
 
 
 def parse_offset_json(text: str) -> dict[TopicPartition, int]:
@@ -168,7 +135,7 @@ def _unexpected(fault: str) -> OptionError:
     )
 
 
-def _of_directory(deletion: Any) -> DeletedRecords:
+def _of_directory(deletion: Deletion) -> DeletedRecords:
     topic, number = deletion.partition
     return DeletedRecords(
         topic,
@@ -179,8 +146,3 @@ def _of_directory(deletion: Any) -> DeletedRecords:
         deletion.stored_bytes,
         deletion.reasons,
     )
-
-
-def _checked(options: Mapping[str, str]) -> PlaceOptions:
-    UserOptions(options, Use.ADMIN).check_names()
-    return place_options(options)

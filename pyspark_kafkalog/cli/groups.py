@@ -1,23 +1,15 @@
-"""``kafkalog groups``, and the options and lookups that commands for groups share."""
+"""``kafkalog groups``: show consumer groups."""
 
 from __future__ import annotations
 
 import click
 
-from pyspark_kafkalog import admin
-from pyspark_kafkalog.admin.consumer_groups import GroupOffset
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.output import (
-    json_option,
-    show_json,
-    show_table,
-    wide_option,
-)
-from pyspark_kafkalog.cli.place import Target, on_place, selection
+from pyspark_kafkalog.cli.commands import group_option
+from pyspark_kafkalog.cli.output import json_option, show_json, show_table, wide_option
+from pyspark_kafkalog.cli.place import on_place
 from pyspark_kafkalog.saying import said
-
-topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
-group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
 
 
 @click.command()
@@ -26,10 +18,10 @@ group_option = click.option("--group", "groups", multiple=True, help="Only this 
 @click.option("--members", is_flag=True, help="Show each member and its assigned partitions.")
 @wide_option
 @json_option
-def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, as_json: bool) -> None:
+def groups(kafka: Kafka, groups: tuple[str, ...], members: bool, wide: bool, as_json: bool) -> None:
     """Show consumer groups and their states."""
     with said("Looking up groups"):
-        rows = admin.groups(target.groups, groups or None)
+        rows = kafka.groups.describe(groups or None)
     if as_json:
         show_json(plain(rows))
     elif members:
@@ -62,14 +54,4 @@ def groups(target: Target, groups: tuple[str, ...], members: bool, wide: bool, a
                 )
                 for row in rows
             ],
-        )
-
-
-def offsets_of(
-    target: Target, groups: tuple[str, ...], topics: tuple[str, ...], *, read_committed: bool = False
-) -> list[GroupOffset]:
-    """The committed offsets of these groups; of all groups if none is named."""
-    with said("Looking up committed offsets"):
-        return admin.group_offsets(
-            target.place, target.groups, groups or None, selection(topics), read_committed=read_committed
         )

@@ -1,38 +1,27 @@
-"""``kafkalog dump`` and ``kafkalog verify``, which read records and so load the codec."""
+"""``kafkalog dump``: record batches and records as they are stored."""
 
 from __future__ import annotations
 
 import base64
 import json
-import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from pyspark_kafkalog import admin
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import one_line, printable
 from pyspark_kafkalog.admin.rows import plain
-from pyspark_kafkalog.cli.output import (
-    cell,
-    json_option,
-    progress,
-    show_json,
-    show_table,
-    size_text,
-)
-from pyspark_kafkalog.cli.place import Target, on_place, one_partition, selection
-from pyspark_kafkalog.cli.show import topic_option
+from pyspark_kafkalog.cli.output import cell, progress
+from pyspark_kafkalog.cli.place import on_place, one_partition
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import OffsetRange
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.saying import said
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.admin.dumping import DumpedBatch, DumpedRecord
+    from pyspark_kafkalog.admin.dump import DumpedBatch, DumpedRecord
 
 
 @click.command()
@@ -47,7 +36,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def dump(
     ctx: click.Context,
-    target: Target,
+    kafka: Kafka,
     partition: str | None,
     start: int,
     end: int,
@@ -66,82 +55,23 @@ def dump(
         damaged = True
         click.echo(f"kafkalog: {one_line(str(error))}", err=True)
 
-    chosen = one_partition(target.place, partition)
+    chosen = one_partition(kafka.place, partition)
     wanted = OffsetRange(start, end)
     with said(f"Looking up {chosen}"):
-        bounds = target.place.watermarks([chosen], read_committed=False).get(chosen)
+        bounds = kafka.place.watermarks([chosen], read_committed=False).get(chosen)
     existing = (
         OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.log_start_offset, bounds.high_watermark)
     )
     position, stop = wanted.within(existing)
     # Output on the same terminal shows the progress already.
     with progress("Offsets", stop - position, hidden=sys.stdout.isatty()) as done:
-        for batch in admin.dump(target.place, chosen, wanted, records=records, on_corrupt=report):
+        for batch in kafka.records.dump(chosen, wanted, records=records, on_corrupt=report):
             damaged = damaged or not batch.is_valid
             _show_json_line(batch) if as_json else _show_batch(batch)
             done(max(0, batch.last_offset + 1 - position))
             position = max(position, batch.last_offset + 1)
     if damaged:
         ctx.exit(1)
-
-
-@click.command()
-@on_place
-@topic_option
-@json_option
-@click.pass_context
-def verify(ctx: click.Context, target: Target, topics: tuple[str, ...], as_json: bool) -> None:
-    """Read everything and report damage.
-
-    Checks the checksum, framing, offsets and content of every record batch, internal topics included,
-    and the indexes of a directory. Exits with 1 if it finds damage. What a broker with tiered storage has
-    moved out of its directory, and what a backup could not copy, is no damage, and noted.
-    """
-    with _without_warnings():  # what they say is reported below
-        with said("Looking up partitions"):
-            partitions = admin.partitions_of(target.place, selection(topics), internal=True)
-            sizes = target.place.stored_sizes(partitions)
-        total = sum(size.stored_bytes for size in sizes.values()) if sizes else None
-        with progress("Verifying", total, in_bytes=True) as done:
-            found = list(admin.verify(target.place, partitions, progress=done))
-    damages = [damage for partition in found for damage in partition.damages]
-    if as_json:
-        show_json({"partitions": plain(found), "damages": len(damages)})
-    else:
-        show_table(
-            ["TOPIC", "PARTITION", "BATCHES", "RECORDS", "SIZE", "DAMAGES"],
-            [
-                (
-                    partition.topic,
-                    partition.partition,
-                    partition.batches,
-                    partition.records,
-                    size_text(partition.stored_bytes),
-                    len(partition.damages),
-                )
-                for partition in found
-            ],
-        )
-        for damage in damages:
-            named = {"offset": damage.offset, "file": damage.file, "byte": damage.position}
-            where = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-            click.echo(one_line(f"{damage.topic}-{damage.partition}: {damage.message} ({where})"))
-        for partition in found:
-            for note in partition.notes:
-                click.echo(one_line(f"{partition.topic}-{partition.partition}: {note}"))
-    if damages:
-        ctx.exit(1)
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    logger = logging.getLogger("pyspark_kafkalog")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 _TOOLS_NAMES = {"compression": "compresscodec", "isValid": "isvalid"}

@@ -11,10 +11,11 @@ from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.codec.transaction_topic import TRANSACTIONS_TOPIC
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.care.compacting import compact_partition
-from pyspark_kafkalog.log.care.compaction import DEDUPE_BUFFER_SIZE, CompactionSettings
+from pyspark_kafkalog.log.care.compaction import CompactionSettings
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 from pyspark_kafkalog.topics import CLEANUP_POLICY, cleanup_policies
 
@@ -52,39 +53,27 @@ class CompactedPartition:
 
 
 def compact(
-    path: str | Sequence[str],
-    topics: Collection[str] = (),
+    place: PlaceOptions,
+    topics: Collection[str],
     *,
-    execute: bool = False,
-    configs: Mapping[str, str] | None = None,
-    any_policy: bool = False,
-    dedupe_buffer_size: int = DEDUPE_BUFFER_SIZE,
-    lock_timeout: float = 10,
-    progress: Callable[..., object] = lambda size, *, total: None,
+    execute: bool,
+    configs: Mapping[str, str],
+    any_policy: bool,
+    dedupe_buffer_size: int,
+    lock_timeout: float,
+    progress: Callable[..., object],
 ) -> list[CompactedPartition]:
     """Compact topics of a log directory, one partition after the other.
 
-    Without ``execute`` nothing is changed: each partition shows what a first pass would remove.
-
-    :param path: local log roots.
-    :param topics: by default all whose ``cleanup.policy`` says ``compact``.
-    :param configs: topic configurations that take precedence over those of the topics, such as
-        ``min.cleanable.dirty.ratio``.
-    :param any_policy: compact topics whatever their ``cleanup.policy`` says.
-    :param dedupe_buffer_size: bytes of the map of keys, Kafka's ``log.cleaner.dedupe.buffer.size``. If there
-        are more keys, it takes several passes.
-    :param lock_timeout: seconds to wait for a broker or another writer, for each partition.
-    :param progress: called with the bytes of each stretch that was read, and about how many there are in all.
-    :raises OptionError: for an unknown or invalid configuration, or a topic with another policy.
-    :raises UnknownTopicOrPartitionError: if there is no such topic.
-    :raises LogDirectoryLockedError: if a broker or a writer holds the directory.
-    :raises CorruptRecordError: if a batch is damaged. Partitions before that are compacted.
+    See :meth:`.kafka.LogCare.compact`.
     """
-    check_topic_configs(configs or {})
-    roots = _roots(path)
-    place = LogDirectory(roots)
-    settings = _chosen(place, topics, configs or {}, any_policy, dedupe_buffer_size)
-    total = _READS * sum(size.stored_bytes for size in place.stored_sizes(settings).values())
+    if place.brokers is not None:
+        raise OptionError("Brokers compact by themselves", hint="Set cleanup.policy=compact on the topics.")
+    check_topic_configs(configs)
+    roots = _roots(place.paths)
+    directory = LogDirectory(roots)
+    settings = _chosen(directory, topics, configs, any_policy, dedupe_buffer_size)
+    total = _READS * sum(size.stored_bytes for size in directory.stored_sizes(settings).values())
     compacted = []
     for partition, chosen in settings.items():
         (root,) = (root for root in roots if root.find(partition) is not None)
@@ -128,8 +117,8 @@ def _chosen(
     return chosen
 
 
-def _roots(path: str | Sequence[str]) -> list[LogRoot]:
-    roots = [open_root(location) for location in ([path] if isinstance(path, str) else path)]
+def _roots(paths: Sequence[str]) -> list[LogRoot]:
+    roots = [open_root(path) for path in paths]
     for root in roots:
         if not root.folder.is_local:
             raise LogDirectoryError(

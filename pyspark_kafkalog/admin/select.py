@@ -85,26 +85,11 @@ def read_records(
 ) -> Iterator[pa.RecordBatch]:
     """The selected records of ``topic`` as Arrow batches with these ``columns``; no batch is empty.
 
-    They come partition by partition, each in the order of its offsets; with ``tail``, by timestamp over all
-    partitions. With ``follow`` those that are written from then on follow for ever, as they arrive.
-
-    :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising.
-    :param progress: called with the offsets that were read since the last call, and those in all.
-    :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
-    :raises CorruptRecordError: at damaged bytes.
-    :raises DataLossError: if records are deleted while they are read.
+    See :meth:`.kafka.Records.select`.
     """
     names = [name for name in COLUMNS if name in columns]
     reading = _Reading(place, topic, selection, [*names], skip_damaged=skip_damaged, progress=progress)
     return reading.run(follow=follow)
-
-
-def count_records(
-    place: Place, topic: str, selection: RecordSelection = ALL_RECORDS, *, skip_damaged: bool = False
-) -> int:
-    """How many records of ``topic`` are selected; see :func:`read_records`."""
-    found = read_records(place, topic, selection, columns=("offset",), skip_damaged=skip_damaged)
-    return sum(rows.num_rows for rows in found)
 
 
 class _Reading:

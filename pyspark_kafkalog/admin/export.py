@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.admin.internal_topics import decoded_columns, is_decoded
 from pyspark_kafkalog.admin.lines import FORMS, Form, Lines, json_headers, json_lines
-from pyspark_kafkalog.admin.selecting import COLUMNS
+from pyspark_kafkalog.admin.select import COLUMNS
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 

@@ -1,0 +1,77 @@
+"""``kafkalog verify``: reads everything and reports damage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.admin.partitions import partitions_of
+from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.cli.commands import topic_option
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+from pyspark_kafkalog.cli.place import on_place, selection
+from pyspark_kafkalog.saying import said
+
+
+@click.command()
+@on_place
+@topic_option
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, kafka: Kafka, topics: tuple[str, ...], as_json: bool) -> None:
+    """Read everything and report damage.
+
+    Checks the checksum, framing, offsets and content of every record batch, internal topics included,
+    and the indexes of a directory. Exits with 1 if it finds damage. What a broker with tiered storage has
+    moved out of its directory, and what a backup could not copy, is no damage, and noted.
+    """
+    with _without_warnings():  # what they say is reported below
+        with said("Looking up partitions"):
+            partitions = partitions_of(kafka.place, selection(topics), internal=True)
+            sizes = kafka.place.stored_sizes(partitions)
+        total = sum(size.stored_bytes for size in sizes.values()) if sizes else None
+        with progress("Verifying", total, in_bytes=True) as done:
+            found = list(kafka.records.verify(partitions, progress=done))
+    damages = [damage for partition in found for damage in partition.damages]
+    if as_json:
+        show_json({"partitions": plain(found), "damages": len(damages)})
+    else:
+        show_table(
+            ["TOPIC", "PARTITION", "BATCHES", "RECORDS", "SIZE", "DAMAGES"],
+            [
+                (
+                    partition.topic,
+                    partition.partition,
+                    partition.batches,
+                    partition.records,
+                    size_text(partition.stored_bytes),
+                    len(partition.damages),
+                )
+                for partition in found
+            ],
+        )
+        for damage in damages:
+            named = {"offset": damage.offset, "file": damage.file, "byte": damage.position}
+            where = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+            click.echo(one_line(f"{damage.topic}-{damage.partition}: {damage.message} ({where})"))
+        for partition in found:
+            for note in partition.notes:
+                click.echo(one_line(f"{partition.topic}-{partition.partition}: {note}"))
+    if damages:
+        ctx.exit(1)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    logger = logging.getLogger("pyspark_kafkalog")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
