@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dump import DumpedBatch, DumpedRecord
     from pyspark_kafkalog.admin.kafka import GroupAdmin, Kafka, LogCare, Records, TopicAdmin, connect
     from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
+    from pyspark_kafkalog.admin.read import Changes, RecordSplit
     from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
     from pyspark_kafkalog.admin.retain import DeletedRecords
     from pyspark_kafkalog.admin.select import RecordSelection
@@ -89,6 +90,7 @@ __all__ = [
     "BackupRules",
     "BrokerConnectionError",
     "BrokerError",
+    "Changes",
     "CommittedOffset",
     "CompactedPartition",
     "CorruptRecordError",
@@ -124,6 +126,7 @@ __all__ = [
     "Origin",
     "PartitionState",
     "RecordSelection",
+    "RecordSplit",
     "RecordTooLargeError",
     "Records",
     "Registration",
@@ -165,6 +168,7 @@ _LOADED_ON_USE = {
     "admin.dump": ("DumpedBatch", "DumpedRecord"),
     "admin.kafka": ("GroupAdmin", "Kafka", "LogCare", "Records", "TopicAdmin", "connect"),
     "admin.partitions": ("PartitionState", "SegmentState"),
+    "admin.read": ("Changes", "RecordSplit"),
     "admin.reset": ("ResetStep", "ResetTo"),
     "admin.retain": ("DeletedRecords",),
     "admin.select": ("RecordSelection",),

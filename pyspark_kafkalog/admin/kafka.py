@@ -6,7 +6,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.admin.compact import CompactedPartition
     from pyspark_kafkalog.admin.dump import DumpedBatch
+    from pyspark_kafkalog.admin.read import Changes, Filters, RecordSplit
     from pyspark_kafkalog.admin.retain import DeletedRecords
     from pyspark_kafkalog.admin.select import RecordSelection
     from pyspark_kafkalog.admin.verify import VerifiedPartition
@@ -133,6 +134,109 @@ class Kafka:
     def place(self) -> Place:
         """What all readers ask: offsets, timestamps, leader epochs and record batches."""
         return open_place(self.place_options)
+
+    def read(
+        self,
+        topic: str | None = None,
+        *,
+        columns: Collection[str] | None = None,
+        filters: Filters = (),
+        options: Mapping[str, str] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The records that are there now as Arrow, for pyarrow, DuckDB, Polars or pandas.
+
+        ::
+
+            from pyspark_kafkalog import connect
+
+            with connect("/tmp/kafka-logs") as kafka:
+                orders = kafka.read("orders", columns=["offset", "value"], filters=[("offset", ">=", 100)])
+                print(orders.read_all())
+
+        :param topic: the same as the option ``subscribe``.
+        :param columns: those of a DataFrame; all but ``headers`` by default.
+        :param filters: conditions that every row meets: column, one of ``= < <= > >= != in``, and a value.
+            Partitions and offsets that can't match are not read.
+        :param options: those of ``spark.read``, such as ``startingOffsets``.
+        :raises OptionError: for invalid options, columns and filters.
+        :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+        :raises DataLossError: if offsets are gone, and :class:`CorruptRecordError` at damaged bytes, both
+            unless ``failOnDataLoss`` is false.
+        """
+        from pyspark_kafkalog.admin.read import read
+
+        return read(self._with(options, subscribe=topic), columns, filters)
+
+    def plan(
+        self,
+        topic: str | None = None,
+        *,
+        columns: Collection[str] | None = None,
+        filters: Filters = (),
+        options: Mapping[str, str] | None = None,
+    ) -> list[RecordSplit]:
+        """The same read in splits, which other processes carry out: they can be pickled.
+
+        ``minPartitions`` and ``maxRecordsPerPartition`` say how many. Parameters and errors are those of
+        :meth:`read`.
+        """
+        from pyspark_kafkalog.admin.read import plan
+
+        return plan(self._with(options, subscribe=topic), columns, filters)
+
+    def changes(
+        self,
+        topic: str | None = None,
+        *,
+        group: str,
+        columns: Collection[str] | None = None,
+        filters: Filters = (),
+        options: Mapping[str, str] | None = None,
+    ) -> Changes:
+        """What came since ``group`` has last committed; at the end of ``with`` it commits, at least once.
+
+        ::
+
+            from pyspark_kafkalog import connect
+
+            with connect("/tmp/kafka-logs") as kafka, kafka.changes("orders", group="etl") as changes:
+                print(changes.read().read_all())
+
+        A group that has committed nothing begins at the start of the logs, or where
+        ``startingOffsetsByCommittedStrategy`` says. Other parameters and errors are those of :meth:`read`.
+
+        :raises GroupError: if a commit does not belong to the log that is there.
+        """
+        from pyspark_kafkalog.admin.read import Changes
+
+        return Changes(self._with(options, subscribe=topic), group, columns, filters)
+
+    def write(
+        self,
+        rows: pa.RecordBatchReader | pa.Table | Iterable[pa.RecordBatch],
+        topic: str | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+    ) -> int:
+        """Write rows as records, and return how many.
+
+        Each batch is sent on before the next one is asked for. A log directory shows all records at once,
+        after the last one; brokers show them as they come, unless ``delivery.guarantee`` is ``exactly-once``.
+
+        :param rows: with any columns that ``df.write`` takes, in Arrow's types.
+        :param topic: where rows go that name none.
+        :param options: those of ``df.write``.
+        :raises OptionError: for invalid options.
+        :raises KafkaLogError: if the write fails; its hint says how many records are visible nevertheless.
+        """
+        from pyspark_kafkalog.admin.write import write
+
+        return write(self._with(options, topic=topic), rows)
+
+    def _with(self, options: Mapping[str, str] | None, **more: str | None) -> dict[str, str]:
+        """The options of the place, and those of one call."""
+        named = {name: value for name, value in more.items() if value is not None}
+        return {**self.options, **(options or {}), **named}
 
     @cached_property
     def topics(self) -> TopicAdmin:

@@ -60,11 +60,9 @@ def produce(
         raise click.UsageError("--keep-partitions goes with --json, and not with --partition.")
     import_arrow()
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of, with_tombstones
-    from pyspark_kafkalog.admin.produce import produce as write
 
-    options = {**kafka.options, "topic": topic}
-    if compression is not None:
-        options["kafka.compression.type" if SERVERS in options else "compression.type"] = compression
+    name = "kafka.compression.type" if SERVERS in kafka.options else "compression.type"
+    options = {} if compression is None else {name: compression}
     parse: Callable[[list[bytes]], Any]
     if as_json:
         parse = JsonLines(keep_partitions=keep_partitions)
@@ -76,5 +74,5 @@ def produce(
     if tombstones:
         parse = with_tombstones(parse)
     streams = files or (sys.stdin.buffer,)
-    count = write(options, records_of(streams, parse, partition))
+    count = kafka.write(records_of(streams, parse, partition), topic, options=options)
     click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)

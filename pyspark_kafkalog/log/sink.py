@@ -91,7 +91,7 @@ class DirectorySink:
             f"{attempt.task:05d}.{attempt.attempt}",
             replace(self.encode, needs_keys="compact" in cleanup_policies(self.configs)),
             num_partitions=self.num_partitions,
-            existing=_existing_topics(self.root, attempt.stage),
+            existing=_existing_topics(self.root, batch.job, attempt.stage),
         )
 
     def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None], plan: Plan) -> None:
@@ -120,7 +120,7 @@ class DirectorySink:
 
 
 @lru_cache(maxsize=1)
-def _existing_topics(root: str, stage: int) -> Mapping[str, tuple[int, ...]]:
+def _existing_topics(root: str, job: str, stage: int) -> Mapping[str, tuple[int, ...]]:
     """The topics of a log directory and their partitions. All tasks of a stage see what the first one saw."""
     with loading():
         from pyspark_kafkalog.log.read.directory import LogDirectory

@@ -5,6 +5,7 @@ Only what can't match is skipped. Spark still applies all filters.
 
 from __future__ import annotations
 
+import datetime
 import logging
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,6 +29,16 @@ class Comparison(NamedTuple):
     column: str
     operator: str
     value: Any
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def compared(value: Any) -> Any:
+    """A value, or several, as a :class:`Comparison` has them: a point in time as microseconds."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return (value - _EPOCH) // datetime.timedelta(microseconds=1)
+    return [compared(item) for item in value] if isinstance(value, (list, tuple, set)) else value
 
 
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {

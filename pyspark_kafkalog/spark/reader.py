@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, 
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.options.views import VIEWS, ViewOptions
 from pyspark_kafkalog.places import open_groups, open_place
-from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of
+from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import TASK_BYTES, Split, join_small
@@ -33,10 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.audit.counting import ReadAudit
-    from pyspark_kafkalog.reading.ranges import Existing, ReadRules, SplitReader
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    from pyspark_kafkalog.reading.ranges import Existing, ReadRules
 
 
 @dataclass(frozen=True)
@@ -109,19 +105,11 @@ class LogReader:
             from pyspark_kafkalog.spark.task_audits import audit_of
 
             audit = audit_of(split, self._options.audit, self._run, batch)
-        rows = self._split_reader(place, rules, audit).read(split, found)
-        return rows if audit is None else audit.passing(rows)
-
-    def _split_reader(self, place: Place, rules: ReadRules, audit: ReadAudit | None = None) -> SplitReader:
-        """The reader of splits that the options ask for."""
         with loading():
-            from pyspark_kafkalog.reading.ranges import RecordReader
-        large_messages = self._options.large_messages
-        if not large_messages.enabled:
-            return RecordReader(place, rules)
-        from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
-
-        return WholeMessageReader(place, rules, large_messages, None if audit is None else audit.dropped)
+            from pyspark_kafkalog.reading.reader import split_reader
+        on_dropped = None if audit is None else audit.dropped
+        rows = split_reader(place, self._options, rules, on_dropped).read(split, found)
+        return rows if audit is None else audit.passing(rows)
 
     def _tasks(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
         """The splits of each task: small ones share one, unless the options ask for parallel tasks."""
@@ -143,15 +131,9 @@ class LogReader:
         return WantedOffsets(groups)
 
     def _rules(self) -> ReadRules:
-        from pyspark_kafkalog.codec.decode import DecodeLimits
-        from pyspark_kafkalog.reading.ranges import ReadRules
-
-        return ReadRules(
-            schema=self._schema,
-            read_committed=self._options.read_committed,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-            limits=DecodeLimits(check_crcs=self._options.check_crcs),
-        )
+        with loading():
+            from pyspark_kafkalog.reading.reader import read_rules
+        return read_rules(self._options, self._schema)
 
 
 @with_short_errors
@@ -192,16 +174,8 @@ def _comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
     for condition in filters:
         operator = FILTER_OPERATORS.get(type(condition))
         if operator is not None and len(condition.attribute) == 1:  # type: ignore[attr-defined]
-            value = condition.value  # type: ignore[attr-defined]
-            plain = [_plain(item) for item in value] if operator == "in" else _plain(value)
-            yield Comparison(condition.attribute[0], operator, plain)  # type: ignore[attr-defined]
-
-
-def _plain(value: Any) -> Any:
-    """``value``; a point in time as microseconds since the epoch."""
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return (value - _EPOCH) // datetime.timedelta(microseconds=1)
-    return value
+            value = compared(condition.value)  # type: ignore[attr-defined]
+            yield Comparison(condition.attribute[0], operator, value)  # type: ignore[attr-defined]
 
 
 @with_short_errors

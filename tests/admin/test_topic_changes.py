@@ -11,7 +11,6 @@ import pytest
 
 from pyspark_kafkalog import CreatedTopic, NewTopic, TopicChange, TopicToDelete, connect
 from pyspark_kafkalog.admin.input_lines import keyed, records_of
-from pyspark_kafkalog.admin.produce import produce
 from pyspark_kafkalog.errors import (
     LogDirectoryError,
     LogDirectoryLockedError,
@@ -81,7 +80,7 @@ def test_the_life_of_a_topic(at: Place, options: dict[str, str]) -> None:
     assert at.alter(name, partitions=4, configs={"cleanup.policy": "compact"}) == []
 
     lines = io.BytesIO(b"k=a\nk=b\nk=c\n")
-    produce({**options, "topic": name}, records_of([lines], keyed(b"=")))
+    connect(options).write(records_of([lines], keyed(b"=")), name)
     (row,) = at.delete(name)
     assert (row.topic, row.partitions, row.records) == (name, 4, 3)
     assert name not in at.place.topics()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pyspark_kafkalog.admin.produce import produce
+from pyspark_kafkalog import connect
 from tests.benchmarks.measure import (
     PARTITIONS,
     arguments,
@@ -43,8 +43,8 @@ def main() -> None:
         directory = folder / "kafka-logs"
         chunks = (range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
         values = ([event(number, VALUE_SIZE) for number in chunk] for chunk in chunks)
-        options = {"path": str(directory), "topic": TOPIC, "numPartitions": str(PARTITIONS)}
-        produce(options, (pa.RecordBatch.from_pydict({"value": pa.array(v, pa.binary())}) for v in values))
+        rows = (pa.RecordBatch.from_pydict({"value": pa.array(v, pa.binary())}) for v in values)
+        connect(directory).write(rows, TOPIC, options={"numPartitions": str(PARTITIONS)})
         _from_directory(directory, count, args.rounds)
         if shutil.which(KCAT):
             _against_kcat(folder, count, args.rounds)

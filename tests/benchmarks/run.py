@@ -22,6 +22,7 @@ BENCHMARKS = (
     "many_partitions",
     "cold_start",
     "idle",
+    "arrow_read",
     "cat",
     "object_store",
     "repair",

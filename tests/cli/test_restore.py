@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.produce import produce
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.broker.producing import numbered
 from tests.cli.running import records, run
@@ -172,7 +171,7 @@ def test_topics_that_exist(root: Path, broker: Broker, tmp_path: Path) -> None:
     """One with records is refused before another is made; an emptied one takes records from its end on."""
     new, old = (f"restored-{uuid.uuid4().hex[:8]}" for _ in range(2))
     broker.make_topic(old)
-    produce({"kafka.bootstrap.servers": broker.bootstrap, "topic": old}, [numbered(5)])
+    connect(broker.bootstrap).write([numbered(5)], old)
     renames = ("--topic", "t", "--topic", "u", "--rename", f"t={new}", "--rename", f"u={old}")
     words = ("restore", root, broker.bootstrap, *renames, "--state", tmp_path / "state", "--json")
     for more in ((), ("--execute",)):

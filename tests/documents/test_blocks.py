@@ -18,7 +18,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import TopicPartition, connect
-from pyspark_kafkalog.admin.produce import produce
 from pyspark_kafkalog.model import CommittedOffset
 from tests.documents.blocks import PAGES, README, ROOT, RUN, SHOWN, Block, blocks, code_blocks, comparable
 from tests.kafka import Broker
@@ -73,7 +72,7 @@ def fill(place: Mapping[str, str]) -> None:
         }
     )
     to_directory = {"numPartitions": str(PARTITIONS)} if "path" in place else {}
-    produce({**place, "topic": "orders", **to_directory}, [orders])
+    connect(place).write([orders], "orders", options=to_directory)
     committed = {TopicPartition("orders", partition): CommittedOffset(60) for partition in range(PARTITIONS)}
     connect(place).groups.commit("etl", committed)
 

@@ -16,21 +16,12 @@ from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
 
-def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch]) -> int:
-    """Write rows as records, and return how many.
-
-    Each of ``arrow_batches`` is sent on before the next one is asked for. A log directory shows all records
-    at once, after the last one; brokers show them as they come, unless
-    ``delivery.guarantee`` is ``exactly-once``.
-
-    :param options: those of ``df.write``: the place, ``topic``, and whatever else.
-    :param arrow_batches: with any columns that ``df.write`` takes, in Arrow's types.
-    :raises OptionError: for invalid options.
-    :raises KafkaLogError: if the write fails; its hint says how many records are visible nevertheless.
-    """
+def write(
+    options: Mapping[str, str], rows: pa.RecordBatchReader | pa.Table | Iterable[pa.RecordBatch]
+) -> int:
+    """See :meth:`.kafka.Kafka.write`."""
+    arrow_batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
     settings = write_options(options)
-    if settings.topic is None:
-        raise OptionError("Option 'topic' must be given")
     if settings.audit is not None:
         raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
     batch = settings.batch or QueryBatch(uuid.uuid4().hex)
@@ -42,6 +33,8 @@ def produce(options: Mapping[str, str], arrow_batches: Iterable[pa.RecordBatch])
             router = Router.to_sink(task, settings)
             try:
                 for rows in arrow_batches:
+                    if settings.topic is None and "topic" not in rows.schema.names:
+                        raise OptionError("The option 'topic' is required if there is no column 'topic'")
                     write_rows([rows], router, task, splitter=splitter)
                     task.advance(flush=True)
                     written += rows.num_rows

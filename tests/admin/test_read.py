@@ -1,0 +1,188 @@
+"""Records as Arrow without Spark: in one go, in splits that other processes read, and once for a group."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog import (
+    CommittedOffset,
+    GroupError,
+    KafkaLogError,
+    NewTopic,
+    OptionError,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+    connect,
+)
+from tests.fixtures_dir import SMALL_CASES, Case, case
+
+TOPIC = "t"
+PARTITIONS = 3
+COUNT = 90
+
+
+@pytest.fixture(params=["directory", pytest.param("brokers", marks=pytest.mark.broker)])
+def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    if request.param == "directory":
+        return {"path": str(tmp_path)}
+    return {"kafka.bootstrap.servers": request.getfixturevalue("broker").bootstrap}
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, options: Mapping[str, str]) -> str:
+    """A topic of :data:`COUNT` records: number n is in partition n % 3, at n seconds."""
+    name = f"{TOPIC}-{abs(hash(request.node.name))}"
+    with connect(options) as kafka:
+        kafka.topics.create([NewTopic(name, PARTITIONS)])
+        kafka.write(numbered(range(COUNT)), name)
+    return name
+
+
+def numbered(numbers: range) -> list[pa.RecordBatch]:
+    rows = {
+        "value": [b"%d" % number for number in numbers],
+        "partition": pa.array([number % PARTITIONS for number in numbers], pa.int32()),
+        "timestamp": pa.array([number * 1_000_000 for number in numbers], pa.timestamp("us", tz="UTC")),
+    }
+    return [pa.RecordBatch.from_pydict(rows)]
+
+
+def values(rows: pa.RecordBatchReader) -> list[int]:
+    return sorted(int(value) for value in rows.read_all().column("value").to_pylist())
+
+
+def test_a_read_has_what_a_data_frame_has(options: Mapping[str, str], topic: str) -> None:
+    kafka = connect(options)
+    rows = kafka.read(topic).read_all()
+    assert rows.schema.names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert rows.num_rows == COUNT
+    by_place = {(row["partition"], row["offset"]): row for row in rows.to_pylist()}
+    assert by_place[1, 2]["value"] == b"7"
+    assert by_place[1, 2]["timestamp"] == datetime.fromtimestamp(7, timezone.utc)
+    few = kafka.read(
+        topic, columns=["offset"], options={"startingOffsets": f'{{"{topic}":{{"0":28,"1":30,"2":29}}}}'}
+    )
+    assert few.read_all().to_pydict() == {"offset": [28, 29, 29]}
+    with pytest.raises(UnknownTopicOrPartitionError, match="nothing"):
+        kafka.read("nothing")
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([("partition", "=", 1)], range(1, COUNT, 3)),
+        ([("partition", "in", [0, 1]), ("offset", "<", 2)], [0, 1, 3, 4]),
+        ([("offset", "==", 5)], [15, 16, 17]),
+        ([("timestamp", ">=", datetime.fromtimestamp(80, timezone.utc))], range(80, COUNT)),
+        ([("value", "=", b"42")], [42]),
+        ([("topic", "!=", "other"), ("offset", ">", 28)], [87, 88, 89]),
+        ([("offset", ">", 1000)], []),
+    ],
+)
+def test_filters_hold_for_every_row(
+    options: Mapping[str, str], topic: str, filters: list[Any], expected: Any
+) -> None:
+    kafka = connect(options)
+    assert values(kafka.read(topic, columns=["value"], filters=filters)) == list(expected)
+    planned = kafka.plan(topic, columns=["value"], filters=filters, options={"minPartitions": "7"})
+    assert sorted(value for split in planned for value in values(split.read())) == list(expected)
+
+
+def test_splits_are_read_by_other_processes(options: Mapping[str, str], topic: str, tmp_path: Path) -> None:
+    kafka = connect(options)
+    planned = kafka.plan(topic, columns=["value"], options={"minPartitions": "6"})
+    assert len(planned) >= 6
+    kafka.write(numbered(range(COUNT, COUNT + 9)), topic)  # not planned
+    code = (
+        "import pickle, sys\n"
+        "split = pickle.load(sys.stdin.buffer)\n"
+        "print(*(int(value) for value in split.read().read_all().column('value').to_pylist()))"
+    )
+    found: list[int] = []
+    for split in planned[:2]:
+        done = subprocess.run(
+            [sys.executable, "-c", code], input=pickle.dumps(split), check=True, capture_output=True
+        )
+        found += map(int, done.stdout.split())
+    for split in planned[2:]:
+        found += values(pickle.loads(pickle.dumps(split)).read())
+    assert sorted(found) == list(range(COUNT))
+
+
+def test_a_split_shows_no_secret() -> None:
+    (split, *_) = connect(case("txn-basic").directory).plan("txn-basic")
+    assert "options" not in repr(split)
+
+
+def test_changes_come_once_and_again_after_an_error(options: Mapping[str, str], topic: str) -> None:
+    kafka, group = connect(options), f"g-{topic}"
+    with kafka.changes(topic, group=group, columns=["value"]) as changes:
+        assert values(changes.read()) == list(range(COUNT))
+    assert {p: c.offset for p, c in kafka.groups.committed(group).items()} == {
+        TopicPartition(topic, number): COUNT // PARTITIONS for number in range(PARTITIONS)
+    }
+    with kafka.changes(topic, group=group) as changes:
+        assert values(changes.read()) == []
+    kafka.write(numbered(range(COUNT, COUNT + 9)), topic)
+    with pytest.raises(ZeroDivisionError), kafka.changes(topic, group=group) as changes:
+        _ = changes.read().read_all().num_rows / 0
+    with pytest.raises(KafkaLogError, match="Not all was read"), kafka.changes(topic, group=group) as changes:
+        _ = changes.read().read_next_batch()
+    with kafka.changes(topic, group=group, columns=["value"]) as changes:
+        kafka.write(numbered(range(COUNT + 9, COUNT + 12)), topic)  # for the next run
+        assert values(changes.read()) == list(range(COUNT, COUNT + 9))
+        assert values(changes.read()) == list(range(COUNT, COUNT + 9))
+    with kafka.changes(topic, group=group, columns=["value"]) as changes:
+        assert values(changes.read()) == list(range(COUNT + 9, COUNT + 12))
+
+
+def test_a_group_of_another_log_is_refused(options: Mapping[str, str], topic: str) -> None:
+    kafka, group = connect(options), f"beyond-{topic}"
+    kafka.groups.commit(group, {TopicPartition(topic, 0): CommittedOffset(1000)})
+    with pytest.raises(GroupError, match="the log ends at 30"):
+        kafka.changes(topic, group=group)
+
+
+def test_what_is_wrong_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    kafka = connect(case("txn-basic").directory)
+    for wrong, text in (
+        ({"columns": ["ofset"]}, "Unknown column 'ofset'"),
+        ({"filters": [("ofset", "=", 1)]}, "Unknown column 'ofset'"),
+        ({"filters": [("offset", "~", 1)]}, "Not a filter"),
+        ({"options": {"startingOfsets": "1"}}, "Unknown option"),
+        ({"options": {"auditLocation": str(tmp_path)}}, "Only Spark's queries are audited"),
+    ):
+        with pytest.raises(OptionError, match=text):
+            kafka.read("txn-basic", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="'topic' is required"):
+        connect(tmp_path).write(numbered(range(3)))
+    assert not list(tmp_path.glob("*-0"))
+
+
+@pytest.mark.parametrize("fixture", SMALL_CASES[:4], ids=lambda fixture: fixture.name)
+def test_rows_are_those_of_real_readers(fixture: Case) -> None:
+    for topic in {name.rpartition("-")[0] for name in fixture.partitions}:
+        rows = connect(fixture.directory).read(topic, columns=["partition", "offset"]).read_all()
+        expected = {(r["partition"], r["offset"]) for r in fixture.records if r.get("topic", topic) == topic}
+        found = set(zip(*(rows.column(name).to_pylist() for name in ("partition", "offset")), strict=True))
+        assert found == expected
+
+
+def test_a_table_is_written_as_it_was_read(options: Mapping[str, str], topic: str) -> None:
+    kafka = connect(options)
+    before = kafka.read(topic, columns=["key", "value", "partition", "timestamp"]).read_all()
+    copy = f"{topic}-copy"
+    kafka.topics.create([NewTopic(copy, PARTITIONS)])
+    assert kafka.write(before, copy) == COUNT
+    after = kafka.read(copy, columns=before.schema.names).read_all()
+    order = [("timestamp", "ascending")]
+    assert after.sort_by(order) == before.sort_by(order)
