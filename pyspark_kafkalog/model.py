@@ -458,8 +458,9 @@ class Plan(NamedTuple):
     """What a checkpoint says of a micro-batch, and what a ``group`` commits with its rows.
 
     ``digest`` is one of Spark's plan of it: None if nobody can tell, empty for a query that can't be resumed
-    and for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown;
-    ``planned_ms`` when Spark planned it, by the driver's clock.
+    and for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown, and
+    ``offsets_before`` what the group committed with it; ``planned_ms`` when Spark planned it, by the driver's
+    clock.
     """
 
     digest: str | None = ""
@@ -467,6 +468,7 @@ class Plan(NamedTuple):
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
     before: str = ""
     planned_ms: int | None = None
+    offsets_before: Mapping[TopicPartition, CommittedOffset] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,8 +223,11 @@ class _Reading:
                 is_right = first_bad_checksum(self._data, batches, row, row + 1) > row
                 if is_right and batches.last_offset[row] >= self.next_offset:
                     return int(batches.position[row])
-            if batches.status is not WalkStatus.INVALID:
-                return batches.end
+            if batches.status is WalkStatus.END or damage.after == batches.end:
+                if batches.status is not WalkStatus.INVALID:
+                    return batches.end
+            elif batches.status is WalkStatus.INCOMPLETE:
+                return find_batch(self._data, batches.end, min_offset=self.next_offset)
         return find_batch(self._data, damage.position + 1, min_offset=self.next_offset)
 
     def _error(self, damage: Damage) -> CorruptRecordError:

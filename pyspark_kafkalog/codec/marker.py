@@ -16,7 +16,8 @@ _UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, A
 class MarkerDetails(NamedTuple):
     """What a marker says besides its offset; -1 for the producer of its rows if it is an older one.
 
-    ``epochs``: see :meth:`.epochs.CommittedEpochs.numbers`; none in an older one.
+    ``epochs``: see :meth:`.epochs.CommittedEpochs.numbers`; ``ends`` are three numbers for each
+    :class:`.marker.RowsEnd`; none in an older one.
     """
 
     query: str
@@ -26,6 +27,7 @@ class MarkerDetails(NamedTuple):
     producer: int = -1
     epoch: int = -1
     epochs: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
 
 
 def marker_metadata(details: MarkerDetails) -> str:
@@ -39,8 +41,8 @@ def marker_details(metadata: str) -> MarkerDetails | None:
         found = json.loads(metadata)
         query, cluster, plan = found["query"], found["cluster"], found["plan"]
         numbers = int(found["records"]), int(found.get("producer", -1)), int(found.get("epoch", -1))
-        epochs = tuple(map(int, found.get("epochs", ())))
-        details = MarkerDetails(query, cluster, plan, *numbers, epochs)
+        epochs, ends = (tuple(map(int, found.get(name, ()))) for name in ("epochs", "ends"))
+        details = MarkerDetails(query, cluster, plan, *numbers, epochs, ends)
     except _UNREADABLE:
         return None
     is_valid = isinstance(query, str) and isinstance(plan, str) and isinstance(cluster, str | None)

@@ -286,4 +286,7 @@ def _plan(
     log, number = QueryLog(location, query.default_fs), query.batch_id
     plan = log.plan_of(QueryBatch(query.query_id, number))
     log.flush(number)
-    return plan if group is None else plan._replace(group=group, offsets=as_they_are(log.ends_of(number)))
+    if group is None:
+        return plan
+    before = as_they_are(log.ends_of(number - 1)) if plan.before else {}
+    return plan._replace(group=group, offsets=as_they_are(log.ends_of(number)), offsets_before=before)

@@ -298,6 +298,17 @@ def test_a_batch_inside_the_value_of_damaged_ones_is_not_resurrected() -> None:
             assert flat(batches) == [0, 1, 2] + ([4, 5] if len(after) > 30 else [])
 
 
+def test_damage_whose_size_reaches_past_the_end_hides_nothing_behind_it() -> None:
+    damaged = [bytearray(values(2, base_offset=offset)) for offset in (0, 2, 4)]
+    for each in damaged[:2]:
+        each[-1] ^= 1
+    struct.pack_into(">i", damaged[2], 8, 100_000)
+    left_out: list[CorruptRecordError] = []
+    data = b"".join(damaged) + values(2, base_offset=6)
+    assert flat(decoded(data, on_corrupt=left_out.append)) == [6, 7]
+    assert left_out
+
+
 def test_offsets_of_batches_must_rise() -> None:
     def error(data: bytes, offsets: OffsetRange = FOREVER) -> int | None:
         with pytest.raises(CorruptRecordError, match="do not rise") as e:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark_kafkalog.verifying import verify
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.admin.partitions import partitions_of
+from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.errors import LogDirectoryLockedError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.care import partition_repair
@@ -282,6 +282,53 @@ def test_a_segment_that_begins_before_the_end_goes(overlapped: str, tmp_path: Pa
     assert not connect(tmp_path).logs.repair().partitions[0].steps
     put_back(folder)
     assert {log.name: log.read_bytes() for log in folder.glob("*.log")} == before
+
+
+@pytest.mark.parametrize("damaged", [0, 15])
+def test_what_goes_below_a_false_end_is_counted(damaged: int, tmp_path: Path) -> None:
+    """One bit of a base offset, which no checksum covers, lets the log end far behind what is dropped."""
+    for segment in range(3):
+        batches = [bytearray(batch(100 * segment + first, 10)) for first in range(0, 100, 10)]
+        if segment == damaged // 10:
+            batches[damaged % 10][6] ^= 0x40
+        write_segment(tmp_path / "t-0", [bytes(each) for each in batches], base_offset=100 * segment)
+    could_be_read = len(readable(tmp_path, T0))
+    planned = connect(tmp_path).logs.repair().partitions
+    assert planned == connect(tmp_path).logs.repair(execute=True).partitions
+    (done,) = planned
+    assert could_be_read == 290
+    assert done.dropped is not None
+    assert done.dropped.end == 300
+    # The batch with the false offset stays, which readers had left out.
+    assert done.dropped_records + len(readable(tmp_path, T0)) == could_be_read + 10
+
+
+def test_salvage_believes_the_order_across_damage(tmp_path: Path) -> None:
+    """After bytes that are no batch a lowered base offset is at fault, and not the batch before."""
+    short = batch(10, 2)[:90] + batch(10, 2)[91:]
+    write_segment(tmp_path / "t-0", [batch(0, 5), batch(5, 5), short, batch(12, 3), batch(9, 3)])
+    write_segment(tmp_path / "t-0", [batch(20, 10)], base_offset=20)
+    before = offsets(tmp_path)
+    assert before == [*range(10), 12, 13, 14, *range(20, 30)]
+    done = connect(tmp_path).logs.repair(execute=True, salvage=True)
+    assert done.clean_shutdown
+    assert offsets(tmp_path) == before
+    assert not damages(tmp_path)
+    assert not connect(tmp_path).logs.repair().partitions[0].steps
+
+
+def test_what_goes_below_the_log_start_offset_can_come_back(tmp_path: Path) -> None:
+    """Also if a salvage has put markers in."""
+    folder, damaged = tmp_path / "t-0", bytearray(batch(5, 2))
+    damaged[-1] ^= 1
+    write_segment(folder, [data_batch(0, 1), batch(1, 4), bytes(damaged), batch(7, 3)])
+    write_segment(folder, [batch(10, 2)], base_offset=10)
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(format_offset_checkpoint({T0: 40}))
+    before = {log.name: log.read_bytes() for log in folder.glob("*.log")}
+    connect(tmp_path).logs.repair(execute=True, salvage=True)
+    put_back(folder)
+    after = {log.name: log.read_bytes() for log in folder.glob("*.log")}
+    assert {name: data for name, data in after.items() if data} == before
 
 
 def test_only_what_is_named_is_repaired(tmp_path: Path) -> None:

@@ -185,7 +185,8 @@ class BrokerGroups:
             return
         started = time.monotonic()
         deadline = Deadline.after(self._timeout)
-        request = _commit_request(group, offsets if as_they_are else self._with_epochs(offsets))
+        told = offsets if as_they_are else with_leader_epochs(self._cluster, offsets, self._timeout)
+        request = _commit_request(group, told)
 
         def read(response: Any) -> dict[TopicPartition, int] | Refused:
             is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER
@@ -297,33 +298,6 @@ class BrokerGroups:
                 found[name] = replace(answer, coordinator=-1 if coordinator is None else coordinator.node_id)
         return found
 
-    def _with_epochs(
-        self, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> dict[TopicPartition, CommittedOffset]:
-        """The offsets, with the newest epochs of the leaders' logs where they have none.
-
-        With an epoch older than that of the last record, such as metadata has after an election,
-        consumers would see a truncated log (KIP-320); a newer one does no harm.
-        """
-        unknown = [partition for partition, offset in offsets.items() if offset.leader_epoch < 0]
-        epochs: Mapping[TopicPartition, int] = {}
-        try:
-            epochs = call_leaders_once(
-                self._cluster,
-                unknown,
-                list_offsets.epoch_requests,
-                list_offsets.read_epochs,
-                deadline=Deadline.after(min(self._timeout / 2, _EPOCHS_WITHIN)),
-                min_version=list_offsets.FIRST_WITH_EPOCH,
-                max_version=list_offsets.MAX_VERSION,
-            )
-        except KafkaLogError as e:  # a commit without epochs is valid, too
-            _log.debug("Committing without leader epochs: %s", e)
-        return {
-            partition: replace(offset, leader_epoch=epochs.get(partition, offset.leader_epoch))
-            for partition, offset in offsets.items()
-        }
-
     def _call(
         self,
         group: str,
@@ -344,6 +318,36 @@ class BrokerGroups:
             min_version=min_version,
             max_version=max_version,
         )[group]
+
+
+def with_leader_epochs(
+    cluster: Cluster, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float
+) -> dict[TopicPartition, CommittedOffset]:
+    """The offsets, with the newest epochs of the leaders' logs where they have none.
+
+    With an epoch older than that of the last record, such as metadata has after an election,
+    consumers would see a truncated log (KIP-320); a newer one does no harm.
+
+    :param timeout: seconds, of which a part is spent; a commit without epochs is valid, too.
+    """
+    unknown = [partition for partition, offset in offsets.items() if offset.leader_epoch < 0]
+    epochs: Mapping[TopicPartition, int] = {}
+    try:
+        epochs = call_leaders_once(
+            cluster,
+            unknown,
+            list_offsets.epoch_requests,
+            list_offsets.read_epochs,
+            deadline=Deadline.after(min(timeout / 2, _EPOCHS_WITHIN)),
+            min_version=list_offsets.FIRST_WITH_EPOCH,
+            max_version=list_offsets.MAX_VERSION,
+        )
+    except KafkaLogError as e:
+        _log.debug("Committing without leader epochs: %s", e)
+    return {
+        partition: replace(offset, leader_epoch=epochs.get(partition, offset.leader_epoch))
+        for partition, offset in offsets.items()
+    }
 
 
 def _read_settled(response: Any) -> Fetched | Refused | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from kafka.protocol.metadata import CoordinatorType
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.coordinator import doubt
 from pyspark_kafkalog.broker.cluster.metadata import PROVEN_AFTER, Identity
-from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups, with_leader_epochs
 from pyspark_kafkalog.broker.groups.protocol import NON_EMPTY_GROUP, group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
@@ -34,6 +34,7 @@ from pyspark_kafkalog.broker.transactions.settling import (
     Seen,
     all_of,
     check_no_other,
+    check_nothing_lost,
     committed_as,
     decided,
     decided_by,
@@ -61,7 +62,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     listed,
 )
-from pyspark_kafkalog.model import EncodeSettings, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
 
 _FASTEST = 1 << 30
@@ -107,6 +108,7 @@ class Committing:
         self._identity: Identity | None = None
         self._decided: Decided | None = None
         self._seen: dict[TopicPartition, Collection[Seen]] = {}
+        self._is_committed = self._has_settled_group = False
         self._backoff = cluster.new_backoff(self._patience())
 
     def is_pending(self) -> bool:
@@ -207,6 +209,9 @@ class Committing:
             marker.note_settling(producer.cluster_id, new=known.settling)
         for group in others:
             self._requests.add_offsets(producer, group, deadline=self._patience())
+            if is_commit and self._producer is producer:
+                # Else what a later attempt has left pending would be committed, too.
+                self._commit_source(producer, self._known_offsets())
         if chosen:
             self._requests.add_partitions(producer, chosen, deadline=self._patience())
         stop_at("settling")
@@ -263,10 +268,15 @@ class Committing:
 
     def is_committed(self, marker: Marker | None) -> bool:
         """See :meth:`.commit.Steps.is_committed`."""
-        return self._marker is not None and self._marker.is_committed(marker, self._current().id)
+        if self._marker is not None:
+            self._is_committed = self._marker.is_committed(marker, self._current().id)
+        return self._is_committed
 
     def held(self, marker: Marker | None) -> Outcome | None:
         """See :meth:`.commit.Steps.held`."""
+        return self._held_rows(marker) or self._held_group(marker)
+
+    def _held_rows(self, marker: Marker | None) -> Outcome | None:
         needed = self._work.partitions
         if self._marker is None or not needed:
             return None
@@ -280,12 +290,38 @@ class Committing:
             elsewhere=all_of(self._cluster, needed),
             patience=Deadline.after(_ELSEWHERE_SECONDS),
         )
+        if marker is not None and required:
+            check_nothing_lost(marker, self._marker.topic, self._seen)
         check_no_other(marker, self._seen, producer, needed, required=required)
         held = open_epochs(self._seen, producer.id)
         if not held:
             return None
         self._decided = decided_by(marker, held, producer, needed, required=required)
         return None if self._decided is None else self._decided.outcome
+
+    def _held_group(self, marker: Marker | None) -> Outcome | None:
+        """What was decided of offsets of the source's group that are still pending, if the marker tells.
+
+        They are those of the marker's batch: later ones would be committed, or ended by the fence, but for
+        those whose marker was left out, and these are replaced.
+        """
+        producer, plan = self._current(), self._work.plan
+        if plan.group is None or marker is None or marker.producer_id != producer.id:
+            return None
+        known = self._known_offsets()
+        if self._has_settled_group or not known:
+            return None
+        found = self._requests.committed_now(plan.group, known, deadline=self._patience())
+        if found is not None:
+            return None
+        self._has_settled_group = True
+        self._decided = Decided(producer, {marker.epoch}, Outcome.COMMITTED)
+        return Outcome.COMMITTED
+
+    def _known_offsets(self) -> Mapping[TopicPartition, CommittedOffset]:
+        """What the source's group has committed if all is right: with the batch that the marker names."""
+        plan = self._work.plan
+        return plan.offsets if self._is_committed else plan.offsets_before
 
     def outrun(self, marker: Marker | None) -> bool:
         """See :meth:`.commit.Steps.outrun`.
@@ -423,10 +459,20 @@ class Committing:
         producer, plan = self._current(), self._work.plan
         if self._marker is not None:
             self._marker.commit(producer, self._work.records, deadline=self._patience())
-        if plan.group is not None:
-            self._requests.commit_offsets(producer, plan.group, plan.offsets, deadline=self._patience())
+        self._commit_source(producer, plan.offsets)
         stop_at("marked")
         self._check_topics()
+
+    def _commit_source(self, producer: ProducerId, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit offsets of the source's group, if there is one, as a part of the transaction.
+
+        With the newest leader epochs: by these a later start finds out whether the log is still the same.
+        """
+        group = self._work.plan.group
+        if group is None or not offsets:
+            return
+        told = with_leader_epochs(self._cluster, offsets, self._options.delivery_timeout_ms / 1000)
+        self._requests.commit_offsets(producer, group, told, deadline=self._patience())
 
     def _check_topics(self) -> None:
         """Refuse to commit to topics that are not those to which the rows were produced."""

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _Kept = TypeVar("_Kept")
 _INTENT = "intent.json"
+_MOST_ENDS = 32
+"""Partitions of which a marker says where their rows end: brokers limit the metadata of an offset."""
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
 WRITE_IT = (
@@ -94,13 +96,22 @@ def transactional_id(query_id: str) -> str:
     return PREFIX + base64.b32encode(digest).decode().lower()[:26]
 
 
+class RowsEnd(NamedTuple):
+    """The newest committed rows of a partition of the marker's topic: epoch, and last sequence number."""
+
+    partition: int
+    epoch: int
+    sequence: int
+
+
 @dataclass(frozen=True, slots=True)
 class Marker:
     """The last batch that a query has committed to a cluster.
 
     ``plan`` is a digest of what the checkpoint says of the batch, empty if that is not known; ``producer_id``
     and ``epoch`` are those of its rows, -1 if the marker is older than this field. ``epochs`` are those of
-    this producer which the query has committed, None in an older marker.
+    this producer which the query has committed, None in an older marker. ``ends`` are those of some
+    partitions, for which the marker's topic shows whether it still has what was committed.
     """
 
     query_id: str
@@ -111,6 +122,7 @@ class Marker:
     producer_id: int = -1
     epoch: int = -1
     epochs: CommittedEpochs | None = None
+    ends: tuple[RowsEnd, ...] = ()
 
     def was_committed(self, epoch: int) -> bool | None:
         """Whether the batch was whose rows have this epoch of the producer; None if that is not known."""
@@ -137,6 +149,7 @@ class Marker:
             self.producer_id,
             self.epoch,
             () if self.epochs is None else tuple(self.epochs.numbers()),
+            tuple(number for end in self.ends for number in end),
         )
         return CommittedOffset(self.batch_id + 1, metadata=marker_metadata(details))
 
@@ -149,6 +162,7 @@ class Marker:
         details = marker_details(offset.metadata)
         try:
             epochs = CommittedEpochs.parse(details.epochs) if details and details.epochs else None
+            ends = () if details is None else _ends(details.ends)
         except ValueError:
             details = None
         if details is None:
@@ -156,8 +170,19 @@ class Marker:
                 f"The offset of group {group} is not a marker of this package",
                 hint="Something else commits to that group. Find it, and let it use another group.",
             )
-        query_id, cluster_id, plan, records, producer_id, epoch, _ = details
-        return cls(query_id, cluster_id, offset.offset - 1, plan, records, producer_id, epoch, epochs)
+        query_id, cluster_id, plan, records, producer_id, epoch, *_ = details
+        return cls(query_id, cluster_id, offset.offset - 1, plan, records, producer_id, epoch, epochs, ends)
+
+    def ends_with(self, producer_id: int, new: Collection[RowsEnd]) -> tuple[RowsEnd, ...]:
+        """Those of the next marker, with what it adds; of too many partitions some are left out."""
+        known = {end.partition: end for end in self.ends} if self.producer_id == producer_id else {}
+        known |= {end.partition: end for end in new}
+        return tuple(sorted(sorted(known.values(), key=lambda end: -end.epoch)[:_MOST_ENDS]))
+
+
+def _ends(numbers: Sequence[int]) -> tuple[RowsEnd, ...]:
+    """:raises ValueError: if they are not three for each."""
+    return tuple(RowsEnd(*end) for end in zip(*(numbers[place::3] for place in range(3)), strict=True))
 
 
 class RowsOf(NamedTuple):

@@ -15,6 +15,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     Intent,
     Marker,
     OldMarkerError,
+    RowsEnd,
     RowsOf,
     Settling,
     check_newest,
@@ -25,6 +26,7 @@ from pyspark_kafkalog.broker.transactions.producers import store_producers, stor
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.private import make_folder
@@ -257,6 +259,7 @@ class QueryMarker:
             producer.id,
             producer.epoch,
             self._epochs_with(producer),
+            self._ends_with(producer, cell.topic),
         )
         try:
             self._requests.commit_offsets(producer, self.group, {cell: marker.as_offset()}, deadline=deadline)
@@ -277,6 +280,20 @@ class QueryMarker:
         if self._seen is None:
             return CommittedEpochs.alone(producer.epoch, since=0 if self.is_required else producer.epoch)
         return self._seen.epochs_with(producer.id, producer.epoch, is_next=self.is_required)
+
+    def _ends_with(self, producer: ProducerId, topic: str) -> tuple[RowsEnd, ...]:
+        new = [
+            RowsEnd(partition.partition, producer.epoch, (following - 1) & SEQUENCE_MASK)
+            for partition, following in producer.sequences.items()
+            if partition.topic == topic and following > 0
+        ]
+        before = self._seen or Marker(self._known().query_id, None, -1)
+        return before.ends_with(producer.id, new)
+
+    @property
+    def topic(self) -> str:
+        """The topic that has the marker; empty as long as no row said one."""
+        return "" if self._cell is None else self._cell.topic
 
     def producer_ids(self) -> set[int]:
         """Those that the query's rows may have."""

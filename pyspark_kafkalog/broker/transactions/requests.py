@@ -302,7 +302,7 @@ class Requests:
         require_stable: bool = True,
     ) -> dict[TopicPartition, CommittedOffset] | None:
         """Like :meth:`committed`, but None if a transaction that commits one of them is not over."""
-        doing = f"Reading the marker of group {group}"
+        doing = f"Reading the offsets of group {group}"
 
         def read(response: Any) -> dict[TopicPartition, Any] | Refused | None:
             found = read_offset_fetch(response)

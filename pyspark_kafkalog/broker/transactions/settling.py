@@ -148,12 +148,14 @@ def settled_by(settling: Collection[Settling], producer: ProducerId) -> list[Set
 class Seen(NamedTuple):
     """The newest epoch of a producer that a partition has seen.
 
-    ``open_from`` is where its open transaction begins there, -1 if it has none.
+    ``open_from`` is where its open transaction begins there, -1 if it has none; ``last_sequence`` that of its
+    last record of this epoch, -1 if there is none.
     """
 
     producer_id: int
     epoch: int
     open_from: int
+    last_sequence: int = -1
 
     @property
     def is_open(self) -> bool:
@@ -218,7 +220,12 @@ def _read(response: Any, producer_ids: Collection[int]) -> dict[TopicPartition, 
                 found[partition] = Refused(answer.error_code)
                 continue
             found[partition] = [
-                Seen(producer.producer_id, producer.producer_epoch, producer.current_txn_start_offset)
+                Seen(
+                    producer.producer_id,
+                    producer.producer_epoch,
+                    producer.current_txn_start_offset,
+                    producer.last_sequence,
+                )
                 for producer in answer.active_producers
                 if producer.producer_id in producer_ids
             ]
@@ -357,6 +364,29 @@ def _was_committed(marker: Marker | None, rows: RowsOf, *, required: bool) -> bo
     if marker is not None:
         known = marker.was_committed(rows.epoch) if marker.producer_id == rows.producer_id else None
     return known or (False if required and known is False else None)
+
+
+def check_nothing_lost(marker: Marker, topic: str, seen: Mapping[TopicPartition, Collection[Seen]]) -> None:
+    """See that the marker's ``topic`` has the rows that the marker says were committed.
+
+    What a partition has forgotten of a producer (``producer.id.expiration.ms``) tells nothing.
+
+    :raises TransactionError: if some are gone: then the topic, or this partition, went back.
+    """
+    for number, epoch, sequence in marker.ends:
+        partition = TopicPartition(topic, number)
+        for each in seen.get(partition, ()):
+            if each.producer_id != marker.producer_id or each.epoch > epoch:
+                continue
+            if each.epoch < epoch or 0 <= each.last_sequence < sequence:
+                raise TransactionError(
+                    f"Rows up to batch {marker.batch_id} of this query were committed, and the partition does"
+                    " not have all of them any more: it went back, as by a disk that was set back, or an"
+                    " unclean leader election",
+                    topic_partition=partition,
+                    hint="Bring back the newer data. Or use a new checkpoint, which writes all rows again."
+                    " failOnMissingMarker=false, for one run, goes on without those that are gone.",
+                )
 
 
 def check_no_other(

@@ -176,7 +176,7 @@ class PartitionRepair:
         """Whether the log goes on after the segment."""
         base_offset = segment.base_offset
         if base_offset < self._end:  # never to salvage, which ends each segment where the next begins
-            self._count_dropped(segments[at:])
+            self._count_dropped(segments[at:], 0)
             self._end_before(segments[at:])
             return False
         self._load_snapshot(base_offset)
@@ -258,7 +258,7 @@ class PartitionRepair:
     ) -> None:
         """End the log at ``end`` of a segment."""
         if not self._mode.salvage:
-            self._count_dropped([segment, *later])
+            self._count_dropped([segment, *later], end)
         damaged = self._step("cut", segment.name, why, end, size - end, self._end)
         self._end_before(later, damaged)
         if not self._mode.execute:
@@ -281,11 +281,12 @@ class PartitionRepair:
         for segment in reversed(later):
             self._remove(segment)
 
-    def _count_dropped(self, segments: list[Segment]) -> None:
-        """Note which offsets and records of valid batches behind the end go with ``segments``."""
-        records, after = count_valid(self._partition, segments, self._end, self._progress)
+    def _count_dropped(self, segments: list[Segment], position: int) -> None:
+        """Note which records of valid batches go with ``segments``, from a position of the first on."""
+        records, offsets = count_valid(self._partition, segments, position, self._progress)
         if records:
-            self._dropped, self._dropped_records = OffsetRange(self._end, after), records
+            self._dropped = offsets._replace(start=min(offsets.start, self._end))
+            self._dropped_records = records
 
     def _replace(self, segment: Segment, salvaged: Salvaged, size: int, why: str, *, is_last: bool) -> None:
         """Put what was salvaged of a segment in its place."""
@@ -342,9 +343,11 @@ class PartitionRepair:
         cuts = []
         for segment in left:
             done = sum(step.size or 0 for step in self._steps if step.file == self._path(segment.name))
+            inserted = sum(size for (name, _), size in self._inserted.items() if name == segment.name)
             why = f"the log now ends before its log start offset {self._start}"
-            size = segment.size - done
+            size = segment.size - done + inserted
             cuts.append(self._step("cut", segment.name, why, 0, size, segment.base_offset))
+        self._inserted.clear()  # what is put in goes, too
         self._end, self._stored_bytes = self._start, 0
         self._producers = ProducerState()
         self._put_aside(cuts)

@@ -18,7 +18,7 @@ from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
 from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.partition import Partition
-from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.write.aside import copy_range
 from pyspark_kafkalog.log.write.producers import ProducerState
 from pyspark_kafkalog.log.write.recovery import Rebuilt, write_indexes
@@ -50,6 +50,9 @@ class Salvaged:
             first = int(rows[0])
             is_v2 = batches.magic[first] == 2
             offset = int(batches.base_offset[first] if is_v2 else batches.last_offset[first])
+            if self._next_offsets and offset < self._next_offsets[-1]:
+                rows = rows[1:]  # what comes first counts
+                continue
             if not self.end_transactions(origin + int(batches.position[first]), offset):
                 rows = rows[1:]  # a marker needs its offset
                 continue
@@ -132,27 +135,32 @@ def salvage_segment(
 def count_valid(
     partition: TopicPartition,
     segments: list[Segment],
-    start: int,
+    position: int,
     progress: Callable[[int], None] = lambda size: None,
-) -> tuple[int, int]:
-    """How many records salvage would find from offset ``start`` on, behind damage, and the offset after them.
+) -> tuple[int, OffsetRange]:
+    """How many records salvage would find behind damage, and their offsets.
 
     As far as it can be read: what can't is not counted. Markers are no records.
 
     :param segments: of the log, until its end.
+    :param position: where to begin in the first of them, in bytes.
     :param progress: called now and then, with 0.
     """
-    records, end = 0, start
+    records, first, end = 0, MAX_OFFSET, 0
     source = Partition(partition, segments[0].folder, lambda _, first: first)
     with suppress(DataLossError, LogDirectoryError, OSError):
-        offsets = OffsetRange(start, source.log_end_offset(segments))
+        offsets = OffsetRange(segments[0].base_offset, source.log_end_offset(segments))
         for piece in source.read(offsets, on_corrupt=lambda error: None, max_bytes=_SLICE):
             progress(0)
             batches = batches_of(piece)
-            valid = right_checksums(as_array(piece.buffer), batches) & (batches.last_offset >= start)
+            valid = right_checksums(as_array(piece.buffer), batches)
+            if piece.origin.file == segments[0].file:
+                valid &= batches.position + piece.origin.position >= position
             records += int(batches.count[valid & ~batches.is_control].sum())
+            starts = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
+            first = min(first, int(starts[valid].min(initial=MAX_OFFSET)))
             end = max(end, int(batches.last_offset[valid].max(initial=-1)) + 1)
-    return records, end
+    return records, OffsetRange(first, end)
 
 
 def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:

@@ -317,9 +317,13 @@ class Partition:
         below = MAX_OFFSET if following is None else following.base_offset
         until = opened.size if below <= end else opened.position_after(end - 1)
         position: int | None = opened.position_before(start)
+        next_offset = 0
         while position is not None:
+            windows = opened.windows(
+                position, until=until, max_bytes=max_bytes, next_offset=next_offset, below=below
+            )
             try:
-                for window in opened.windows(position, until=until, max_bytes=max_bytes, below=below):
+                for window in windows:
                     batches = window.batches
                     first = int(np.searchsorted(batches.last_offset, start))
                     last = min(int(np.searchsorted(batches.last_offset, end - 1)), len(batches) - 1)
@@ -337,7 +341,7 @@ class Partition:
                 # It may have been replaced by one that holds its successor, too.
                 neighbours.check(opened.segment, following)
                 try:
-                    position = opened.next_batch(e.position + 1, e.next_offset)
+                    position, next_offset = opened.next_batch(e.position + 1, e.next_offset), e.next_offset
                 except CorruptRecordError as given_up:
                     if on_corrupt is None:
                         raise

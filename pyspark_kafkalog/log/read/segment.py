@@ -134,7 +134,13 @@ class OpenSegment:
         self._indexes = indexes
 
     def windows(
-        self, position: int, *, until: int = 0, max_bytes: int = SCAN_WINDOW, below: int = MAX_OFFSET
+        self,
+        position: int,
+        *,
+        until: int = 0,
+        max_bytes: int = SCAN_WINDOW,
+        next_offset: int = 0,
+        below: int = MAX_OFFSET,
     ) -> Iterator[Window]:
         """All batches from ``position`` to the end of the file.
 
@@ -143,11 +149,11 @@ class OpenSegment:
 
         :raises FramingError: where no batch can be framed: bytes that can't begin
             one, a batch that reaches past the end of the file, offsets that go
-            back or are not all ``below`` the next segment's.
+            back, are below ``next_offset``, or are not all ``below`` the next segment's.
         """
         self._log.expect(until)
         small, needed = SMALL_WINDOW, 0
-        next_offset = self.segment.base_offset
+        next_offset = max(next_offset, self.segment.base_offset)
         while position < self.size:
             wanted = max(needed, min(max_bytes, max(until - position, small)))
             small = min(2 * small, max_bytes)
@@ -163,15 +169,16 @@ class OpenSegment:
 
     def sound_windows(self, position: int) -> Iterator[Window]:
         """Like :meth:`windows`, but goes on at the next valid batch after damage."""
+        next_offset = 0
         while True:
             try:
-                yield from self.windows(position)
+                yield from self.windows(position, next_offset=next_offset)
                 return
             except FramingError as e:
                 found = self.next_batch(e.position + 1, e.next_offset)
                 if found is None:
                     return
-                position = found
+                position, next_offset = found, e.next_offset
 
     def seek(self, offset: int) -> int:
         """Position of the first batch with a last offset >= ``offset``; the file's size if there is none."""

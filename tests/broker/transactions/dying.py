@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -15,11 +15,21 @@ class DeadError(BaseException):
 
 
 @contextmanager
-def dies_at(monkeypatch: pytest.MonkeyPatch, step: str) -> Iterator[pytest.MonkeyPatch]:
-    """The driver of the block dies at a step, and ends nothing; what else the block patches ends with it."""
+def dies_at(
+    monkeypatch: pytest.MonkeyPatch, step: str, *, time: int = 1, last: Callable[[], None] = lambda: None
+) -> Iterator[pytest.MonkeyPatch]:
+    """The driver of the block dies at a step, and ends nothing; what else the block patches ends with it.
+
+    :param time: the how many-th time that the step is reached.
+    :param last: what it does last.
+    """
+    left = time
 
     def stop(reached: str) -> None:
-        if reached == step:
+        nonlocal left
+        left -= reached == step
+        if not left:
+            last()
             raise DeadError
 
     with monkeypatch.context() as dying:

@@ -6,8 +6,9 @@ and gets the record that its coordinator writes at the end.
 
 from __future__ import annotations
 
+import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -64,3 +65,40 @@ def _batches(data: bytes) -> Iterator[bytes]:
         size = 12 + struct.unpack_from(">i", data, 8)[0]
         yield data[:size]
         data = data[size:]
+
+
+def write_markers(
+    bootstrap: str, producer_id: int, epoch: int, partitions: Collection[tuple[str, int]], *, commit: bool
+) -> None:
+    """Write the markers of a transaction on some of its partitions, as its coordinator does for each broker.
+
+    WriteTxnMarkers, version 1, which brokers take from each other.
+    """
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    body = _varint(2) + struct.pack(">qh?", producer_id, epoch, commit) + _varint(len(topics) + 1)
+    for topic, numbers in topics.items():
+        body += _varint(len(topic) + 1) + topic.encode() + _varint(len(numbers) + 1)
+        body += b"".join(struct.pack(">i", number) for number in numbers) + b"\0"
+    body += struct.pack(">i", 0) + b"\0" + b"\0"
+    message = struct.pack(">hhih", 27, 1, 0, -1) + b"\0" + body
+    host, port = bootstrap.split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(struct.pack(">i", len(message)) + message)
+        answer = connection.makefile("rb")
+        (size,) = struct.unpack(">i", answer.read(4))
+        assert len(answer.read(size)) == size
+
+
+def offsets_partition(group: str, partitions: int) -> tuple[str, int]:
+    """The partition of ``__consumer_offsets`` that has a group (Kafka's Utils.abs of String.hashCode)."""
+    code = 0
+    for character in group:
+        code = (31 * code + ord(character)) & 0xFFFFFFFF
+    return "__consumer_offsets", (code & 0x7FFFFFFF) % partitions
+
+
+def _varint(number: int) -> bytes:
+    assert 0 <= number < 128
+    return bytes([number])

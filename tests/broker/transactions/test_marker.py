@@ -15,6 +15,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
     Intent,
     Marker,
     OldMarkerError,
+    RowsEnd,
     RowsOf,
     Settling,
     store_intent,
@@ -125,9 +126,23 @@ def test_ids_are_stable_and_apart() -> None:
 def test_a_marker_fits_the_brokers_limit_of_metadata() -> None:
     ranges = tuple((epoch, epoch) for epoch in range(32000, 32000 + 3 * 64, 3))
     epochs = CommittedEpochs(31_000, ranges)
+    ends = tuple(RowsEnd(number, 32_767, 2**31 - 1) for number in range(10_000))
     marker = Marker("q" * 36, "c" * 22, 2**62, "d" * 64, 2**62, 2**62, 32_767, epochs)
-    assert len(marker.as_offset().metadata) < 1400
+    marker = replace(marker, ends=marker.ends_with(2**62, ends))
+    assert len(marker.ends) == 32
+    assert len(marker.as_offset().metadata) < 2400
     assert Marker.of(marker.as_offset(), "group") == marker
+
+
+def test_a_marker_keeps_where_rows_end_of_partitions_without_new_ones() -> None:
+    marker = Marker("query", None, 3, producer_id=7, epoch=5, ends=(RowsEnd(0, 5, 9), RowsEnd(1, 4, 3)))
+    assert marker.ends_with(7, [RowsEnd(0, 6, 2)]) == (RowsEnd(0, 6, 2), RowsEnd(1, 4, 3))
+    assert marker.ends_with(8, [RowsEnd(2, 0, 1)]) == (RowsEnd(2, 0, 1),), "of another producer"
+    damaged = replace(
+        marker.as_offset(), metadata=marker.as_offset().metadata.replace("[0, 5, 9, ", "[5, 9, ")
+    )
+    with pytest.raises(TransactionError, match="not a marker of this package"):
+        Marker.of(damaged, "group")
 
 
 @pytest.mark.parametrize("is_job", [False, True])

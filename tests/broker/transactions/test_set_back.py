@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,51 @@ def test_transaction_state_that_went_back(
                 for batch in range(1 + back, 3 + back):
                     write(topic, batch)
             assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * (3 + back)), (back, is_told)
+
+
+def test_a_topic_that_went_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker says that rows are committed, and the topic does not have them any more, or some only."""
+    with running(Broker(tmp_path / "broker")) as broker:
+        next_one, same_one, partial = topics = [unused_topic() for _ in range(3)]
+        for topic in topics:
+            broker.create_topic(topic, 2)
+
+        def write(topic: str, batch: int, **options: object) -> None:
+            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
+            query.write([values(10, 20 * batch), values(10, 20 * batch + 10)], batch)
+
+        def copied_amid(step: str) -> None:
+            if step == "producing" and not (tmp_path / "open").exists():
+                time.sleep(1)  # until the first rows are there
+                shutil.copytree(broker.log_dir, tmp_path / "open")
+
+        for topic in topics:
+            write(topic, 0)
+        with monkeypatch.context() as copying:
+            copying.setattr(committing, "stop_at", copied_amid)
+            write(partial, 1)
+        broker.stop()
+        (tmp_path / "older").mkdir()
+        for topic in (next_one, same_one):
+            copy(broker, topic, tmp_path / "older")
+        for folder in (tmp_path / "open").glob(f"{partial}-*"):
+            shutil.copytree(folder, tmp_path / "older" / folder.name)
+        broker.start()
+        for topic in (next_one, same_one):
+            write(topic, 1)
+        broker.stop()
+        set_back(broker, tmp_path / "older")
+        (broker.log_dir / ".kafka_cleanshutdown").unlink()  # producers of a live copy are in no snapshot
+        broker.start()
+        for topic, batch in ((next_one, 2), (same_one, 1), (partial, 2), (partial, 1)):
+            with pytest.raises(
+                TransactionError, match="batch 1 of this query were committed, and the partition"
+            ):
+                write(topic, batch)
+        write(next_one, 2, failOnMissingMarker="false")
+        write(next_one, 3)
+        found = sorted(map(int, shown(broker.bootstrap, next_one, 2)))
+        assert found == [*range(20), *range(40, 80)]
 
 
 def test_a_marker_that_went_back_by_the_batch_that_is_replayed(tmp_path: Path) -> None:

@@ -18,13 +18,14 @@ from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
 from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.marker import Intent, Marker, Settling, transactional_id
+from pyspark_kafkalog.broker.transactions.marker import Intent, Marker, RowsEnd, Settling, transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Described, Requests
 from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
     Decided,
     Seen,
     check_no_other,
+    check_nothing_lost,
     decided,
     decided_by,
     is_unsettled,
@@ -215,6 +216,28 @@ def marker(epoch: int, producer_id: int = 7) -> Marker:
 
 def judged(of: Marker | None, held: dict[TopicPartition, int], *, required: bool = True) -> Decided | None:
     return decided_by(of, held, ProducerId(7, 9, None), [TOPIC], required=required)
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_lost"),
+    [
+        (Seen(7, 5, -1, 9), False),
+        (Seen(7, 5, 40, 12), False),
+        (Seen(7, 5, 40, 8), True),
+        (Seen(7, 4, -1, 99), True),
+        (Seen(7, 5, -1, -1), False),
+        (Seen(7, 6, -1, 0), False),
+        (Seen(8, 0, -1, 0), False),
+    ],
+    ids=["all", "more", "some", "older", "not told", "later", "another producer"],
+)
+def test_a_partition_has_what_the_marker_says(seen: Seen, is_lost: bool) -> None:
+    last = replace(marker(5), ends=(RowsEnd(0, 5, 9),))
+    lost = pytest.raises(TransactionError, match=r"batch 3 of this query were committed.*t-0")
+    with lost if is_lost else contextlib.nullcontext():
+        check_nothing_lost(last, "t", {TOPIC: [seen]})
+    check_nothing_lost(last, "t", {TOPIC: []})
+    check_nothing_lost(last, "other", {TOPIC: [seen]})
 
 
 def test_the_marker_decides_about_rows_that_are_open() -> None:
