@@ -219,7 +219,8 @@ class Broker(KafkaService):
 
     def stop_cleaning(self, topic: str) -> None:
         """Let the log cleaner finish, and come to this topic no more: else its files change at any time."""
-        connect(self.bootstrap).topics.alter_configs(topic, {"min.cleanable.dirty.ratio": "1"})
+        topics = connect(self.bootstrap).topics
+        topics.alter(topics.plan_alteration([topic], configs={"min.cleanable.dirty.ratio": "1"}))
         same, before = 0, None
         while same < 15:
             now = {file: file.stat().st_size for file in self.log_dir.glob(f"{topic}-*/*.log")}

@@ -211,10 +211,11 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     set_log_start(source, 25)
     script = (
         "import os, sys\n"
-        "from pyspark_kafkalog.admin import BackupRules, copy\n"
+        "from pyspark_kafkalog import BackupRules, connect\n"
         "from pyspark_kafkalog.log.write import renewal\n"
         "renewal.sync_folder = lambda folder: os._exit(9)\n"
-        "copy(sys.argv[1], sys.argv[2], BackupRules(groups=(), renew_compacted=True))\n"
+        "rules = BackupRules(groups=(), renew_compacted=True)\n"
+        "connect(sys.argv[1]).logs.backup(sys.argv[2], rules)\n"
     )
     killed = subprocess.run([sys.executable, "-c", script, str(source), str(target)], check=False)
     assert (killed.returncode, (target / "t-0").exists()) == (9, False)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog import connect
 from pyspark_kafkalog.backups.groups import SavedGroups
 from pyspark_kafkalog.backups.plan import BackedUpPartition
 from pyspark_kafkalog.backups.restore_groups import restore_groups
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.errors import AuthorizationError, GroupError
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.backups.histories import T0, make_log
 from tests.reading.fake_groups import FakeGroups
@@ -19,7 +19,7 @@ from tests.reading.fake_groups import FakeGroups
 
 def test_a_commit_without_a_leader_epoch_stays_so(tmp_path: Path) -> None:
     make_log(tmp_path, [(3, 20)])
-    saved = connect(tmp_path).groups
+    saved = DirectoryGroups.open(str(tmp_path))
     row = BackedUpPartition(*T0, log_end_offset=20, high_watermark=20)
     commits = {"old": {T0: CommittedOffset(7)}, "new": {T0: CommittedOffset(8, 3, "note")}}
     groups = SavedGroups(FakeGroups(commits), saved, None)
@@ -35,7 +35,7 @@ def test_a_commit_without_a_leader_epoch_stays_so(tmp_path: Path) -> None:
 def test_all_groups_are_read_at_once_and_one_that_fails_is_a_row(tmp_path: Path) -> None:
     """Else a coordinator that does not answer is waited for again with each of its groups."""
     make_log(tmp_path, [(3, 20)])
-    saved = connect(tmp_path).groups
+    saved = DirectoryGroups.open(str(tmp_path))
     row = BackedUpPartition(*T0, log_end_offset=20, high_watermark=20)
     commits = {group: {T0: CommittedOffset(7)} for group in ("a", "b")}
     groups = SavedGroups(FakeGroups(commits, failures={"a": GroupError("no answer")}), saved, None)

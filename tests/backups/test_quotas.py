@@ -93,7 +93,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         for name in ["--entity-default"], ["--entity-name", "unlimited"]:
             rate = RATE if name == ["--entity-default"] else 1 << 40
             run_kafka_class(
-                "kafka.ConfigCommand",
+                "kafka.admin.ConfigCommand",
                 *("--bootstrap-server", broker.bootstrap, "--entity-type", "clients", *name, "--alter"),
                 *("--add-config", f"consumer_byte_rate={rate},producer_byte_rate={rate}"),
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from pyspark_kafkalog import connect
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.errors import UnsupportedVersionError
 from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.places import open_topics
 from tests.broker.fake_broker import VERSIONS
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 from tests.cli.running import run
@@ -29,8 +29,7 @@ def endpoint() -> Iterator[dict[str, str]]:
 
 def test_configurations_are_not_known(endpoint: dict[str, str]) -> None:
     assert connect(endpoint).place.topic_config("t") == {}
-    topics: Any = connect(endpoint).topics
-    assert topics.config_names() == ()
+    assert open_topics(place_options(endpoint)).config_names() == ()
 
 
 def test_the_way_out_is_named(endpoint: dict[str, str]) -> None:
