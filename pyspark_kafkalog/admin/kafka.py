@@ -150,13 +150,13 @@ class Kafka:
             from pyspark_kafkalog import connect
 
             with connect("/tmp/kafka-logs") as kafka:
-                orders = kafka.read("orders", columns=["offset", "value"], filters=[("offset", ">=", 100)])
-                print(orders.read_all())
+                kafka.write(pa.table({"value": [b"12.50"]}), "orders")
+                print(kafka.read("orders", columns=["offset", "value"]).read_all())
 
         :param topic: the same as the option ``subscribe``.
         :param columns: those of a DataFrame; all but ``headers`` by default.
         :param filters: conditions that every row meets: column, one of ``= < <= > >= != in``, and a value.
-            Partitions and offsets that can't match are not read.
+            Times have a zone. Partitions and offsets that can't match are not read.
         :param options: those of ``spark.read``, such as ``startingOffsets``.
         :raises OptionError: for invalid options, columns and filters.
         :raises UnknownTopicOrPartitionError: if a named topic does not exist.
@@ -165,7 +165,7 @@ class Kafka:
         """
         from pyspark_kafkalog.admin.read import read
 
-        return read(self._with(options, subscribe=topic), columns, filters)
+        return read(self._with(options, subscribe=topic), _several_or_none(columns), filters)
 
     def plan(
         self,
@@ -182,7 +182,7 @@ class Kafka:
         """
         from pyspark_kafkalog.admin.read import plan
 
-        return plan(self._with(options, subscribe=topic), columns, filters)
+        return plan(self._with(options, subscribe=topic), _several_or_none(columns), filters)
 
     def changes(
         self,
@@ -203,17 +203,20 @@ class Kafka:
                 print(changes.read().read_all())
 
         A group that has committed nothing begins at the start of the logs, or where
-        ``startingOffsetsByCommittedStrategy`` says. Other parameters and errors are those of :meth:`read`.
+        ``startingOffsetsByCommittedStrategy`` says. Rows that ``filters`` leave out count as read, but in
+        partitions that these rule out altogether. Other parameters and errors are those of :meth:`read`.
 
-        :raises GroupError: if a commit does not belong to the log that is there.
+        :raises OptionError: for options that say where to start or end.
+        :raises GroupError: if a commit does not belong to the log that is there, or the group has live
+            members; at the end if nothing is committed, as :class:`.Changes` says.
         """
         from pyspark_kafkalog.admin.read import Changes
 
-        return Changes(self._with(options, subscribe=topic), group, columns, filters)
+        return Changes(self._with(options, subscribe=topic), group, _several_or_none(columns), filters)
 
     def write(
         self,
-        rows: pa.RecordBatchReader | pa.Table | Iterable[pa.RecordBatch],
+        rows: pa.RecordBatchReader | pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch],
         topic: str | None = None,
         *,
         options: Mapping[str, str] | None = None,
@@ -223,8 +226,9 @@ class Kafka:
         Each batch is sent on before the next one is asked for. A log directory shows all records at once,
         after the last one; brokers show them as they come, unless ``delivery.guarantee`` is ``exactly-once``.
 
-        :param rows: with any columns that ``df.write`` takes, in Arrow's types.
-        :param topic: where rows go that name none.
+        :param rows: a table, a reader or batches of Arrow, or a frame that gives them, with any columns that
+            ``df.write`` takes. Times may have any unit, and partitions any kind of integer.
+        :param topic: where all rows go; without it, where their column ``topic`` says.
         :param options: those of ``df.write``.
         :raises OptionError: for invalid options.
         :raises KafkaLogError: if the write fails; its hint says how many records are visible nevertheless.
@@ -259,6 +263,15 @@ class Kafka:
         return LogCare(self)
 
 
+def _several(names: Collection[str]) -> Collection[str]:
+    """Names; a text is one of them, and not its letters."""
+    return (names,) if isinstance(names, str) else names
+
+
+def _several_or_none(names: Collection[str] | None) -> Collection[str] | None:
+    return None if names is None else _several(names)
+
+
 class TopicAdmin:
     """``kafka.topics``: topics and their partitions (Kafka's TopicCommand, ConfigCommand, GetOffsetShell)."""
 
@@ -288,7 +301,7 @@ class TopicAdmin:
 
     def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
         """Each topic's own configurations, without those that it inherits; for topics that exist."""
-        return self._topics.configs(topics)
+        return self._topics.configs(_several(topics))
 
     def create(
         self, new: Sequence[NewTopic], *, if_not_exists: bool = False, validate_only: bool = False
@@ -324,7 +337,7 @@ class TopicAdmin:
         return topic_changes.plan_alteration(
             self._kafka.place,
             self._topics,
-            names,
+            _several(names),
             partitions=partitions,
             configs=configs,
             if_exists=if_exists,
@@ -341,7 +354,7 @@ class TopicAdmin:
         :raises OptionError: for an internal topic.
         :raises UnknownTopicOrPartitionError: if one does not exist, unless ``if_exists``.
         """
-        return topic_changes.plan_deletion(self._kafka.place, names, if_exists=if_exists)
+        return topic_changes.plan_deletion(self._kafka.place, _several(names), if_exists=if_exists)
 
     def delete(self, deletion: Sequence[TopicToDelete]) -> None:
         """Delete the topics of :meth:`plan_deletion` with all their records, and their committed offsets.
@@ -369,7 +382,7 @@ class GroupAdmin:
 
         :raises GroupError: if a named group does not exist.
         """
-        return consumer_groups.groups(self._groups, names)
+        return consumer_groups.groups(self._groups, _several_or_none(names))
 
     def offsets(
         self,
@@ -388,7 +401,11 @@ class GroupAdmin:
         :raises KafkaLogError: if no group at all can be read.
         """
         return consumer_groups.group_offsets(
-            self._kafka.place, self._groups, names, selection, read_committed=read_committed
+            self._kafka.place,
+            self._groups,
+            _several_or_none(names),
+            selection,
+            read_committed=read_committed,
         )
 
     def lags(
@@ -682,7 +699,7 @@ class LogCare:
         """
         from pyspark_kafkalog.admin.backup import adopt
 
-        return adopt(self._root(), log_dir, topics, groups=groups, execute=execute)
+        return adopt(self._root(), log_dir, _several(topics), groups=groups, execute=execute)
 
     def restore(
         self,
@@ -764,7 +781,13 @@ class LogCare:
         """
         from pyspark_kafkalog.admin.retain import retain
 
-        return retain(self._kafka.place_options, topics, configs or {}, execute=execute, progress=progress)
+        return retain(
+            self._kafka.place_options,
+            _several_or_none(topics),
+            configs or {},
+            execute=execute,
+            progress=progress,
+        )
 
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, execute: bool = False
@@ -832,7 +855,7 @@ class LogCare:
 
         return compact(
             self._kafka.place_options,
-            topics,
+            _several(topics),
             execute=execute,
             configs=configs or {},
             any_policy=any_policy,

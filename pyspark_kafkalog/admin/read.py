@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import datetime
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pyspark_kafkalog.admin.reset import check_inactive
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import PLANNED
-from pyspark_kafkalog.options.settings import default_columns, place_options, read_options
+from pyspark_kafkalog.options.settings import ReadOptions, default_columns, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
-from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
+from pyspark_kafkalog.reading.offsets import (
+    check_compacted_start,
+    look_up_partitions,
+    plan_batch,
+    start_from_group,
+)
 from pyspark_kafkalog.reading.reader import read_rules, split_reader
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import Split, join_small
@@ -40,6 +50,10 @@ _TYPES: Mapping[str, pa.DataType] = {
         ]
     ),
 }
+
+
+_NOT_OF_CHANGES = ("starting", "ending", "kafka.group.id")
+_WITHOUT_COMMIT = "startingoffsetsbycommittedstrategy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,7 @@ class Reading:
 
     def __init__(self, options: Mapping[str, str], columns: Collection[str] | None, filters: Filters) -> None:
         self.given = dict(options)
-        self.filters = tuple(filters)
+        self.filters = filters = _checked(filters)
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
         if self.options.audit is not None:
@@ -82,26 +96,41 @@ class Reading:
         has_dropped = DROPPED_FIELD[0] in default
         allowed = [name for name in _TYPES if name != DROPPED_FIELD[0] or has_dropped]
         names = tuple(default) if columns is None else tuple(columns)
+        if not names:
+            raise OptionError(
+                "Expected at least one column, got none", hint=f"Name some of {', '.join(allowed)}."
+            )
         for name in (*names, *(column for column, _, _ in filters)):
             if name not in allowed:
                 raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
         self.schema = pa.schema([(name, _TYPES[name]) for name in names])
         extra = dict.fromkeys(column for column, _, _ in filters if column not in names)
         self._read = pa.schema([*self.schema, *((name, _TYPES[name]) for name in extra)])
-        self._condition, self._bounds = _condition(self.filters), _bounds(self.filters)
+        self._condition, self._bounds = _condition(self._read, self.filters), _bounds(self.filters)
 
     def plan(self) -> list[tuple[Split, ...]]:
         """The shares of a read of what is there now, each of which is worth a task."""
         place = self.place()
-        options = self.options
-        if options.ending.values == LATEST:
-            options = replace(options, ending=replace(options.ending, values=PLANNED))
-        check_compacted_start(options, place)
-        options = start_from_group(options, place, self.committed)
-        splits = plan_batch(place, options, self._bounds)
-        if options.wants_tasks:
+        check_compacted_start(self.options, place)
+        splits = self.splits(place, start_from_group(self.options, place, self.committed))
+        if self.options.wants_tasks:
             return [(split,) for split in splits]
         return join_small(splits, RecordSizes(place))
+
+    def splits(self, place: Place, options: ReadOptions) -> list[Split]:
+        """The splits of a read that ends, for all time, where the logs end now."""
+        ending = options.ending
+        if ending.values == LATEST:
+            options = replace(options, ending=replace(ending, values=PLANNED))
+        splits = plan_batch(place, options, self._bounds)
+        open_ends = {split.partition for split in splits if split.offsets.end == LATEST}
+        ends = place.end_offsets(open_ends, read_committed=options.read_committed) if open_ends else {}
+        return [
+            replace(split, offsets=split.offsets._replace(end=ends[split.partition]))
+            if split.partition in ends
+            else split
+            for split in splits
+        ]
 
     def place(self) -> Place:
         """The place, opened for this thread."""
@@ -157,7 +186,8 @@ def plan(options: Mapping[str, str], columns: Collection[str] | None, filters: F
 class Changes:
     """What came since a group's last commit: read it within ``with``, which commits at its end.
 
-    Nothing is committed if the block raises, or if not all was read: then the next run reads it again.
+    Nothing is committed if the block raises, if not all was pulled, if another run has committed meanwhile,
+    or if a topic was recreated: then the next run reads it again.
     """
 
     def __init__(
@@ -167,19 +197,33 @@ class Changes:
         columns: Collection[str] | None,
         filters: Filters,
     ) -> None:
-        options = {**options, "kafka.group.id": group, "startingOffsets": "committed"}
+        for name in options:
+            if name.lower().startswith(_NOT_OF_CHANGES) and name.lower() != _WITHOUT_COMMIT:
+                raise OptionError(
+                    f"Option {name!r} can't be given: what is read begins where the group has committed, and"
+                    " ends where the logs end",
+                    hint="Leave it out. Set where the group goes on by kafkalog offsets reset.",
+                )
         self._group = group
-        self._reading = Reading(options, columns, filters)
-        self._splits = [split for share in self._reading.plan() for split in share]
-        self._is_read = False
-
-    @property
-    def ends(self) -> dict[TopicPartition, int]:
-        """The offsets that are committed at the end: after the last record of each partition now."""
-        ends: dict[TopicPartition, int] = {}
+        self._reading = Reading(
+            {**options, "kafka.group.id": group, "startingOffsets": "committed"}, columns, filters
+        )
+        place, chosen = self._reading.place(), self._reading.options
+        check_inactive(self._reading.groups(), group)
+        partitions = look_up_partitions(place, chosen.selection)
+        self._topic_ids = place.topic_ids({partition.topic for partition in partitions})
+        self._before = self._reading.groups().committed(group, partitions)
+        started = start_from_group(chosen, place, self._reading.committed)
+        self._splits = self._reading.splits(place, started)
+        starts = started.starting.values
+        assert isinstance(starts, Mapping), "the group's offsets, or where partitions without one start"
+        self.ends: dict[TopicPartition, int] = {
+            p: s for p, s in starts.items() if isinstance(s, int) and s >= 0
+        }
+        """What is committed at the end: where each partition ends now, or, if filters rule it out, begins."""
         for split in self._splits:
-            ends[split.partition] = max(split.offsets.end, ends.get(split.partition, 0))
-        return ends
+            self.ends[split.partition] = max(split.offsets.end, self.ends.get(split.partition, 0))
+        self._is_read = not self._splits
 
     def read(self) -> pa.RecordBatchReader:
         """The rows. Called again, it reads them again."""
@@ -195,27 +239,98 @@ class Changes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None or not self._splits:
+        if error is not None:
             return
         if not self._is_read:
-            raise KafkaLogError(
-                f"Not all was read of what came since the last commit of group {self._group!r}, so nothing is"
-                " committed",
-                hint="Read to the end, or leave the block by an error to read it all again.",
+            raise self._not_committed(
+                "not all was pulled of what came since its last commit",
+                "Read to the end, or leave the block by an error to read it all again.",
             )
-        self._reading.groups().commit(self._group, self._reading.safe_offsets(self.ends))
+        place, groups = self._reading.place(), self._reading.groups()
+        now = place.topic_ids(self._topic_ids)
+        for topic, before in self._topic_ids.items():
+            if before and now.get(topic) != before:
+                raise self._not_committed(
+                    f"topic {topic} was deleted, or recreated, meanwhile",
+                    "Run it again: it reads the new topic.",
+                )
+        if groups.committed(self._group, self.ends) != {
+            partition: known for partition, known in self._before.items() if partition in self.ends
+        }:
+            raise self._not_committed(
+                "it has other commits than at the start, as of a run at the same time",
+                "Run one at a time. What both have read is read twice.",
+            )
+        groups.commit(self._group, self._reading.safe_offsets(self.ends))
+
+    def _not_committed(self, why: str, hint: str) -> KafkaLogError:
+        return GroupError(f"Nothing is committed for group {self._group!r}: {why}", hint=hint)
 
 
-def _condition(filters: Filters) -> pa.compute.Expression | None:
+def _checked(filters: Iterable[tuple[str, str, Any]]) -> tuple[tuple[str, str, Any], ...]:
+    """Conditions with plain values: several as a list, text for bytes as bytes.
+
+    :raises OptionError: for what is not a condition, and for a time without a zone.
+    """
+    found = []
+    for each in filters:
+        if not (isinstance(each, (tuple, list)) and len(each) == 3 and isinstance(each[0], str)):
+            raise _not_a_filter(f"expected a column, an operator and a value, got {each!r}")
+        name, how, value = each
+        if how not in _OPERATORS:
+            raise _not_a_filter(f"expected one of {' '.join(_OPERATORS)}, got {how!r}")
+        if how == "in":
+            if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+                raise _not_a_filter(f"expected several values for in, got {value!r}")
+            value = [_plain(name, item) for item in value]
+        else:
+            value = _plain(name, value)
+        found.append((name, how, value))
+    return tuple(found)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, str) and _TYPES.get(name) == pa.binary():
+        return value.encode()
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        raise _not_a_filter(f"expected a time with a zone, such as UTC, got {value!r}")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda column, values: column.isin(values),
+}
+
+
+def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
     """What a row must meet."""
-    if not filters:
-        return None
-    from pyarrow.parquet import filters_to_expression
-
+    condition: pc.Expression | None = None
     try:
-        return filters_to_expression(list(filters))
-    except (ValueError, TypeError, pa.ArrowException) as e:
-        raise OptionError(f"Not a filter: {e}", hint='Write, for example, ("offset", ">=", 100).') from None
+        for name, how, value in filters:
+            column = pc.field(name)
+            if value is None and how in ("=", "==", "!="):
+                wanted = column.is_valid() if how == "!=" else column.is_null()
+            elif how == "in":
+                wanted = column.isin(pa.array(value, schema.field(name).type))
+            else:
+                wanted = _OPERATORS[how](column, pa.scalar(value, schema.field(name).type))
+            condition = wanted if condition is None else condition & wanted
+        if condition is not None:
+            schema.empty_table().filter(condition)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as e:
+        raise _not_a_filter(str(e)) from None
+    return condition
+
+
+def _not_a_filter(why: str) -> OptionError:
+    return OptionError(f"Not a filter: {why}", hint='Write, for example, ("offset", ">=", 100).')
 
 
 def _bounds(filters: Filters) -> Bounds:
@@ -227,6 +342,6 @@ def _bounds(filters: Filters) -> Bounds:
     )
 
 
-def _filtered(rows: pa.RecordBatch, condition: pa.compute.Expression) -> pa.RecordBatch:
+def _filtered(rows: pa.RecordBatch, condition: pc.Expression) -> pa.RecordBatch:
     found = pa.Table.from_batches([rows]).filter(condition).combine_chunks().to_batches()
     return found[0] if found else rows.slice(0, 0)

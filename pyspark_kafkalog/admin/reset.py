@@ -72,7 +72,12 @@ def plan_reset(
 
     See :meth:`.kafka.GroupAdmin.plan_reset`.
     """
-    _check_inactive(groups, group)
+    try:
+        to = ResetTo(to)
+    except ValueError:
+        names = ", ".join(each.value for each in ResetTo)
+        raise OptionError(f"Expected one of {names} to reset to, got {to!r}") from None
+    check_inactive(groups, group)
     committed = groups.committed(group, partitions)
     if partitions is None:
         partitions = existing(place, committed)
@@ -113,7 +118,7 @@ def plan_import(
     """
     steps = []
     for group, offsets in sorted(wanted.items()):
-        _check_inactive(groups, group)
+        check_inactive(groups, group)
         committed = groups.committed(group, offsets)
         bounds = bounds_of(place, offsets)
         epochs = {partition: offsets[partition].leader_epoch for partition in bounds}
@@ -175,7 +180,11 @@ def execute(groups: GroupOffsets, steps: Collection[ResetStep]) -> None:
         groups.commit(group, offsets)
 
 
-def _check_inactive(groups: GroupOffsets, group: str) -> None:
+def check_inactive(groups: GroupOffsets, group: str) -> None:
+    """See that the offsets of a group may be changed.
+
+    :raises GroupError: if it has live members, or holds the marker of an exactly-once query.
+    """
     if not group:
         raise OptionError("The group id is empty")
     known = groups.describe([group]).get(group)

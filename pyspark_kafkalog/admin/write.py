@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model import HEADERS_FIELD, Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.options.columns import SINK_FIELDS, check_written_columns
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
+_log = logging.getLogger("pyspark_kafkalog")
 
-def write(
-    options: Mapping[str, str], rows: pa.RecordBatchReader | pa.Table | Iterable[pa.RecordBatch]
-) -> int:
+
+def write(options: Mapping[str, str], rows: Any) -> int:
     """See :meth:`.kafka.Kafka.write`."""
-    arrow_batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
     settings = write_options(options)
     if settings.audit is not None:
         raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
+    arrow_batches = _batches(rows)
     batch = settings.batch or QueryBatch(uuid.uuid4().hex)
     sink = open_sink(settings, batch)
     splitter, written = make_splitter(settings.splitter), 0
@@ -32,15 +34,16 @@ def write(
         with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
             router = Router.to_sink(task, settings)
             try:
-                for rows in arrow_batches:
-                    if settings.topic is None and "topic" not in rows.schema.names:
-                        raise OptionError("The option 'topic' is required if there is no column 'topic'")
-                    write_rows([rows], router, task, splitter=splitter)
+                for found in arrow_batches:
+                    written += found.num_rows
+                    write_rows([_as_columns(found, settings.topic)], router, task, splitter=splitter)
                     task.advance(flush=True)
-                    written += rows.num_rows
                 messages.append(task.finish())
             except KafkaLogError as e:
                 raise _with_count(e, task.visible_records()) from e
+            except Exception:
+                _log.warning("Writing ended with an error. %s", _visible(task.visible_records()))
+                raise
         sink.commit(batch, messages, Plan())
     except BaseException:
         sink.abort(batch, messages)
@@ -48,9 +51,81 @@ def write(
     return written
 
 
+def _batches(rows: Any) -> Iterable[pa.RecordBatch]:
+    """The rows as batches: of a reader or table of any library that speaks Arrow, or as they are."""
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    if hasattr(rows, "__arrow_c_stream__"):
+        rows = pa.RecordBatchReader.from_stream(rows)
+    elif isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+        raise OptionError(
+            f"Expected an Arrow table, reader or batches to write, got {type(rows).__name__}",
+            hint="Make one, for example with pyarrow.table({'value': [b'...']}).",
+        )
+    batches: Iterable[pa.RecordBatch] = rows
+    return batches
+
+
+def _as_columns(rows: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
+    """The columns of records with the types that Spark hands over.
+
+    :raises OptionError: if ``value`` is missing, or a column has another type.
+    """
+    check_written_columns({field.name: _spark_type(field.type) for field in rows.schema}, topic=topic)
+    columns: dict[str, pa.Array] = {}
+    for name in rows.schema.names:
+        if name not in SINK_FIELDS or name in columns:
+            continue
+        column = rows.column(name)
+        if isinstance(column, pa.DictionaryArray):
+            column = column.dictionary_decode()
+        if name == "timestamp":
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        elif name == "partition":
+            column = column.cast(pa.int32())
+        columns[name] = column
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _spark_type(kind: pa.DataType) -> str:
+    """The type as Spark writes it, if a record can have it; else as Arrow does."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    for name, checks in _SPARK_TYPES.items():
+        if any(check(kind) for check in checks):
+            return name
+    return str(kind)
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    item = kind.value_type
+    return pa.types.is_struct(item) and {field.name for field in item} == {"key", "value"}
+
+
+_SPARK_TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "binary": (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_binary_view,
+        pa.types.is_null,
+    ),
+    "string": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    "int": (pa.types.is_integer,),
+    "timestamp": (pa.types.is_timestamp,),
+    HEADERS_FIELD[1]: (_is_headers,),
+}
+
+
 def _with_count(error: KafkaLogError, records: int) -> KafkaLogError:
     """``error``, saying how many records are visible although the write failed."""
-    said = "No records were written before."
-    if records:
-        said = f"At least {records} record{'s were' if records > 1 else ' was'} written before."
+    said = _visible(records)
     return error.with_hint(f"{error.hint} {said}" if error.hint else said)
+
+
+def _visible(records: int) -> str:
+    if not records:
+        return "No records were written before."
+    return f"At least {records} record{'s were' if records > 1 else ' was'} written before."

@@ -191,6 +191,9 @@ def start_from_group(
             hint="Set startingOffsetsByCommittedStrategy to earliest or latest to start there.",
         )
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
+    if not options.fail_on_data_loss:  # what is beyond the end is not there
+        ends = place.end_offsets(offsets, read_committed=False)
+        offsets |= {partition: min(offset, offsets[partition]) for partition, offset in ends.items()}
     if options.group.none_committed == LATEST:
         offsets.update(place.end_offsets(without, read_committed=options.read_committed))
     else:

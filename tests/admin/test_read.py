@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -135,7 +137,10 @@ def test_changes_come_once_and_again_after_an_error(options: Mapping[str, str], 
     kafka.write(numbered(range(COUNT, COUNT + 9)), topic)
     with pytest.raises(ZeroDivisionError), kafka.changes(topic, group=group) as changes:
         _ = changes.read().read_all().num_rows / 0
-    with pytest.raises(KafkaLogError, match="Not all was read"), kafka.changes(topic, group=group) as changes:
+    with (
+        pytest.raises(KafkaLogError, match="all was pulled"),
+        kafka.changes(topic, group=group) as changes,
+    ):
         _ = changes.read().read_next_batch()
     with kafka.changes(topic, group=group, columns=["value"]) as changes:
         kafka.write(numbered(range(COUNT + 9, COUNT + 12)), topic)  # for the next run
@@ -152,10 +157,151 @@ def test_a_group_of_another_log_is_refused(options: Mapping[str, str], topic: st
         kafka.changes(topic, group=group)
 
 
+def test_changes_of_another_run_are_noticed(options: Mapping[str, str], topic: str) -> None:
+    """Else the one that ends last would move the group back."""
+    kafka, group = connect(options), f"two-{topic}"
+    older = kafka.changes(topic, group=group)
+    kafka.write(numbered(range(COUNT, COUNT + 3)), topic)
+    with kafka.changes(topic, group=group) as newer:
+        newer.read().read_all()
+    with pytest.raises(GroupError, match="other commits than at the start"), older:
+        older.read().read_all()
+    with pytest.raises(GroupError, match="other commits than at the start"), newer:
+        newer.read().read_all()
+    assert {commit.offset for commit in kafka.groups.committed(group).values()} == {31}
+
+
+def test_a_topic_that_is_recreated_meanwhile_gets_no_commit(options: Mapping[str, str], topic: str) -> None:
+    kafka, group = connect(options), f"recreated-{topic}"
+    changes = kafka.changes(topic, group=group)
+    changes.read().read_all()
+    kafka.topics.delete(kafka.topics.plan_deletion(topic))
+    kafka.topics.create([NewTopic(topic, PARTITIONS)])
+    with pytest.raises(GroupError, match="deleted, or recreated, meanwhile"), changes:
+        pass
+    assert not kafka.groups.committed(group)
+
+
+def test_where_a_group_began_is_committed_too(options: Mapping[str, str], topic: str) -> None:
+    """Else what comes next to a partition without new records would be the beginning again."""
+    kafka, group = connect(options), f"latest-{topic}"
+    latest = {"startingOffsetsByCommittedStrategy": "latest"}
+    with kafka.changes(topic, group=group, options=latest) as changes:
+        assert values(changes.read()) == []
+    assert {commit.offset for commit in kafka.groups.committed(group).values()} == {30}
+    kafka.write(numbered(range(COUNT, COUNT + 1)), topic)
+    before = kafka.groups.committed(group)
+    with kafka.changes(topic, group=group, options=latest, filters=[("partition", "=", 1)]) as changes:
+        assert values(changes.read()) == []
+    assert kafka.groups.committed(group).keys() == before.keys()
+    with kafka.changes(topic, group=group, columns=["value"]) as changes:
+        assert values(changes.read()) == [COUNT]
+
+
+def test_a_plan_has_no_open_ends(options: Mapping[str, str], topic: str) -> None:
+    kafka = connect(options)
+    ends = json.dumps({topic: {"0": -1, "1": 5, "2": -1}})
+    planned = kafka.plan(topic, columns=["value"], options={"endingOffsets": ends})
+    kafka.write(numbered(range(COUNT, COUNT + 9)), topic)
+    assert sum(len(values(split.read())) for split in planned) == 65
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["startingTimestamp", "startingOffsets", "endingOffsets", "StartingOffsetsByTimestamp", "kafka.group.id"],
+)
+def test_changes_begin_where_the_group_is(name: str) -> None:
+    with pytest.raises(OptionError, match=f"Option '{name}' can't be given"):
+        connect(case("txn-basic").directory).changes("txn-basic", group="g", options={name: "1"})
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([("key", "=", None)], COUNT),
+        ([("key", "!=", None)], 0),
+        ([("value", "in", ["1", b"2"])], 2),
+        ((each for each in [("offset", "<", 1)]), PARTITIONS),
+        ([("offset", "=", np.int64(3))], PARTITIONS),
+        ([("timestamp", "in", [datetime.fromtimestamp(7, timezone.utc)])], 1),
+    ],
+)
+def test_filters_of_many_kinds(tmp_path: Path, filters: Any, expected: int) -> None:
+    with connect(tmp_path) as kafka:
+        kafka.topics.create([NewTopic(TOPIC, PARTITIONS)])
+        kafka.write(numbered(range(COUNT)), TOPIC)
+        assert kafka.read(TOPIC, filters=filters).read_all().num_rows == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (("offset", ">"), "expected a column, an operator and a value"),
+        ([[("offset", ">", 1)]], "expected a column"),
+        (("offset", "like", 1), "expected one of"),
+        (("offset", "=", "abc"), "Not a filter"),
+        (("offset", "<", 2**63), "Not a filter"),
+        (("offset", "in", 5), "expected several values"),
+        (("timestamp", ">", datetime(2026, 1, 1)), "a time with a zone"),
+    ],
+)
+def test_what_is_not_a_filter_is_refused_at_once(wanted: Any, text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        connect(case("txn-basic").directory).read("txn-basic", filters=[wanted])
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_any_unit_are_written(tmp_path: Path, unit: str) -> None:
+    at = datetime(2026, 11, 26, 12, tzinfo=timezone.utc)
+    rows = pa.table({"value": [b"x"], "timestamp": pa.array([at], pa.timestamp(unit, "UTC"))})
+    with connect(tmp_path) as kafka:
+        kafka.write(rows, TOPIC)
+        assert kafka.read(TOPIC).read_all().column("timestamp").to_pylist() == [at]
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ({"vlaue": [b"x"]}, "Required column 'value' not found"),
+        ({"VALUE": [b"x"]}, "Did you mean 'VALUE'"),
+        ({"value": [1]}, "Column 'value' has type int, expected binary or string"),
+        ({"value": [b"x"], "timestamp": [1]}, "Column 'timestamp' has type int"),
+    ],
+)
+def test_rows_that_are_no_records_are_refused(tmp_path: Path, rows: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        connect(tmp_path).write(pa.table(rows), TOPIC)
+    with pytest.raises(OptionError, match="Expected an Arrow table"):
+        connect(tmp_path).write({"value": [b"x"]}, TOPIC)  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("*-0"))
+
+
+def test_arrow_of_many_kinds_is_written(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "value": pa.array(["a", "b"], pa.string_view()),
+            "key": pa.array(["k", "k"]).dictionary_encode(),
+            "partition": pa.array([0, 0], pa.int64()),
+        }
+    )
+    with connect(tmp_path) as kafka:
+        for rows in (table, table.to_reader(), table.to_batches(), table.to_batches()[0]):
+            assert kafka.write(rows, TOPIC) == 2
+        found = kafka.read(TOPIC, columns=["key", "value"]).read_all()
+    assert found.to_pydict() == {"key": [b"k"] * 8, "value": [b"a", b"b"] * 4}
+
+
+def test_one_name_is_not_its_letters(options: Mapping[str, str], topic: str) -> None:
+    kafka = connect(options)
+    assert [row.topic for row in kafka.topics.plan_deletion(topic)] == [topic]
+    assert kafka.read(topic, columns="offset").schema.names == ["offset"]
+
+
 def test_what_is_wrong_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     kafka = connect(case("txn-basic").directory)
     for wrong, text in (
         ({"columns": ["ofset"]}, "Unknown column 'ofset'"),
+        ({"columns": []}, "at least one column"),
         ({"filters": [("ofset", "=", 1)]}, "Unknown column 'ofset'"),
         ({"filters": [("offset", "~", 1)]}, "Not a filter"),
         ({"options": {"startingOfsets": "1"}}, "Unknown option"),

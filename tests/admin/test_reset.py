@@ -95,3 +95,11 @@ def test_an_import_keeps_what_was_committed_with_the_offset() -> None:
         assert (of_another_log.offset, of_another_log.leader_epoch) == (3, -1), ended
     with pytest.raises(UnknownTopicOrPartitionError):
         plan_import(PLACE, some_groups(), {"h": {GONE: CommittedOffset(0)}})
+
+
+def test_a_goal_may_be_a_word() -> None:
+    assert plan_reset(PLACE, some_groups(), "g", [A0], "earliest") == plan_reset(  # type: ignore[arg-type]
+        PLACE, some_groups(), "g", [A0], ResetTo.EARLIEST
+    )
+    with pytest.raises(OptionError, match="Expected one of earliest"):
+        plan_reset(PLACE, some_groups(), "g", [A0], "begin", 7)  # type: ignore[arg-type]
