@@ -55,7 +55,7 @@ def connect(place: str | os.PathLike[str] | Mapping[str, str]) -> Kafka:
 
         from pyspark_kafkalog import NewTopic, connect
 
-        with connect("/tmp/kafka-logs") as kafka:
+        with connect("host:9092") as kafka:  # or a log directory: connect("/data/kafka-logs")
             kafka.topics.create([NewTopic("orders", partitions=3)])
             print(kafka.groups.lags())
 
@@ -147,6 +147,7 @@ class Kafka:
 
         ::
 
+            import pyarrow as pa
             from pyspark_kafkalog import connect
 
             with connect("/tmp/kafka-logs") as kafka:
