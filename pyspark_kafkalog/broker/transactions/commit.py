@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError
+from pyspark_kafkalog.broker.transactions.marker import LostRowsError, Marker, OldMarkerError
 from pyspark_kafkalog.errors import FencedError, TransactionError
 
 
@@ -25,7 +25,13 @@ class UnknownResultError(TransactionError):
     """No answer says whether the transaction was committed; its marker does."""
 
 
-_WORTH_ANOTHER_RUN = (FencedError, EndedTransactionError, UnknownResultError, OldMarkerError)
+_WORTH_ANOTHER_RUN = (
+    FencedError,
+    EndedTransactionError,
+    UnknownResultError,
+    OldMarkerError,
+    LostRowsError,
+)
 
 
 class Outcome(enum.Enum):
@@ -122,8 +128,8 @@ class Steps(Protocol):
 def commit_once(steps: Steps) -> bool:
     """Commit a batch unless it was committed before; returns whether it was this run that did it.
 
-    What may come from one late or lost request, or from a coordinator that does not know yet that it was
-    deposed, is run again once, as the marker tells what has come of it.
+    What may come from one late or lost request, or from a coordinator or leader that does not know yet that
+    it was deposed, is run again once, as the marker tells what has come of it.
     """
     try:
         return _commit(steps)

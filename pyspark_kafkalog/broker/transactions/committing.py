@@ -25,7 +25,13 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf, Settling
+from pyspark_kafkalog.broker.transactions.marker import (
+    LostRowsError,
+    Marker,
+    OldMarkerError,
+    RowsOf,
+    Settling,
+)
 from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Described, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (
@@ -229,6 +235,9 @@ class Committing:
         _log.warning("Running the commit of %s again: %s", self._work.batch, error)
         if isinstance(error, OldMarkerError):
             doubt(self._cluster, CoordinatorType.GROUP, self._requests.transactional_id)
+        if isinstance(error, LostRowsError):
+            self._cluster.forget(self._topics())
+        if isinstance(error, (OldMarkerError, LostRowsError)):
             time.sleep(PROVEN_AFTER)  # a broker that goes on after a pause has new metadata by then
         time.sleep(random.uniform(*_CALM_SECONDS))
         self._backoff = self._cluster.new_backoff(self._patience())

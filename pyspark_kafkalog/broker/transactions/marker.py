@@ -50,6 +50,10 @@ class OldMarkerError(TransactionError):
     """The marker lacks a batch that was committed: it is lost, or a coordinator that was deposed gave it."""
 
 
+class LostRowsError(TransactionError):
+    """A partition lacks rows that were committed: it went back, or a leader that was deposed answers."""
+
+
 def _batches(first: int, end: int) -> str:
     return f"batch {first}" if end - first == 1 else f"batches {first} to {end - 1}"
 

@@ -28,7 +28,13 @@ from pyspark_kafkalog.broker.fetch.list_offsets import (
 from pyspark_kafkalog.broker.groups.offset_fetch import by_topic
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf, Settling
+from pyspark_kafkalog.broker.transactions.marker import (
+    LostRowsError,
+    Marker,
+    OldMarkerError,
+    RowsOf,
+    Settling,
+)
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
@@ -371,7 +377,7 @@ def check_nothing_lost(marker: Marker, topic: str, seen: Mapping[TopicPartition,
 
     What a partition has forgotten of a producer (``producer.id.expiration.ms``) tells nothing.
 
-    :raises TransactionError: if some are gone: then the topic, or this partition, went back.
+    :raises LostRowsError: if some are gone: then the topic, or this partition, went back.
     """
     for number, epoch, sequence in marker.ends:
         partition = TopicPartition(topic, number)
@@ -379,7 +385,7 @@ def check_nothing_lost(marker: Marker, topic: str, seen: Mapping[TopicPartition,
             if each.producer_id != marker.producer_id or each.epoch > epoch:
                 continue
             if each.epoch < epoch or 0 <= each.last_sequence < sequence:
-                raise TransactionError(
+                raise LostRowsError(
                     f"Rows up to batch {marker.batch_id} of this query were committed, and the partition does"
                     " not have all of them any more: it went back, as by a disk that was set back, or an"
                     " unclean leader election",

@@ -18,7 +18,14 @@ from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
 from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.marker import Intent, Marker, RowsEnd, Settling, transactional_id
+from pyspark_kafkalog.broker.transactions.marker import (
+    Intent,
+    LostRowsError,
+    Marker,
+    RowsEnd,
+    Settling,
+    transactional_id,
+)
 from pyspark_kafkalog.broker.transactions.requests import Described, Requests
 from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
@@ -511,6 +518,37 @@ def test_rows_that_are_open_beside_a_marker_that_is_not(
     # Of the marker's epoch: they are committed, a transaction of its own, and then all begins again.
     assert len(looked) == 3
     assert sorted(shown(broker.bootstrap, topic)) == digits(20)
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+def test_one_answer_does_not_prove_that_a_topic_went_back(
+    broker: Broker,
+    topic: str,
+    driver: Callable[..., Query],
+    monkeypatch: pytest.MonkeyPatch,
+    answers: int,
+) -> None:
+    """A leader that goes on after a pause may not know yet that it was deposed: it is asked again."""
+    for batch in (0, 1):
+        driver().write([values(10, 10 * batch)], batch)
+    looked: list[str] = []
+    ask = committing.seen_rows
+
+    def stale(*args: Any, **more: Any) -> dict[TopicPartition, Collection[Seen]]:
+        looked.append("looked")
+        found = ask(*args, **more)
+        if len(looked) > answers:
+            return found
+        return {p: [each._replace(epoch=each.epoch - 1) for each in seen] for p, seen in found.items()}
+
+    monkeypatch.setattr(committing, "seen_rows", stale)
+    if answers == 1:
+        driver().write([values(10, 20)], 2)
+    else:
+        with pytest.raises(LostRowsError, match="it went back"):
+            driver().write([values(10, 20)], 2)
+    assert len(looked) == 2
+    assert sorted(shown(broker.bootstrap, topic)) == digits(30 if answers == 1 else 20)
 
 
 def test_a_driver_that_is_killed_while_it_settles(
