@@ -333,4 +333,5 @@ def test_a_start_from_commits_of_another_history_is_refused(
     ):
         with pytest.raises(GroupError, match=f"{group}.*offset {offset}, but {said}.*offsets reset --group"):
             start(offset, epoch)
-        assert start(offset, epoch, failOnDataLoss="false") == dict.fromkeys(partitions, offset)
+        within = min(offset, 10)  # what is beyond the end is not there
+        assert start(offset, epoch, failOnDataLoss="false") == dict.fromkeys(partitions, within)

@@ -15,11 +15,11 @@ from tests.spark.conftest import in_order, numbered
 
 def test_the_tasks_of_a_stage_list_the_directory_once(tmp_path):
     (tmp_path / "t-0").mkdir()
-    assert _existing_topics(str(tmp_path), 1) == {"t": (0,)}
+    assert _existing_topics(str(tmp_path), "job", 1) == {"t": (0,)}
     (tmp_path / "t-1").mkdir()
-    assert _existing_topics(str(tmp_path), 1) == {"t": (0,)}
-    assert _existing_topics(str(tmp_path), 2) == {"t": (0, 1)}
-    assert _existing_topics(str(tmp_path / "none"), 2) == {}
+    assert _existing_topics(str(tmp_path), "job", 1) == {"t": (0,)}
+    assert _existing_topics(str(tmp_path), "job", 2) == {"t": (0, 1)}
+    assert _existing_topics(str(tmp_path / "none"), "job", 2) == {}
 
 
 def staged(path):
