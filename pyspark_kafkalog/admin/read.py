@@ -31,7 +31,7 @@ from pyspark_kafkalog.reading.offsets import (
 )
 from pyspark_kafkalog.reading.reader import read_rules, split_reader
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import Split, join_small
+from pyspark_kafkalog.reading.splits import Split, tasks_of
 from pyspark_kafkalog.streams.safe_offsets import SafeOffsets, WantedOffsets
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
@@ -50,8 +50,6 @@ _TYPES: Mapping[str, pa.DataType] = {
         ]
     ),
 }
-
-
 _NOT_OF_CHANGES = ("starting", "ending", "kafka.group.id")
 _WITHOUT_COMMIT = "startingoffsetsbycommittedstrategy"
 
@@ -113,9 +111,7 @@ class Reading:
         place = self.place()
         check_compacted_start(self.options, place)
         splits = self.splits(place, start_from_group(self.options, place, self.committed))
-        if self.options.wants_tasks:
-            return [(split,) for split in splits]
-        return join_small(splits, RecordSizes(place))
+        return tasks_of(splits, RecordSizes(place), wants_tasks=self.options.wants_tasks)
 
     def splits(self, place: Place, options: ReadOptions) -> list[Split]:
         """The splits of a read that ends, for all time, where the logs end now."""
@@ -305,7 +301,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "in": lambda column, values: column.isin(values),
+    "in": pc.Expression.isin,
 }
 
 
@@ -317,10 +313,9 @@ def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
             column = pc.field(name)
             if value is None and how in ("=", "==", "!="):
                 wanted = column.is_valid() if how == "!=" else column.is_null()
-            elif how == "in":
-                wanted = column.isin(pa.array(value, schema.field(name).type))
             else:
-                wanted = _OPERATORS[how](column, pa.scalar(value, schema.field(name).type))
+                typed = pa.array if how == "in" else pa.scalar
+                wanted = _OPERATORS[how](column, typed(value, schema.field(name).type))
             condition = wanted if condition is None else condition & wanted
         if condition is not None:
             schema.empty_table().filter(condition)

@@ -223,10 +223,10 @@ class _Reading:
                 is_right = first_bad_checksum(self._data, batches, row, row + 1) > row
                 if is_right and batches.last_offset[row] >= self.next_offset:
                     return int(batches.position[row])
-            if batches.status is WalkStatus.END or damage.after == batches.end:
-                if batches.status is not WalkStatus.INVALID:
-                    return batches.end
-            elif batches.status is WalkStatus.INCOMPLETE:
+            is_valid_to_end = damage.after == batches.end and batches.status is not WalkStatus.INVALID
+            if batches.status is WalkStatus.END or is_valid_to_end:
+                return batches.end
+            if batches.status is WalkStatus.INCOMPLETE:
                 return find_batch(self._data, batches.end, min_offset=self.next_offset)
         return find_batch(self._data, damage.position + 1, min_offset=self.next_offset)
 

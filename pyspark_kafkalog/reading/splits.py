@@ -66,6 +66,18 @@ def split_ranges(
     ]
 
 
+def tasks_of(
+    splits: Sequence[Split],
+    mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
+    *,
+    wants_tasks: bool,
+) -> list[tuple[Split, ...]]:
+    """The splits of each task: small ones share one, unless the user has a number of tasks in mind."""
+    if wants_tasks:
+        return [(split,) for split in splits]
+    return join_small(splits, mean_record_bytes)
+
+
 def join_small(
     splits: Sequence[Split],
     mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],

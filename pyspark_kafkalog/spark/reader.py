@@ -20,7 +20,7 @@ from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import TASK_BYTES, Split, join_small
+from pyspark_kafkalog.reading.splits import TASK_BYTES, Split, tasks_of
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
@@ -111,12 +111,6 @@ class LogReader:
         rows = split_reader(place, self._options, rules, on_dropped).read(split, found)
         return rows if audit is None else audit.passing(rows)
 
-    def _tasks(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
-        """The splits of each task: small ones share one, unless the options ask for parallel tasks."""
-        if self._options.wants_tasks:
-            return [(split,) for split in splits]
-        return join_small(splits, sizes)
-
     def _open_place(self, *, reached: bool = False) -> Place:
         with loading():
             return open_place(self._place_options, reached=reached)
@@ -150,7 +144,8 @@ class LogBatchReader(LogReader, DataSourceReader):
         with said("Looking up partitions and offsets"):
             check_compacted_start(self._options, place)
             options = start_from_group(self._options, place, self._open_committed)
-            tasks = self._tasks(plan_batch(place, options, self._bounds), RecordSizes(place))
+            splits = plan_batch(place, options, self._bounds)
+            tasks = tasks_of(splits, RecordSizes(place), wants_tasks=options.wants_tasks)
         freeze_modules()
         return [LogInputPartition(splits) for splits in tasks]
 

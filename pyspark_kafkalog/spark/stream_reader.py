@@ -19,6 +19,7 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offse
 from pyspark_kafkalog.places import import_reading, open_groups, open_place
 from pyspark_kafkalog.reading.offsets import check_compacted_start
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
+from pyspark_kafkalog.reading.splits import tasks_of
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import (
     ReadAllAvailable,
@@ -294,7 +295,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             tasks = [tuple(splits)]
         else:
             self._left_to_tasks = stop if splits else None
-            tasks = self._tasks(splits, self._record_sizes)
+            tasks = tasks_of(splits, self._record_sizes, wants_tasks=self._options.wants_tasks)
         return [LogInputPartition(shared, self._query_id) for shared in tasks]
 
     def _are_read_here(self, splits: list[Split], stop: Offsets) -> bool:

@@ -204,14 +204,13 @@ class QueryMarker:
         """
         expectation = self._known()
         intent = expectation.intent
-        topic = "" if self._cell is None else self._cell.topic
         if expectation.is_met_by(marker):
             assert marker is not None, "it says so"
             self._note_skipped(RowsOf(marker.producer_id, marker.epoch))
             return True
         is_tried = intent is not None and (intent.confirmed or intent.batch == expectation.batch_id)
-        if intent is None or intent.topic != topic or not is_tried:
-            intent = self._now(expectation).new_intent(topic)
+        if intent is None or intent.topic != self.topic or not is_tried:
+            intent = self._now(expectation).new_intent(self.topic)
             store_intent(self._marked.folder, intent)
             self._expectation = replace(expectation, intent=intent)
         if self._cell is None:
