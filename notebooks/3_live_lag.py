@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # A live stream and its lag
 # MAGIC
-# MAGIC Spark shows no lag of Python sources, and its checkpoint is no consumer group, so the usual lag tools
+# MAGIC Spark shows no lag of Python sources, and its checkpoint isn't a consumer group, so usual lag tools
 # MAGIC don't see a query. This notebook runs a stream that falls behind during a burst and catches up. It
 # MAGIC shows the lag twice: by `LagListener` in Spark, and by Kafka's own tool, from the group to which the
 # MAGIC stream commits.

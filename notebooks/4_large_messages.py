@@ -173,7 +173,7 @@ print(f"{delivered.where('dropped IS NULL').count()} documents were delivered")
 # MAGIC %md
 # MAGIC ## The audit
 # MAGIC
-# MAGIC Nobody has to look into the mirror to notice. Both sides have counted, by topic and by buckets of ten
+# MAGIC You need not look into the mirror to notice. Both sides have counted, by topic and by buckets of ten
 # MAGIC minutes of the records' own timestamps. Where the counts differ, something was lost.
 
 # COMMAND ----------

@@ -212,7 +212,7 @@ figure.tight_layout()
 # MAGIC
 # MAGIC `kafkalog repair --salvage --execute /mnt/dead-disk` mends the directory itself, and keeps its
 # MAGIC offsets. Here the disk stays as it is. A copy to a new directory keeps partitions, keys, headers and
-# MAGIC timestamps. Offsets start anew, without gaps, so the old offsets of consumer groups do not fit it. A
+# MAGIC timestamps. Its offsets start at 0, without gaps, so old offsets of consumer groups don't fit it. A
 # MAGIC broker can adopt the result, and Spark can read it.
 
 # COMMAND ----------

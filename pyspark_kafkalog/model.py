@@ -184,7 +184,7 @@ class Slice:
     """Consecutive whole record batches of one partition, as stored.
 
     ``buffer`` may hold batches below and above the requested range; the decoder drops those records.
-    ``headers`` are those of its batches, which whoever cuts the slice has to parse: the table of
+    ``headers`` are those of its batches, parsed when the slice was cut: the table of
     :class:`.codec.walk.Batches`. ``aborted`` are the aborted transactions that overlap the slice, empty
     for read_uncommitted.
     """
@@ -303,7 +303,8 @@ class Place(Protocol):
     ) -> dict[TopicPartition, Watermarks]:
         """Bounds of those partitions that exist.
 
-        Without ``read_committed`` the last stable offset may equal the high watermark: finding it is dear.
+        Without ``read_committed`` the last stable offset may equal the high watermark, as finding it is
+        expensive.
         """
 
     def end_offsets(
@@ -457,8 +458,8 @@ class Group:
 class Plan(NamedTuple):
     """What a checkpoint says of a micro-batch, and what a ``group`` commits with its rows.
 
-    ``digest`` is one of Spark's plan of it: None if nobody can tell, empty for a query that can't be resumed
-    and for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown, and
+    ``digest`` is one of Spark's plan of it: None if unknown, empty for a query that can't be resumed and
+    for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown, and
     ``offsets_before`` what the group committed with it; ``planned_ms`` when Spark planned it, by the driver's
     clock.
     """

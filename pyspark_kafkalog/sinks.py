@@ -83,7 +83,7 @@ class Standing(enum.Enum):
     OTHER = enum.auto()
     """It is that one, or follows it, but that one was planned otherwise: by another history."""
     UNKNOWN = enum.auto()
-    """It has its number, and nobody can tell whether it is that one."""
+    """It has the same number, and nothing tells whether it is that one."""
 
 
 def standing(batch_id: int, plan: Plan, last: LastBatch, *, is_job: bool = False) -> Standing:

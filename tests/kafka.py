@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 # What DumpLogSegments prints where a file is not as Kafka would have written it. "-1 is followed by"
-# is none: it opens every segment that does not begin at offset 0.
+# isn't a complaint: it opens every segment that does not begin at offset 0.
 _COMPLAINT = re.compile(
     r"Mismatches in|^ +\d+ is followed by|invalid bytes at the end|isvalid: false|"
     r"indexed offsets are not found|out of order timestamp|timestamp mismatch in|Exception"
@@ -168,7 +168,7 @@ class Broker(KafkaService):
         self._server = JavaServer(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
 
     def format(self, cluster_id: str) -> None:
-        """Format the stopped broker anew, without its old data."""
+        """Format the stopped broker, and delete its old data."""
         self.cluster_id = cluster_id
         shutil.rmtree(self.log_dir, ignore_errors=True)
         self.log_dir.mkdir()

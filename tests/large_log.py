@@ -63,7 +63,7 @@ class Message:
 class Log:
     """One partition in memory, a record batch for each of ``values``, from offset 0 on.
 
-    At the offset of a None is no record, as after compaction, or in an aborted transaction.
+    A None is an offset without a record, as after compaction, or in an aborted transaction.
     """
 
     values: list[bytes | None]

@@ -55,7 +55,7 @@ def _run_spark(folder: Path, options: list[str]) -> None:
     writer.start(log).awaitTermination()
     assert spark.read.format("kafkalog").load(log).groupBy("partition").count().collect()
     spark.stop()
-    # The JVM ends once it has nobody to serve.
+    # The JVM exits when its stdin is closed.
     jvm = SparkContext._gateway.proc  # type: ignore[union-attr]
     jvm.stdin.close()
     jvm.wait(120)

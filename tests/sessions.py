@@ -32,9 +32,9 @@ def local_session(
 ) -> SparkSession:
     """A session on two local cores, with its warehouse in ``folder``.
 
-    Without PYSPARK_PYTHON the workers would run the python3 of PATH, which in
-    a virtualenv that is not active is another interpreter than this one. And each
-    would compile PySpark anew.
+    Without PYSPARK_PYTHON the workers would run the python3 of PATH, which is another
+    interpreter if this one's virtualenv is not active. And each would compile PySpark
+    again.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

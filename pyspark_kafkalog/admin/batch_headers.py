@@ -117,7 +117,7 @@ def _skipped(error: CorruptRecordError | DataLossError) -> None:
         _log.warning("%s", error)
         return
     _log.warning(
-        "%s: skipped bytes that are no record batch, in %s from byte %s on",
+        "%s: skipped bytes that are not a record batch, in %s from byte %s on",
         error.topic_partition,
         error.file,
         error.position,

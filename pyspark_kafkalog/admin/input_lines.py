@@ -94,7 +94,7 @@ class JsonLines:
     def __call__(self, lines: list[bytes]) -> pa.RecordBatch:
         """A record for each of the next lines that is not blank.
 
-        :raises InvalidRecordError: for a line that is no such JSON, with its number.
+        :raises InvalidRecordError: for a line that is not such JSON; it names the line's number.
         """
         rows = []
         for line in lines:

@@ -560,8 +560,8 @@ class Records:
     ) -> Iterator[pa.RecordBatch]:
         """The record batches, a row each, in order of partition and offset.
 
-        Reads headers, at the speed of the disk, and no records. Bytes that are no batch are skipped, with a
-        warning in the log; :meth:`verify` tells more.
+        Reads headers only, at the speed of the disk. Bytes that are not a batch are skipped, with a warning
+        in the log; :meth:`verify` tells more.
 
         :param columns: those of ``view=batches`` to make, in this order; all by default.
         :param check_crcs: whether to verify checksums for the column ``valid``, which is null without.

@@ -25,7 +25,7 @@ _RETENTION_MS = 24 * 3600 * 1000
 
 
 def now_ms() -> int:
-    """By the clock of whoever copies, at each run: only durations count."""
+    """By the clock of the machine that copies: only the time between runs counts."""
     return time.time_ns() // 1_000_000
 
 
@@ -65,7 +65,7 @@ class Tombstones:
         return (
             f"Keys that the source has deleted may live on in the copy: compaction took records from offset"
             f" {known.offset} on, {since} after the copy was last complete, and maybe tombstones with"
-            " them. Copy the partition anew with --renew-compacted, and back up more often than that"
+            " them. Copy the partition again with --renew-compacted, and back up more often than that"
         )
 
     def _is_known(self, partition: TopicPartition) -> bool:

@@ -52,7 +52,7 @@ def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: st
         new history is appended then.
     :raises UnprovenError: if nothing tells whether the histories are the same.
     :raises DataLossError: if offsets, or the topic, are gone.
-    :raises CorruptRecordError: if a batch can't be read; the log is to be opened anew then.
+    :raises CorruptRecordError: if a batch can't be read; the caller must then open the log again.
     """
     check_epochs(source, log, bounds.high_watermark)
     start = bounds.log_start_offset

@@ -1,7 +1,7 @@
 """Whether a log and its source have one history: what is compared before anything is appended.
 
-First the ends of leader epochs, as followers compare them. They don't tell a topic that was made anew under
-brokers without topic ids, or a disk that was set back. So the last record batch of the log is compared, too,
+First the ends of leader epochs are compared, as followers do. They don't show that brokers without topic ids
+have recreated a topic, or that a disk was set back. So the last record batch of the log is compared, too,
 with the one that the source has there, or with what compaction has left near it.
 """
 
@@ -36,8 +36,8 @@ class DivergedError(Exception):
         self.is_whole = kept is None or next(_batches(kept)).last_offset >= start
         super().__init__(
             f"Offsets {start} to {log.next_offset - 1} are not those of the source: after they were copied,"
-            " its log was truncated, as by the election of a leader that was behind, its disk was set back,"
-            " or its topic was made anew. "
+            " its log was truncated (perhaps a leader that was behind was elected), its disk was set back,"
+            " or its topic was recreated. "
             + (
                 "That is all that the copy has, which is never cut to nothing: begin a new backup in another"
                 " directory, or move the partition's folder away"

@@ -28,7 +28,7 @@ class BackupRules:
     """What to back up, and what to do about what is gone; ``groups`` of None are all groups.
 
     ``topics`` of () are all topics that are not internal. ``rate`` is in bytes a second.
-    ``renew_compacted`` copies anew what may miss tombstones.
+    ``renew_compacted`` copies a partition again if its copy may lack tombstones.
     Only records of batches with a timestamp from ``since`` on, and below ``until`` (ms), are copied into a
     new partition; both ends are those of whole batches.
     """
@@ -69,9 +69,9 @@ class BackedUpPartition:
     have the partition. ``copied_bytes`` are those of this run. ``gaps`` are the ranges of offsets that the
     source had deleted before they could be copied, each with its first offset and the one after its last;
     ``truncated`` are those that this run has cut off, as the source's log had been; ``renewed`` says that it
-    has copied the partition anew. A row of ``__consumer_offsets`` with the partition -1 is about groups: its
-    ``note`` is nothing wrong. ``problem`` says, with the place, why the rest could not be copied, or what
-    is wrong with the copy.
+    has copied the partition again. A row of ``__consumer_offsets`` with the partition -1 is about groups: its
+    ``note`` does not mean a problem. ``problem`` says, with the place, why the rest could not be copied, or
+    what is wrong with the copy.
     """
 
     topic: str
@@ -268,7 +268,7 @@ def changed_topic(source: Source, topic: str, topic_id: str) -> str | None:
 
 def _made_anew(before: str, now: str) -> str:
     return (
-        f"The topic was deleted and made anew since it was backed up: its id was {before}, and is now {now}."
+        f"The topic was deleted and recreated since it was backed up: its id was {before}, and is now {now}."
         " Leave it out, back it up into another directory, or move the folders of the old one away"
     )
 

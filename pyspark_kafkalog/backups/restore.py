@@ -16,10 +16,10 @@ run again, and appends nothing twice, this holds:
    order, also if a request of a killed run arrives late.
    A run may be refused for such a request, or for records that the leader has and does not show yet; the
    next one goes on.
-4. Nobody else writes to the partition: it was empty, with its log's end at ``base``. So the target's log
-   ends at ``base + n``, and a run goes on with record n. That nobody did is not taken for granted: a batch
-   of ours has ``base_offset == base + base_sequence``, unless someone else's records are before it. The
-   last batch is checked for this when a run begins and when it ends.
+4. No other producer writes to the partition, which was empty, with its log's end at ``base``. So the target's
+   log ends at ``base + n``, and a run goes on with record n. A run checks this when it begins and when it
+   ends: the last batch must be ours, with ``base_offset == base + base_sequence``, which records of other
+   producers before it would change.
 5. A leader that does not know the producer, as it forgets those that are silent for
    producer.id.expiration.ms (a day), takes any first sequence number. No request is late by that much, and
    the first batch of a run is number n by rule 4.
@@ -82,7 +82,7 @@ class RestoreSettings:
     ``ends`` are offsets before which to end, ``until`` a time in ms: before the first record of each
     partition with this timestamp or a later one. ``rename`` gives topics another name. With
     ``read_committed`` the records of aborted transactions are left out, and those of transactions that are
-    open at the end of a directory, which nobody can commit any more. ``configs`` take precedence over the
+    open at the end of a directory, which can't be committed any more. ``configs`` take precedence over the
     source's; an empty value leaves one out. ``rate`` is in bytes a second.
     """
 
@@ -256,7 +256,7 @@ class Restore:
         late = {} if settings.until is None else offsets_at(self._source, bounds, settings.until)
         for partition, watermarks in bounds.items():
             end = watermarks.high_watermark
-            if self._source_is_cluster:  # what may still be aborted is none of the restore's
+            if self._source_is_cluster:  # read_committed leaves out what may still be aborted
                 end = watermarks.end(read_committed=settings.read_committed)
             for given in (late.get(partition), (settings.ends or {}).get(partition)):
                 end = end if given is None else min(end, given)
@@ -405,7 +405,7 @@ class Restore:
                 raise BrokerError(
                     f"The target lost records of a restore that had ended: expected its log to end at {end}",
                     topic_partition=partition,
-                    hint=f"Begin anew: {begin_anew(state.path)}.",
+                    hint=f"Start over: {begin_anew(state.path)}.",
                 )
 
     def _begin(

@@ -1,7 +1,7 @@
 """Makes of stored record batches those that a producer sends: the same records, without their offsets.
 
-A batch of format v2 goes as it is, but for the producer in its header. These are decoded and encoded anew,
-with the same compression:
+A batch of format v2 is sent as it is, except for the producer in its header. These are decoded and encoded
+again, with the same compression:
 
 - message sets of formats v0 and v1, as brokers take v2 only;
 - batches with gaps between their offsets, as compaction leaves them (``LogValidator`` refuses them from
@@ -45,13 +45,13 @@ _AT_ONCE_BYTES = 256 << 10
 _SMALL_BYTES = 16 << 10
 """Bytes of a batch that is joined with its neighbours; the default of batch.size in Kafka's producer."""
 _BATCH_BYTES = 256 << 10
-"""Bytes before compression of a batch that is encoded anew, unless it holds a single record."""
+"""Bytes before compression of a batch that is encoded again, unless it holds a single record."""
 ANY_SIZE = (1 << 31) - 1
 _LIMITS = DecodeLimits()
 _LEFT_OUT, _AS_IT_IS = -2, -1
 _SMALL = len(COMPRESSION_NAMES) + 3
-"""What becomes of a batch. Other values are the compression with which it is encoded anew, plus this where
-it could also go as it is."""
+"""What becomes of a batch. Other values are the compression with which it is encoded again, plus this if
+it could also be sent as it is."""
 
 
 @dataclass(frozen=True, slots=True)

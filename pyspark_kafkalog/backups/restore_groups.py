@@ -16,8 +16,8 @@ from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 class RestoredOffset:
     """An offset that a group had committed, and the one that it has, or would get, in the target.
 
-    ``note`` says why the target's is none that was translated, or that it was beyond the end; if ``refused``,
-    the target has none of it.
+    ``note`` says that the target had an offset before, that it refused the new one (then ``refused`` is
+    true), or that the old one is beyond the end of what is restored.
     """
 
     group: str
@@ -40,8 +40,8 @@ def restore_groups(
     """Commit the offsets of groups for restored partitions, and return them.
 
     What a group has committed in the target stays: its consumers may have gone on by now. The markers of
-    exactly-once queries are left out: their offsets are no records', and only their own cluster can prove by
-    them what it has.
+    exactly-once queries are left out: their offsets are batch numbers, and prove only what their own cluster
+    has.
 
     :param target: None to commit nothing.
     :param names: of the groups; None for all.

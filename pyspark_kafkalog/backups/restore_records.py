@@ -132,8 +132,8 @@ class SourceRecords:
                 yield from restorable(piece, planned.source, offsets, visible, largest)
         except DataLossError as e:
             raise e.with_hint(
-                "Run the restore again. If it ends so again, delete what it has made, and its file of"
-                " --state, and begin anew."
+                "Run the restore again. If it fails like this again, delete what it has made and its file of"
+                " --state, and start over."
             ) from None
 
     def open_transactions(
@@ -256,7 +256,7 @@ class TargetRecords:
         return found
 
     def _check_last(self, planned: PlannedPartition, end: int) -> None:
-        """See that a log's last batch is ours, with nobody else's before it."""
+        """See that a log's last batch is ours, and no records of other producers are before it."""
         last = OffsetRange(end - 1, end)
         for piece in self._place.fetch(planned.destination, last, read_committed=False):
             batches = batches_of(piece)
@@ -322,7 +322,7 @@ class TargetRecords:
         return DataLossError(
             f"The source has lost records that an earlier run began to send: {why}",
             topic_partition=planned.source,
-            hint=f"Begin anew: {begin_anew(self._state.path)}.",
+            hint=f"Start over: {begin_anew(self._state.path)}.",
         )
 
 

@@ -80,6 +80,6 @@ def _other(planned: PlannedPartition, why: str) -> KafkaLogError:
     return DataLossError(
         f"The source is not the one of which this restore has sent the first records: {why}",
         topic_partition=planned.source,
-        hint="It went back to an older copy. Bring back the newer one, or begin anew: delete what this"
+        hint="It went back to an older copy. Bring back the newer one, or start over: delete what this"
         " restore has made, and its file of --state.",
     )

@@ -50,10 +50,10 @@ _UNREADABLE = ValueError, KeyError, TypeError, OverflowError
 class PlannedPartition:
     """Source offsets ``start`` to ``end`` of a partition go to the same partition of ``target``.
 
-    ``base`` is where the target's log ended before, as of which nobody else may have written to it;
-    ``source_id`` and ``target_id`` are the ids of the topics, empty where there are none.
-    ``open_transactions`` are those that nobody had ended when ``end`` was looked up, and which are left out
-    whatever became of them since: the producer id and first offset of each.
+    ``base`` is where the target's log ended before; from there on, no other producer may write to it.
+    ``source_id`` and ``target_id`` are the ids of the topics, empty if there are none.
+    ``open_transactions`` are those that are open at ``end``, and are left out however they end: the producer
+    id and first offset of each.
     """
 
     topic: str
@@ -113,7 +113,7 @@ class RestorePlan:
     def parse(cls, text: str, path: str) -> RestorePlan:
         """Inverse of :meth:`text`.
 
-        :raises OptionError: if the line is none of a restore, or of another version.
+        :raises OptionError: if no restore of this version has written the line.
         """
         try:
             row = json.loads(text)
@@ -251,7 +251,7 @@ class RestoreState:
     def find(cls, path: str) -> RestoreState | None:
         """The restore that this file belongs to; None if there is no file.
 
-        :raises OptionError: if the file is no such one, also if it is empty, or can't be read.
+        :raises OptionError: if the file isn't that of a restore, for example empty, or can't be read.
         """
         with _file_errors("read", path, OptionError, _ANOTHER_FILE):
             try:

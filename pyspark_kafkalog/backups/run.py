@@ -327,7 +327,7 @@ class Backup:
             log.close(cleanly=False)
 
     def _without_tombstones(self, partition: TopicPartition, bounds: Bounds, planned: Plan) -> str | None:
-        """What is wrong with a copy that may lack tombstones, unless it is copied anew."""
+        """What is wrong with a copy that may lack tombstones, unless it is copied again."""
         if not self._rules.is_whole or self._is_stopped():
             return None
         problem = self._tombstones.problem(self._source, partition)

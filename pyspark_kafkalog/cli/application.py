@@ -47,7 +47,7 @@ class Application(click.Group):
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run and exit."""
         settings["standalone_mode"] = False
-        if sys.stdout is None:  # closed by whoever started us
+        if sys.stdout is None:  # closed by the process that started us
             sys.stdout = cast(TextIO, click.open_file(os.devnull, "w"))
         try:
             code = super().main(*args, **settings)

@@ -40,7 +40,7 @@ truncate_option = click.option(
 renew_option = click.option(
     "--renew-compacted",
     is_flag=True,
-    help="Copy anew compacted partitions whose tombstones may have gone before they were copied.",
+    help="Copy a compacted partition again if tombstones may have gone before they were copied.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), default=4, show_default=True, help="Partitions at the same time."
@@ -70,7 +70,7 @@ def backup(
     PLACE is brokers. Record batches are copied as they are, with their offsets, timestamps, producer ids,
     leader epochs and topic ids. Run again, it goes on where it stopped, also after a kill. The configs of
     topics and the committed offsets of groups are saved, too. Exits with 1 if a partition has a problem: its
-    topic was made anew, its log was truncated, records were deleted before they could be copied, its leader
+    topic was recreated, its log was truncated, records were deleted before they could be copied, its leader
     does not answer, or its files are damaged or can't be written. The others are backed up all the same. With
     --follow, a problem of the source is told, and tried again; one of DIRECTORY ends it.
     """
@@ -112,7 +112,7 @@ def backup(
 def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **rules: Any) -> None:
     """Copy topics of one log directory into another.
 
-    SOURCE is a path or a URI. Batches are copied as by backup; a range of time begins and ends with whole
+    SOURCE is a path or a URI. Batches are copied as backup does; a range of time begins and ends with whole
     batches, so that the records next to it may come along.
     """
     if names_brokers(source) and not os.path.exists(source):
@@ -243,7 +243,7 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
         for cut in row.truncated:
             _say(row, f"offsets {_offsets(cut)} were cut off, as the source no longer has them")
         if row.renewed:
-            _say(row, "copied anew, as tombstones may have gone before they were copied")
+            _say(row, "copied again, as tombstones may have gone before they were copied")
         if row.problem:
             _say(row, row.problem)
     if problems:

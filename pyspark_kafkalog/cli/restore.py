@@ -145,7 +145,7 @@ def restore(
             "To have them, too, restore all into topics with other names (--rename), and another --state.",
             err=True,
         )
-    # Brokers get records all the time: what they got since the first run is no failure.
+    # Brokers get records all the time: those since the first run don't count as a failure.
     if refused or (restored.unplanned and SERVERS not in origin.options):
         ctx.exit(1)
 

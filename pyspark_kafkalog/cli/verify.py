@@ -28,7 +28,7 @@ def verify(ctx: click.Context, kafka: Kafka, topics: tuple[str, ...], as_json: b
 
     Checks the checksum, framing, offsets and content of every record batch, internal topics included,
     and the indexes of a directory. Exits with 1 if it finds damage. What a broker with tiered storage has
-    moved out of its directory, and what a backup could not copy, is no damage, and noted.
+    moved out of its directory, and what a backup could not copy, is noted, and does not count as damage.
     """
     with _without_warnings():  # what they say is reported below
         with said("Looking up partitions"):

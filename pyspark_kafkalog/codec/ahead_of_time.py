@@ -115,9 +115,9 @@ class _Words:
         return builder.load(builder.inttoptr(address, kind.as_pointer()))
 
     def is_wrong(self, place: int, parameter: Array) -> Any:
-        """Whether the object there is anything but an array with these elements, dimensions and layout.
+        """Whether the object there isn't an array with these elements, dimensions and layout.
 
-        What is no array is not read beyond its type.
+        Of an object that isn't an array, only the type is read.
         """
         builder = self._builder
         ndarray = builder.load(self.address(0))

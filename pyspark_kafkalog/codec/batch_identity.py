@@ -20,7 +20,7 @@ _UNCLEANED = (
     "base_sequence",
     "leader_epoch",
 )
-"""What no cleaner changes in a header."""
+"""The header fields that no cleaner changes."""
 
 
 def header_of(batches: Batches) -> BatchHeader:
@@ -30,7 +30,7 @@ def header_of(batches: Batches) -> BatchHeader:
 
 
 def uncleaned(header: BatchHeader) -> list[int]:
-    """What of the header no cleaner changes; it writes message sets anew, and a header alone uncompressed."""
+    """The fields that no cleaner changes: it rewrites message sets, and stores empty batches uncompressed."""
     if header.magic != 2:
         return [header.magic]
     values = [getattr(header, name) for name in _UNCLEANED]
@@ -40,8 +40,8 @@ def uncleaned(header: BatchHeader) -> list[int]:
 def is_same(noted: BatchHeader, found: BatchHeader) -> bool | None:
     """Whether a batch is the one that was noted before; None if a cleaner may have made the difference.
 
-    What a cleaner writes anew has records left out, or a delete horizon (``MemoryRecords.filterTo``); of
-    message sets nothing in the header stays.
+    A batch that a cleaner rewrites lacks records or has a delete horizon (``MemoryRecords.filterTo``); a
+    message set may get another header altogether.
     """
     if found == noted:
         return True

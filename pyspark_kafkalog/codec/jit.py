@@ -1,7 +1,7 @@
 """Kernels compiled where they run, by numba, and kept on disk.
 
-numba's cache is pickles, which whoever may write to it makes run: so it is beside the package, as byte code
-is, or in a folder that is its user's alone, unless NUMBA_CACHE_DIR names another.
+numba's cache holds pickles, so anyone who can write to it can run code in this process. It is therefore
+beside the package, like byte code, or in a private folder of the user, unless NUMBA_CACHE_DIR names another.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def compiled(
 ) -> Any:
     """``function``, loaded from the cache or compiled, and with it ``neighbours``, the kernels of its module.
 
-    Where nothing can be cached it is compiled anew. The cache does not tell checked code from unchecked, so
+    Without a cache, each process compiles it again. The cache does not tell checked code from unchecked, so
     NUMBA_BOUNDSCHECK turns it off.
     """
     with _lock:

@@ -117,7 +117,7 @@ def _flat(name: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) 
 def _as_expected(name: str, parameters: Sequence[Parameter], arguments: Sequence[Any]) -> list[Any]:
     """The arguments of a refused call with each array as the library takes it: of numpy's own classes.
 
-    :raises TypeError: if one is no array, or has other elements, dimensions or another layout.
+    :raises TypeError: if one isn't an array, or has the wrong elements, dimensions or layout.
     """
     found = []
     for parameter, argument in zip(parameters, arguments, strict=True):
@@ -192,7 +192,7 @@ def _is_in_place(array: np.ndarray) -> bool:
         end = offset + struct.calcsize(kind)
         return struct.unpack(kind, found[offset:end])[0] if end <= len(found) else -1
 
-    # numpy has strides right behind dimensions, and what is no pointer to them must not be followed.
+    # numpy keeps strides right behind dimensions: the pointer is followed only if that holds.
     return (
         field(TYPE) == id(type(array))
         and field(DATA) == array.ctypes.data

@@ -18,8 +18,8 @@ class OffsetMap:
     """Maps the digests of keys to the offsets of their last records. Nothing is ever taken out.
 
     A digest has 128 bits, and depends on a secret that should be new for each map. Two of n keys have the
-    same digest with a probability of n²/2¹²⁹: 10⁻²¹ for a billion. One of them would be lost. Nobody who
-    does not know the secret can choose such keys, as can be done for MD5, which Kafka uses.
+    same digest with a probability of n²/2¹²⁹: 10⁻²¹ for a billion. One of them would be lost. Only someone
+    who knows the secret can choose such keys; with MD5, which Kafka uses, anyone can.
 
     :param memory: bytes that it may take, 24 for each slot.
     :param keys: the most keys that there can be: no more memory than they need is taken.

@@ -56,7 +56,7 @@ def cut(path: str, size: int) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Flush a file, whoever has written it."""
+    """Flush a file, even if another process has written it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         with naming(path):
@@ -91,7 +91,7 @@ def sync_folder(folder: str) -> None:
 def sync_parents(path: str) -> None:
     """Flush the folders above ``path``, as far as they are on its disk and can be opened, so that it lasts.
 
-    Whoever created them may not have flushed them, and nothing shows that.
+    The process that created them may not have flushed them, and there is no way to tell.
     """
     folder, device = os.path.realpath(path), os.stat(path).st_dev
     while (parent := os.path.dirname(folder)) != folder:

@@ -9,7 +9,7 @@ _FLAGS = os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0
 
 
 def create_lines(path: str, first: str) -> None:
-    """Make a file of one line, which is on disk then: whoever finds the file finds it whole.
+    """Make a file of one line, and flush it. A process that finds the file finds the whole line.
 
     :raises FileExistsError: if there is such a file.
     """

@@ -63,10 +63,10 @@ def leave_mark(folder: str) -> Mark:
 def is_marked_by(folder: str, mark: Mark) -> bool:
     """Whether the folder that this host sees is the one that another has marked, and no older copy of it."""
     try:
-        # Whoever opens a file of a mounted folder sees its present times.
+        # Opening a file of a mounted folder shows its present times.
         descriptor = os.open(_mark(folder, mark.host), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except PermissionError:
-        return True  # another user's, of no common group: that is found out when rows are published
+        return True  # another user's, without a common group: publishing rows will show it
     except OSError:
         return False
     try:
@@ -76,8 +76,8 @@ def is_marked_by(folder: str, mark: Mark) -> bool:
 
 
 def make_private(folder: str) -> None:
-    """Make a local folder and those above it that are missing, all of them for their owner alone, and the
-    group that :mod:`.sharing` shares them with.
+    """Make a local folder and its missing parents, which only their owner can use, and the group that
+    :mod:`.sharing` shares them with.
 
     :raises OSError: if one can't be made.
     """

@@ -76,7 +76,7 @@ def directory_lock(
         waits for it. None: ``timeout`` is for writers, too.
     :param create: whether to create lock files that are missing; else only those that exist are held.
     :raises LogDirectoryLockedError: if another holds it all that time.
-    :raises LogDirectoryError: if it is to be locked for the first time, and is no log directory.
+    :raises LogDirectoryError: if it isn't a log directory, which is checked before its first lock.
     :raises OSError: if a lock file can't be opened, or locked.
     """
     threads = _threads_of(root)
@@ -113,7 +113,7 @@ def directory_lock(
 
 @contextmanager
 def file_lock(path: str, what: str) -> Iterator[None]:
-    """Hold a file that is none of a log, by a file beside it. Nobody is waited for.
+    """Hold a file that does not belong to a log, without waiting, by a lock on a file beside it.
 
     :param what: begins the error, such as ``The file of the restore``.
     :raises KafkaLogError: if another process or thread holds it.
@@ -186,8 +186,8 @@ def locked_partitions(root: str) -> set[str]:
 
 
 def check_unlocked(root: str) -> None:
-    """Refuse a log directory that a broker holds, so that a job fails before it has done any work; and a
-    folder that is none.
+    """Refuse a log directory that a broker holds, and a folder that isn't a log directory, so that a job
+    fails before it has done any work.
 
     A writer that holds it does not matter until there is something to publish.
 
@@ -207,7 +207,7 @@ def check_unlocked(root: str) -> None:
 
 
 def _check_root(root: str) -> None:
-    """:raises LogDirectoryError: if the folder holds something, and is no log root."""
+    """:raises LogDirectoryError: if the folder holds something, and isn't a log root."""
     from pyspark_kafkalog.filesystem.locate import open_folder
     from pyspark_kafkalog.log.read.root import LogRoot
 

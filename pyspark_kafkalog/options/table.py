@@ -388,7 +388,7 @@ SECTIONS = (
     Section(
         "Writing to brokers",
         _brokers("kafka.acks", _WRITE, one_of_these({"all": -1, "-1": -1, "0": 0, "1": 1}), "all",
-                 "`all`, `1` (the leader) or `0` (nobody acknowledges)."),
+                 "`all`, `1` (the leader) or `0` (no acknowledgement)."),
         _brokers("kafka.enable.idempotence", _WRITE, boolean, "true",
                  "A repeated request adds no record twice. Turned off by other `acks`, no `retries`, or"
                  " more than 5 requests in flight."),

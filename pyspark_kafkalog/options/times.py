@@ -44,7 +44,7 @@ class Ago:
 
 
 Moment: TypeAlias = int | Ago
-"""Milliseconds since 1970, or a time ago, which only whoever has a clock can tell."""
+"""Milliseconds since 1970, or a time ago; :func:`at` resolves it."""
 
 
 def at(moment: Moment, now_ms: int) -> int:

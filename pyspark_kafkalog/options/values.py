@@ -90,7 +90,7 @@ def not_blank(parser: Parser) -> Parser:
 
 
 def location(name: str, text: str) -> str:
-    """A path or URI as given, but none of a home directory. Errors don't show it: a URI may hold a secret."""
+    """A path or URI; a leading ``~`` is refused. Errors don't show the text: a URI may hold a secret."""
     if text.lstrip().startswith("~"):
         raise OptionError(
             f"Option {name!r}: expected a path without ~",

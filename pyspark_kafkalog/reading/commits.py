@@ -43,8 +43,8 @@ def check_commits(
         error = GroupError(
             f"Group {group!r} has committed offset {committed.offset}, but {why}",
             topic_partition=partition,
-            hint="The topic was made anew, or its log was cut or replaced: the group does not continue it."
-            f" Set where it goes on by kafkalog offsets reset --group {group}, or start at other offsets.",
+            hint="The topic was recreated, or its log was cut or replaced: the group's offsets are those of"
+            f" the old log. Set them with kafkalog offsets reset --group {group}, or start at other offsets.",
         )
         if fail_on_data_loss:
             raise error

@@ -29,7 +29,7 @@ _MOST_WINDOWS = 8
 _MOST_OFFSETS = 1000
 """How far to look back at least, in offsets."""
 _NEIGHBOURS = 8
-"""Offsets that are no further apart are fetched together."""
+"""Offsets at most this far apart are fetched together."""
 
 WANTED = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "value", "headers")])
 """The columns that identify message segments."""
@@ -43,7 +43,7 @@ class PartitionRecords:
     partition: TopicPartition
     rules: ReadRules
     known_log_start: int | None
-    """The log start offset; None as long as nobody needed it."""
+    """The log start offset; None until it is needed."""
 
     @property
     def log_start(self) -> int:
@@ -60,7 +60,7 @@ class PartitionRecords:
     def rows(self, offsets: OffsetRange, schema: pa.Schema = WANTED) -> Iterator[pa.RecordBatch]:
         """The visible rows of ``offsets``; missing ones are skipped without a warning.
 
-        Whoever reads these offsets as part of a split reports what is missing or corrupt.
+        The reader of the split that has these offsets reports what is missing or corrupt.
 
         :raises CorruptRecordError: for corrupt bytes, if data loss is an error.
         """
@@ -303,7 +303,7 @@ def _offsets(rows: pa.RecordBatch) -> np.ndarray:
 
 
 def _ignore(error: CorruptRecordError | DataLossError) -> None:
-    """Do nothing: whoever reads these offsets as part of a split reports the damage."""
+    """Do nothing: the reader of the split that has these offsets reports the damage."""
 
 
 @dataclass(slots=True)

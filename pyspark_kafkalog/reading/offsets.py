@@ -437,7 +437,7 @@ def log_went_back(partition: TopicPartition, offset: int, why: str) -> DataLossE
     """The error of a stream whose log has other records below ``offset`` than it has read."""
     return _lost(
         f"LOG_WENT_BACK: records below offset {offset} are not those that were read, as {why}; the log was"
-        " cut, as by a disk or directory that was set back, and has grown again",
+        " cut, for instance when a disk or directory was set back, and has grown again",
         partition,
         hint=f"{_NEWER_COPY} Set failOnDataLoss=false to go on at this offset, without the new records below"
         " it.",

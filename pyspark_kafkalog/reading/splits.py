@@ -41,7 +41,7 @@ class Split:
 def split_ranges(
     ranges: Iterable[Split], *, min_partitions: int | None, max_records_per_partition: int | None
 ) -> list[Split]:
-    """Cut ``ranges``, none of which may hold EARLIEST or LATEST; those of no offsets are dropped.
+    """Cut ``ranges``, which must not hold EARLIEST or LATEST; empty ones are dropped.
 
     Each range is first cut into near-equal parts of at most
     ``max_records_per_partition`` offsets. If that makes fewer than

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PYTHON_CONF = "spark.pyspark.python"
 _ANY_PLACE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "any"}
-"""Nobody connects to it for its schema."""
+"""Spark asks only for its schema, which takes no connection."""
 _LACKS_LIBRARY = (
     "Install the package on every machine, or ship an environment by spark.archives: a zip, as py-files and"
     " addPyFile ship it, has no compiled library."

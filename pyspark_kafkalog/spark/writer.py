@@ -144,7 +144,7 @@ class _Writer:
     def _complete_audit(self, batch: QueryBatch, tasks: int) -> None:
         """Mark the batch, written by this many tasks, as visible in the audit.
 
-        Never raises: a failed audit is no reason to write all rows again.
+        Never raises: a failed audit must not make Spark write all rows again.
         """
         if self._options.audit is None:
             return
@@ -267,7 +267,7 @@ def _written(messages: list[WriterCommitMessage | None]) -> list[Written]:
 def _plan(
     location: str | None, query: RunningQuery, *, group: str | None = None, keeps: bool = False
 ) -> Plan:
-    """What a checkpoint says of a micro-batch, flushed, so that Spark never plans it anew once it is visible.
+    """What a checkpoint says of a micro-batch, flushed, so that Spark can't plan it again once it is visible.
 
     :param group: that gets the offsets of the micro-batch's source.
     :param keeps: whether the sink keeps files of its own there, for which tasks have looked already.

@@ -133,7 +133,7 @@ class QueryLog:
     def query_id(self) -> str:
         """The id of the query that has this checkpoint. Spark makes it before it asks a source anything.
 
-        :raises KafkaLogError: if the folder is no checkpoint.
+        :raises KafkaLogError: if the folder isn't a checkpoint.
         """
         metadata = _parsed(self._checkpoint.read(_METADATA) or b"")
         found = metadata.get("id") if isinstance(metadata, dict) else None
@@ -144,7 +144,7 @@ class QueryLog:
         return found
 
     def flush(self, batch: int) -> None:
-        """Flush a plan, so that a loss of power does not let Spark plan the micro-batch anew; Spark does not.
+        """Flush a plan. Spark does not, and would plan the micro-batch again after a loss of power.
 
         Only on file systems of this machine: others flush what is written to them.
 
@@ -154,7 +154,7 @@ class QueryLog:
             return
         with disk_errors("Could not flush the query's checkpoint", self._planned.path):
             _flush(self._planned.path, str(batch))
-            if batch == 0:  # nor lets it begin as a new query
+            if batch == 0:  # else it would begin as a new query
                 _flush(self._checkpoint.path, _METADATA)
                 sync_parents(self._checkpoint.path)
 
@@ -290,7 +290,7 @@ def kept_start_offsets(
 
     :param checkpoint_location: path or URI; None stores nothing.
     :param source: its repr distinguishes the sources of a query.
-    :raises KafkaLogError: if it is no checkpoint, or what is stored is corrupt or of another history.
+    :raises KafkaLogError: if it isn't a checkpoint, or what is stored is corrupt or of another history.
     """
     if checkpoint_location is None:
         return choose()
@@ -332,7 +332,7 @@ def kept_shared(checkpoint_location: str | None, source: object) -> dict[TopicPa
 
     What another query stored, or a loss of power left, is not used: then nothing can be compared.
 
-    :raises KafkaLogError: if it is no checkpoint.
+    :raises KafkaLogError: if it isn't a checkpoint.
     """
     if checkpoint_location is None:
         return {}
@@ -406,7 +406,7 @@ class _File(NamedTuple):
     def of(cls, checkpoint_location: str, kind: _Kind, source: object) -> _File:
         """The file of a source.
 
-        :raises KafkaLogError: if the location is no checkpoint.
+        :raises KafkaLogError: if the location isn't a checkpoint.
         """
         digest = hashlib.sha256(repr(source).encode()).hexdigest()
         folder = locate_as_hadoop(checkpoint_location).child(kind.folder)

@@ -19,7 +19,7 @@ class SourceLag:
 
     ``partitions`` has the offsets behind the latest of each partition, at least one, sorted. Bytes are
     estimates of the stored size; None if the mean size of records is not known. ``beyond`` has the partitions
-    that end before what was read of them, and by how many offsets: their logs were cut, or made anew.
+    that end before what was read of them, and by how many offsets: their logs were cut or recreated.
     """
 
     partitions: Mapping[TopicPartition, int]

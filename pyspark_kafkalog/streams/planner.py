@@ -326,12 +326,12 @@ class StreamPlanner:
         self._truncated = {p: begin for p, begin in self._truncated.items() if lower.get(p) == begin}
         new = lower.keys() - self._truncated.keys()
         if begins == self._initial or not lower:
-            return {}  # nobody has seen the records below an offset that the user gave
+            return {}  # the user gave these offsets: nothing was read below them
         for partition in sorted(new):
             end, begin = ends.offsets[partition], begins[partition]
             text = "%s ends at offset %d, but was read up to %d; looking again"
             if partition.topic not in self._proven:
-                text += ". With the option checkpointLocation a topic that was made anew is known at once"
+                text += ". With the option checkpointLocation a recreated topic is recognized at once"
             _log.warning(text, partition, end, begin)
             self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
         read_committed = self._options.read_committed

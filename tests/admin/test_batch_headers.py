@@ -152,7 +152,7 @@ def test_bytes_that_are_no_batch_are_skipped_and_told(
 ) -> None:
     place = open_case(case("hurt-magic"))
     assert rows_of(list(batches(place)))
-    assert "skipped bytes that are no record batch" in caplog.text
+    assert "skipped bytes that are not a record batch" in caplog.text
     assert "from byte 2104 on" in caplog.text
 
 

@@ -102,7 +102,7 @@ def test_a_commit_beyond_the_end_is_no_lag_of_0() -> None:
 
 
 def test_what_was_deleted_unread_is_no_lag_but_expired() -> None:
-    """Offsets 0 to 4 of this partition are gone: nobody can catch up with them."""
+    """Offsets 0 to 4 of this partition are gone: no group can catch up with them."""
     lag = lag_of("g", {A1: CommittedOffset(1)})
     assert (lag.lag, lag.expired, lag.state) == (2, 4, "expired")
     assert not lag.is_alarming(2, named=True)

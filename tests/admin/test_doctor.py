@@ -141,7 +141,7 @@ def test_kernels_that_can_be_cached_nowhere(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
     state, found, remedy = kernels.kernels()
     assert state is State.PROBLEM
-    assert "anew" in found
+    assert "compiles them again" in found
     assert "NUMBA_CACHE_DIR" in str(remedy)
 
 

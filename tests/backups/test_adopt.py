@@ -135,7 +135,7 @@ def test_names_that_are_long_or_look_deleted(tmp_path: Path) -> None:
 
 
 def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
-    """A bit flips in it: the valid batches behind stay, whoever opens the backup."""
+    """A bit flips in it: opening the backup keeps the valid batches behind."""
     backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
     make_broker(log_dir, T0)
     (backup / ".kafka_cleanshutdown").unlink()

@@ -1,4 +1,4 @@
-"""A gap over the markers of transactions: nobody knows how these ended, so nothing of them is shown."""
+"""A gap over the markers of transactions: how these ended is unknown, so nothing of them is shown."""
 
 from __future__ import annotations
 

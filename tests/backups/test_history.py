@@ -216,7 +216,7 @@ def test_records_without_a_topic_id_are_not_mixed_with_those_of_a_topic_that_has
     check_sound(target)
 
 
-@pytest.mark.parametrize("change", ["made anew", "diverged", "gone"])
+@pytest.mark.parametrize("change", ["recreated", "diverged", "gone"])
 def test_group_offsets_are_those_of_the_saved_records(change: str, tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     other = TopicPartition("u", 0)
@@ -226,7 +226,7 @@ def test_group_offsets_are_those_of_the_saved_records(change: str, tmp_path: Pat
     groups.commit("etl", dict.fromkeys([T0, other], CommittedOffset(90)))
     connect(source).logs.backup(str(target))
     shutil.rmtree(source / "t-0")
-    if change == "made anew":
+    if change == "recreated":
         make_log(source, [(0, 10)], topic_id="AAAAAAAAAAAAAAAAAAAAAg")
     elif change == "diverged":
         make_log(source, [(0, 60), (1, 200)])
@@ -340,7 +340,7 @@ def test_configs_that_are_not_shown_stay_saved(tmp_path: Path) -> None:
 
 
 class Recreated:
-    """A cluster whose topic is deleted and made anew right before the first call of a method.
+    """A cluster whose topic is deleted and recreated right before the first call of a method.
 
     Only a fetch names the topic by its id.
     """
@@ -363,7 +363,7 @@ class Recreated:
 @pytest.mark.parametrize("at", ["try_watermarks", "epoch_ends", "fetch"])
 @pytest.mark.parametrize("start", [0, 300])
 def test_a_topic_made_anew_during_the_run_is_not_mixed(at: str, start: int, tmp_path: Path) -> None:
-    source, anew, target = tmp_path / "source", tmp_path / "anew", tmp_path / "target"
+    source, anew, target = tmp_path / "source", tmp_path / "recreated", tmp_path / "target"
     make_log(source, [(0, 100)])
     make_log(anew, [(0, start + 10)], start=start, topic_id="AAAAAAAAAAAAAAAAAAAAAg", mark="other")
     run(source, target)

@@ -29,7 +29,7 @@ def publish_new(root: Path, records: Values, encode: dict[str, Any], log: dict[s
 
 
 def make(root: Path, records: int) -> None:
-    """t is restored as it is, and u, which has LogAppendTime, is encoded anew."""
+    """t is restored as it is, and u, which has LogAppendTime, is encoded again."""
     root.mkdir()
     for turn in range(5):
         part = values(records // 5, 100, turn * records // 5)

@@ -114,7 +114,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def nothing(done: int, total: int | None = None) -> None:
-    """Progress that nobody looks at."""
+    """Ignore the progress."""
 
 
 def restore(

@@ -160,13 +160,13 @@ def test_a_topic_made_anew_without_topic_ids_is_refused(tmp_path: Path) -> None:
     run(source, target)
     held = content(target)
     for end in 50, 200:
-        make(source, batches(0, end, "anew"), topic_id="")
+        make(source, batches(0, end, "recreated"), topic_id="")
         for rules in NO_GROUPS, TRUNCATE, ALLOW_GAPS:
             row = run(source, target, rules)
             assert "Offsets 0 to 49 are not those of the source" in (row.problem or "")
             assert "never cut to nothing" in (row.problem or "")
             assert (content(target), row.truncated) == (held, [])
-    make(source, batches(100, 200, "anew"), topic_id="", start=100)
+    make(source, batches(100, 200, "recreated"), topic_id="", start=100)
     assert "never copied" in (run(source, target).problem or "")
     assert "it has no id, and all that it shared" in (run(source, target, ALLOW_GAPS).problem or "")
     assert content(target) == held

@@ -68,7 +68,7 @@ def results_by_turns(
     Every round runs each of them once, beginning with another one, so all meet the same weather.
 
     :param cold: count from the first round on.
-    :param after: called with its name after each run of a contestant, in nobody's time.
+    :param after: called with a contestant's name after each of its runs; its time does not count.
     """
     found: dict[str, list[_Result]] = {name: [] for name in contestants}
     discarded = 0 if cold else warm_ups(rounds)

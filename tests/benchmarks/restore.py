@@ -1,8 +1,8 @@
 """Restoring a topic: against reading it, sending it, and confluent-kafka, which sends the same values.
 
-The source is a directory that Java's producer has filled: in its default batches, which are encoded anew as
-they are small, and in large ones, which go as they are. What it takes that the map of offsets is flushed to
-disk is measured, too.
+The source is a directory that Java's producer has filled: in its default batches, which are encoded
+again as they are small, and in large ones, which are sent as they are. The time to flush the map of offsets
+to disk is measured, too.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ LONGEST = 5.0
 MOST_MEMORY = 512 << 20
 """By how much the process may grow in a run."""
 _FITS = 150_000
-"""Bytes that fit into a pair of sockets while nobody reads."""
+"""Bytes that fit into a pair of sockets before anything is read."""
 TOPIC_ID = uuid.UUID(int=7)
 PARTITION = TopicPartition("t", 0)
 CONNECTION = ConnectionOptions(

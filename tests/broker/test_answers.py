@@ -38,7 +38,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
             assert_same(left, right)
     elif hasattr(theirs, "to_dict"):
         for name in theirs.fields:
-            if "authorized_operations" not in name:  # bits, which nobody asks for
+            if "authorized_operations" not in name:  # bits, which we don't ask for
                 assert_same(getattr(ours, name), getattr(theirs, name))
     else:
         assert (ours or None) == (theirs or None)

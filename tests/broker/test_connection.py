@@ -186,7 +186,7 @@ def test_nobody_listens(unused_port: int) -> None:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """A port that no other process can take: it is bound, but nobody listens."""
+    """A port that no other process can take: it is bound, but not listened on."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]

@@ -108,7 +108,7 @@ def waited(cluster: ScriptedCluster, poll_timeout_ms: int) -> float:
 def test_an_end_below_the_planned_one_is_settled_by_two_brokers_that_agree(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As of a topic that was made anew while the query was down."""
+    """As if the topic was recreated while the query was down."""
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.3)
     shorter = replace(LEADER, end=50)
     with playing(ScriptedCluster({1: shorter, 2: shorter}, WITH_EPOCH_ENDS)) as cluster:

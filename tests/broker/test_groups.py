@@ -314,7 +314,7 @@ def test_a_share_group_is_known_by_name_and_takes_no_commit(
 def test_a_start_from_commits_of_another_history_is_refused(
     broker: Broker, groups: BrokerGroups, topic: str
 ) -> None:
-    """The topic was made anew, or __consumer_offsets restored from an older copy; the number alone fits."""
+    """The topic was recreated, or __consumer_offsets restored from an older copy; only the number fits."""
     send(broker, topic, 20)
     group, partitions = new_group(), [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     place = place_of(broker)

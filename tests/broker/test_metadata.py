@@ -70,7 +70,7 @@ def test_epochs_that_brokers_do_not_tell_are_no_older_ones() -> None:
 @pytest.mark.parametrize(
     "claim",
     [response(None), response({0: (3, 0)}, ANOTHER_ID), response({1: (3, 9)})],
-    ids=["gone", "made anew", "the partition is gone"],
+    ids=["gone", "recreated", "the partition is gone"],
 )
 class TestWhatContradicts:
     def test_is_believed_of_two_brokers_after_some_seconds(self, claim: Any) -> None:
@@ -133,7 +133,7 @@ def test_without_topic_ids_an_older_epoch_is_a_topic_made_anew_or_a_deposed_lead
         response({1: (1, 9)}, brokers=[1]),
         response({0: (1, 4)}, brokers=[1]),
     ],
-    ids=["gone", "made anew", "the partition is gone", "an older epoch"],
+    ids=["gone", "recreated", "the partition is gone", "an older epoch"],
 )
 class TestABrokerThatListsItselfOnly:
     """It is cut off from the others, or was paused when it was the only one, and they are out of reach."""

@@ -66,7 +66,7 @@ def test_an_id_that_is_in_use_is_nobody_elses() -> None:
 
 
 @pytest.mark.parametrize(
-    "others", [Brokers("another cluster"), Brokers(topic_ids={"t": "made anew"})], ids=["cluster", "topic"]
+    "others", [Brokers("another cluster"), Brokers(topic_ids={"t": "recreated"})], ids=["cluster", "topic"]
 )
 def test_an_id_of_a_cluster_that_was_replaced_is_not_used(others: Brokers) -> None:
     used()

@@ -597,7 +597,7 @@ def test_against_a_model_of_brokers(machine: type[RuleBasedStateMachine]) -> Non
 
 
 def test_a_success_that_is_an_earlier_batchs() -> None:
-    """With the producer id, epoch and sequence numbers of an earlier batch. What is sent twice is none."""
+    """It has the same producer id, epoch and sequence numbers. A batch that was only sent twice succeeds."""
     state = ProduceState(ProduceLimits(), ends={A: 10, B: 10})
     state.append(A, [batch("a1")], 0.0)
     state.append(B, [batch("b1")], 0.0)

@@ -158,7 +158,7 @@ def test_a_topic_made_anew_is_noticed(
 def test_a_topic_made_anew_is_noticed_though_a_broker_has_not_heard_of_it(
     cluster: ScriptedCluster, answers: int, fail_on_data_loss: bool
 ) -> None:
-    """The new one is as long, and its leader epochs begin anew; a look at the topic ids shows the old id."""
+    """The new one is as long, and its leader epochs start at 0; a look at the topic ids shows the old id."""
     its = reader(cluster, fail_on_data_loss=fail_on_data_loss)
     assert isinstance(its, RecordReader)
     look_up = its.place.topic_ids

@@ -1,4 +1,4 @@
-"""Other users' topics that come and go delay nobody; a query's own delay it no longer than one of them."""
+"""Other users' topics that come and go delay no query; its own delay it no longer than one of them does."""
 
 from __future__ import annotations
 

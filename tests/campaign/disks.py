@@ -35,7 +35,7 @@ class Disk:
         return found
 
     def lose_power(self, snapshot: Path) -> None:
-        """Be what a :meth:`snapshot` has. Nobody uses the disk any more."""
+        """Go back to a :meth:`snapshot`. Nothing may use the disk any more."""
         self.unmount()
         snapshot.replace(self._image)
         self._mount(check=True)

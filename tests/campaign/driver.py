@@ -198,7 +198,7 @@ class Driver:
         # A task that met loss in all its attempts but the last, which was killed.
         if self._workers_killed and stream.may_die and _KILLED_WORKER in why:
             return True
-        # It ends with an error of Spark's, as a broken pipe, and with none of ours.
+        # It ends with an error of Spark's, such as a broken pipe, and without one of ours.
         if self._planners_killed and "pyspark_kafkalog" not in why:
             self._planners_killed -= 1
             return True

@@ -155,7 +155,7 @@ class Faults:
         node = _choose(nodes, step)
         disk = self._cluster.brokers[node].log_dir
         self._cluster.kill(node)
-        # Nobody waits for it any more, so all that is acknowledged is elsewhere.
+        # Then leaders don't wait for it any more, so all that is acknowledged is elsewhere.
         time.sleep(SESSION + step.seconds)
         self._stores.set_back(disk, step.choice)
         self._stores.forget(disk)
@@ -183,7 +183,7 @@ class Faults:
         return "of all groups"
 
     def cut(self, step: Step) -> str:
-        """Nobody reaches a broker, which is well."""
+        """A healthy broker can't be reached."""
         node = self._node(step)
         return self._disturbed(node, self._cluster.proxies[node].refuse, step)
 
@@ -240,7 +240,7 @@ class Faults:
         return f"to {topic}: {count}"
 
     def delete_records(self, step: Step) -> str:
-        """Records go that every stream has finished: nobody loses any."""
+        """Records that every stream has finished are deleted: no stream loses any."""
         self._workload.shrunk.add(self._topics.expiring)
         streams = [
             stream for stream in self._driver.streams.values() if self._topics.expiring in stream.topics

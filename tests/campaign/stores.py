@@ -1,4 +1,4 @@
-"""Stores as they were before: copies of folders, made while nobody writes to them, to be brought back."""
+"""Earlier states of stores: copies of folders, made while nothing writes to them, to be brought back."""
 
 from __future__ import annotations
 

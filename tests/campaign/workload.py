@@ -207,7 +207,7 @@ class Workload:
                     producer = self._transactional()
                 self._transact_once(producer, numbers)
             except KafkaException:
-                # What the coordinator made of it nobody knows; the next producer ends it.
+                # What the coordinator made of it is unknown; the next producer ends it.
                 producer = None
         with contextlib.suppress(KafkaException):
             # Nothing stays open.

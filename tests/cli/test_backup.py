@@ -58,7 +58,7 @@ def test_a_topic_made_anew_ends_with_1(broker: Broker, topic: str, tmp_path: Pat
     broker.create_topic(topic)
     done = run(*words)
     assert done.code == 1
-    assert f"{topic}-0: The topic was deleted and made anew" in done.err
+    assert f"{topic}-0: The topic was deleted and recreated" in done.err
 
 
 def test_records_deleted_before_they_were_copied(broker: Broker, topic: str, tmp_path: Path) -> None:

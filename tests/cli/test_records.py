@@ -38,7 +38,7 @@ def test_dump_as_json(root: Path) -> None:
         ).out.splitlines()
         for record in json.loads(line)["records"]
     ]
-    assert any(isinstance(value, dict) and value["base64"] for value in values), "bytes that are no text"
+    assert any(isinstance(value, dict) and value["base64"] for value in values), "bytes that are not text"
 
 
 def test_damage_has_an_exit_code(root: Path) -> None:

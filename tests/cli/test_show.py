@@ -218,14 +218,14 @@ def test_offsets_of_a_deleted_topic(root: Path) -> None:
     done = run("lag", root, "--topic", "u", "--max-lag", 10)
     assert (done.code, done.out) == (3, "")
     assert "No such topic: u." in done.err
-    assert run("offsets", root, "--topic", "u", "--group", "g").code == 3, "g has none of it"
+    assert run("offsets", root, "--topic", "u", "--group", "g").code == 3, "g has no offset of it"
 
 
 def test_what_does_not_exist(root: Path) -> None:
     for words, said in (
         (["topics", root, "--topic", "nothing"], "No such topic: nothing"),
-        (["groups", root, "--group", "nobody"], "No such consumer group: 'nobody'"),
-        (["offsets", root, "--group", "nobody"], "No such consumer group: 'nobody'"),
+        (["groups", root, "--group", "missing"], "No such consumer group: 'missing'"),
+        (["offsets", root, "--group", "missing"], "No such consumer group: 'missing'"),
         (["offsets", root, "--topic", "nothing"], "No such topic: nothing"),
         (["offsets", "export", root, "--topic", "nothing"], "No such topic: nothing"),
         (["lag", root, "--topic", "tt", "--max-lag", 10], "No such topic: tt. Did you mean t?"),

@@ -48,7 +48,7 @@ def column(rng: random.Random, rows: int) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def strings(rng: random.Random, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A column of plain and escaped text, and of bytes that are none."""
+    """A column of plain text, text to escape, and bytes that aren't text."""
     some = (
         b"",
         b"plain",

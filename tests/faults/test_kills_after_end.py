@@ -61,7 +61,7 @@ def kill(service: KafkaService) -> None:
 
 
 def skips_markers(service: OldBroker, topic: str) -> bool:
-    """Whether the coordinator was there before it knew its partitions: then none of a topic gets a marker."""
+    """Whether the coordinator was up before it knew the partitions: then those of a topic get no markers."""
     return any(
         "Couldn't find leader endpoint" in line and f"{topic}-" in line
         for line in service.output.read_text().splitlines()

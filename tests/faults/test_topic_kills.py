@@ -67,7 +67,7 @@ def test_a_deletion_is_all_or_nothing(changer, tmp_path):
         found = topics(root)
         assert found in ({"t": 2, "u": 1}, {"u": 1})
         seen["t" in found] += 1
-        # The next writer finishes what was begun, and the topic can be made anew, from offset 0.
+        # The next writer finishes what was begun, and the topic can be created again, from offset 0.
         write(root, {V0: values(1)}, num_partitions=1)
         assert topics(root) == {**found, "v": 1}
         assert committed(root) == ({T0, U0} if "t" in found else {U0})

@@ -1,4 +1,4 @@
-"""Whatever happens to message segments on their way, the same is delivered as by a plain model."""
+"""Whatever happens to message segments on their way, what is delivered is what a plain model delivers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The messages delivered from a partition; so what may be committed and where a seek back must begin.
 
 Written from the format page: DeliveredMessageOffsetTracker and LiKafkaConsumerImpl of
-li-apache-kafka-clients. A query needs none of it, since its checkpoint knows where it is.
+li-apache-kafka-clients. A query does not need this, since its checkpoint knows where it is.
 """
 
 from __future__ import annotations

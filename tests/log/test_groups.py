@@ -111,8 +111,8 @@ def test_groups_of_a_broker_are_those_that_it_listed(name: str) -> None:
             if kind > 2:
                 expected_skips[kind] = expected_skips.get(kind, 0) + 1
     assert groups.skipped == expected_skips
-    assert groups.committed("nobody") == {}
-    assert groups.describe(["nobody"]) == {}
+    assert groups.committed("unknown") == {}
+    assert groups.describe(["unknown"]) == {}
 
 
 def test_what_counts_is_what_a_read_committed_consumer_sees_and_what_is_in_no_transaction() -> None:

@@ -76,7 +76,7 @@ def test_a_log_with_no_batch(tmp_path: Path) -> None:
     write_index(log, [], zeros=3)
     assert faults(log) == []
     write_index(log, [(0, 0)])
-    assert faults(log) == [], "zeros are no entry"
+    assert faults(log) == [], "zeros are not an entry"
     write_index(log, [(1, 0)])
     assert faults(log) == [(".index", 0)]
 

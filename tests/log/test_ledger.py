@@ -46,7 +46,7 @@ def test_a_micro_batch_that_was_planned_anew_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             LogDirectoryError, match=rf"has micro-batch 1 .*other offsets.*{LEDGER}.*new chec"
         ):
-            run(tmp_path, 1, "anew", required=required)
+            run(tmp_path, 1, "replanned", required=required)
     assert read(tmp_path)[T0] == [b"0", b"1"]
 
 
@@ -56,12 +56,12 @@ def test_a_checkpoint_that_was_set_back_goes_on_as_the_error_says(tmp_path: Path
     with pytest.raises(
         LogDirectoryError, match="delete this file and set failOnMissingMarker to false for one run"
     ) as e:
-        run(tmp_path, 1, "anew")
+        run(tmp_path, 1, "replanned")
     Path(str(e.value.file)).unlink()
     with pytest.raises(LogDirectoryError, match="none of the earlier ones"):
-        run(tmp_path, 1, "anew")
-    run(tmp_path, 1, "anew", required=False)
-    run(tmp_path, 2, "anew")
+        run(tmp_path, 1, "replanned")
+    run(tmp_path, 1, "replanned", required=False)
+    run(tmp_path, 2, "replanned")
     assert read(tmp_path)[T0] == [b"0", b"1", b"2", b"1", b"2"]
 
 
@@ -113,7 +113,7 @@ def test_micro_batches_without_rows_are_noted(tmp_path: Path) -> None:
     with pytest.raises(LogDirectoryError, match="Expected micro-batch 2 or later"):
         run(root, 1, rows=0)
     with pytest.raises(LogDirectoryError, match="other offsets"):
-        run(root, 2, "anew", rows=0)
+        run(root, 2, "replanned", rows=0)
     run(root, 3)
     assert read(root)[T0] == [b"3"]
 
@@ -129,7 +129,7 @@ def without_plan(root: Path) -> Path:
 
 
 def test_a_ledger_of_an_earlier_version(tmp_path: Path) -> None:
-    """It knew no micro-batches without rows, either. The time tells whether one was planned anew."""
+    """It noted no micro-batches without rows, either. The time tells whether one was planned again."""
     run(tmp_path, 0)
     ledger = without_plan(tmp_path)
     assert run(tmp_path, 0).skipped
@@ -166,7 +166,7 @@ def test_a_job_numbers_its_batches(tmp_path: Path) -> None:
     assert job(8, "plan").skipped
     assert job(8).skipped
     with pytest.raises(LogDirectoryError, match="other offsets"):
-        job(8, "anew")
+        job(8, "replanned")
 
 
 def test_a_ledger_of_another_query(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def offsets(root: Path) -> list[int]:
 
 
 def salvaged(folder: Path) -> list[int]:
-    """The last segment was written anew, and has its new name but for ``.swap``."""
+    """The last segment was rewritten, and has its new name except for ``.swap``."""
     write_segment(folder, [batch(offset) for offset in (0, 10, 20, 30)])
     write_segment(folder, [batch(offset) for offset in (0, 10, 30)], suffix=".swap")
     return [*range(20), *range(30, 40)]

@@ -180,7 +180,7 @@ def test_short_waits_stay_short(tmp_path, writer):
 
 
 def test_a_writer_does_not_keep_a_job_from_beginning(tmp_path, writer):
-    """Staged files are in nobody's way."""
+    """A job that stages files need not wait for it."""
     start = time.monotonic()
     check_unlocked(str(tmp_path))
     assert time.monotonic() - start < 20

@@ -304,7 +304,7 @@ def test_what_goes_below_a_false_end_is_counted(damaged: int, tmp_path: Path) ->
 
 
 def test_salvage_believes_the_order_across_damage(tmp_path: Path) -> None:
-    """After bytes that are no batch a lowered base offset is at fault, and not the batch before."""
+    """After bytes that aren't a batch, a lowered base offset is at fault, not the batch before."""
     short = batch(10, 2)[:90] + batch(10, 2)[91:]
     write_segment(tmp_path / "t-0", [batch(0, 5), batch(5, 5), short, batch(12, 3), batch(9, 3)])
     write_segment(tmp_path / "t-0", [batch(20, 10)], base_offset=20)

@@ -74,7 +74,7 @@ def test_a_broker_starts_without_recovery(
     broker.start()
     logged = broker.output.read_text()[before:]
     assert "Skipping recovery of" in logged
-    # KRaft's own log, which has no clean shutdown, is no concern of a repair.
+    # A repair does not touch KRaft's own log, which has no clean shutdown.
     loading = [line for line in logged.splitlines() if "LogLoader" in line and "__cluster" not in line]
     assert len(loading) > len(DAMAGED)
     assert not [line for line in loading if "ecovering" in line or "orrupt" in line]

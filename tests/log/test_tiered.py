@@ -114,7 +114,7 @@ def test_what_was_deleted_is_not_elsewhere(
 
 
 def printed(*words: object) -> subprocess.CompletedProcess[str]:
-    """What a command prints in a process of its own, where nobody else takes what is logged."""
+    """What a command prints in its own process, where pytest does not capture what is logged."""
     return subprocess.run(command(*words), capture_output=True, text=True, check=False)
 
 

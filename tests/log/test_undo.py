@@ -91,7 +91,7 @@ def test_publish_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch):
         write(tmp_path, RECORDS, segment_bytes=20_000)
     assert files(tmp_path) == before
     assert JOURNAL_FILE not in files_beside_partitions(tmp_path)
-    assert ".kafka_cleanshutdown" not in files_beside_partitions(tmp_path), "Nobody vouches for it any more"
+    assert ".kafka_cleanshutdown" not in files_beside_partitions(tmp_path), "its state is uncertain"
 
 
 def test_publish_that_was_killed_leaves_all_as_it_was(tmp_path, monkeypatch):

@@ -403,7 +403,7 @@ def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.Mo
 def test_a_checkpoint_of_another_subscription_is_named_as_such(
     options: dict[str, str], others: str | None
 ) -> None:
-    """They exist, and to go on without them is no answer: the checkpoint would forget where it was."""
+    """They exist, and going on without them would not help: the checkpoint would forget where it was."""
     selection = read_options({"path": "/log", **options}, batch=True).selection
     losses = list(find_data_loss({A0: 5, A1: 5}, {B0: 0}, {B0: 0}, selection=selection))
     texts = [str(loss) for loss in losses]

@@ -134,7 +134,7 @@ def test_only_what_is_wanted_is_read_but_all_must_exist(root: Path) -> None:
     assert read(ALL, OffsetRange(15, 33)) == list(range(15, 33))
     assert read(ALL, OffsetRange(70, 90)) == read(ALL, OffsetRange(0, 0)) == []
     (root / "t-0" / f"{0:020}.log").unlink()
-    assert read(ALL, OffsetRange(15, 33)) == list(range(20, 33)), "nobody asked for what is gone"
+    assert read(ALL, OffsetRange(15, 33)) == list(range(20, 33)), "what is gone was not wanted"
     with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
         read(OffsetRange(5, 40), OffsetRange(30, 33))
 

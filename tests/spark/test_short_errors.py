@@ -54,7 +54,7 @@ def test_an_error_on_purpose_is_alone(
     frames = traceback.extract_tb(error.__traceback__)
     assert [frame.name for frame in frames] == ["raised", "short"]
     assert "beneath" not in "".join(traceback.format_exception(error))
-    assert HIDDEN not in os.environ, "this is no worker of Spark's"
+    assert HIDDEN not in os.environ, "this is not a worker of Spark's"
 
 
 @pytest.mark.parametrize("function", [returns, generates])

@@ -25,7 +25,7 @@ def kernels() -> tuple[State, str, str | None]:
     if folder is None:
         return (
             State.PROBLEM,
-            "there is no place to cache them: each process compiles them anew, by numba, which takes 10 s",
+            "there is no place to cache them: each process compiles them again with numba, which takes 10 s",
             "Set NUMBA_CACHE_DIR to a folder that the user of Spark's Python processes may write to.",
         )
     if all(there for _, there in cached):

@@ -109,7 +109,7 @@ def call_leaders_once(
     """
     try:
         by_node, _ = leaders_of(cluster, partitions, deadline=deadline)
-    except BrokerConnectionError:  # nobody tells in time who leads
+    except BrokerConnectionError:  # no broker says in time who leads
         return {}
     outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version, deadline)
     answers: dict[TopicPartition, Answer] = {}

@@ -1,6 +1,6 @@
 """A cluster's metadata: brokers, topics, and the leader of each partition (Kafka's Metadata).
 
-The ids of a cluster and its topics reveal that a cluster was set up anew.
+The ids of a cluster and its topics reveal that a cluster was recreated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_LEADER = -1
 PROVEN_AFTER = 5.0
 """Seconds for which brokers must contradict what is known about a topic or partition to be believed."""
 _FORGOTTEN_AFTER = 30.0
-"""Seconds after which a contradiction that nobody repeats no longer counts.
+"""Seconds after which a contradiction that no broker repeats no longer counts.
 
 A silent broker delays the next answer for half of request.timeout.ms.
 """
@@ -97,8 +97,8 @@ class Metadata:
     A broker that was paused, cut off or has just started answers with old metadata. So leader epochs
     only rise (KIP-320), and a topic counts as deleted or recreated, or a cluster as set back, only
     after brokers have said nothing else for some seconds, two brokers if there are two. Until then
-    the known state stands. A broker that is cut off lists itself only: whoever was known before
-    still counts.
+    the known state stands. A broker that is cut off lists only itself: the brokers that were
+    known before still count.
     """
 
     brokers: dict[int, Address] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Metadata:
         )
 
     def deleted(self, topics: Collection[str]) -> None:
-        """Note that the cluster has deleted topics on our request: nobody need prove it."""
+        """Note that the cluster has deleted topics on our request, which needs no proof."""
         for topic in topics:
             self.topics.pop(topic, None)
             self._seen.pop(topic, None)

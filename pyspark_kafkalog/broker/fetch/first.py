@@ -88,7 +88,7 @@ def fetch_first(
                 with contextlib.suppress(BrokerError):
                     found.update(_receive(cluster, connection, version, deadline, ranges, max_bytes))
     except BrokerError:
-        pass  # nobody tells who leads
+        pass  # no broker says who leads
     finally:
         for connection, _ in asked:
             cluster.release(connection)

@@ -30,7 +30,7 @@ from pyspark_kafkalog.options.brokers import FetchOptions
 _SAMPLES = 4
 _SAMPLE_BYTES = 256 << 10
 _LEAST_SAMPLE = 4 << 10
-"""What is asked of a partition at least, as long as nobody knows how large its batches are."""
+"""The fewest bytes to ask of a partition while the size of its batches is unknown."""
 _FIRST_REQUEST = 1 << 20
 _LARGEST_REQUEST = 16 << 20
 """What is asked of a broker at once: more where answers are quick, but it has to fit into memory."""

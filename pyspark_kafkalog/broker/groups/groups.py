@@ -210,7 +210,7 @@ class BrokerGroups:
             raise commit_error(group, failed, len(offsets))
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Delete the offsets that ``group`` has committed for these partitions; missing ones are no error.
+        """Delete the offsets that ``group`` has committed for these partitions; missing ones are ignored.
 
         :raises GroupError: if a live member is subscribed to their topics.
         :raises UnsupportedVersionError: if the brokers are older than Kafka 2.4.

@@ -53,7 +53,7 @@ def borrow(
     """
     while _free[cluster]:
         kept = _free[cluster].pop()
-        # A cluster may be set up anew under its old id, but its topics get new ids.
+        # A cluster may be recreated under its old id, but its topics get new ids.
         if identify(kept.topic_ids) == (kept.cluster_id, kept.topic_ids):
             return kept
     # Asked first: if the cluster is replaced in between, the new id matches no cluster and is never used.

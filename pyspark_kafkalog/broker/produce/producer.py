@@ -62,7 +62,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class _Clock:
-    """Seconds of work with brokers. It stands still while rows are computed, which is no broker's fault."""
+    """Seconds of work with brokers. It stands still while rows are computed, as brokers are not to blame."""
 
     def __init__(self) -> None:
         self._stopped = self._stopped_at = time.monotonic()

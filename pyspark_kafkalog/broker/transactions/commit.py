@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import FencedError, TransactionError
 
 
 class PendingOffsetError(TransactionError):
-    """A commit of the marker stays pending, and nobody can tell how it was decided."""
+    """A commit of the marker stays pending, and how it was decided can't be found out."""
 
 
 class EndedTransactionError(TransactionError):

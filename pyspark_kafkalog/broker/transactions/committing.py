@@ -369,9 +369,9 @@ class Committing:
                 self._requests.add_partitions(producer, partitions, deadline=self._patience())
             except UnknownTopicOrPartitionError as e:
                 raise e.with_hint(
-                    "The topic was deleted, or made anew with fewer partitions, since the rows were staged."
-                    " Nothing of the batch is visible. Make the topic again, or name another one, and run the"
-                    " query again."
+                    "The topic was deleted, or recreated with fewer partitions, since the rows were staged."
+                    " Nothing of the batch is visible. Create the topic again, or name another one, and run"
+                    " the query again."
                 ) from None
         for group in self._groups():
             self._requests.add_offsets(producer, group, deadline=self._patience())
@@ -423,8 +423,8 @@ class Committing:
             raise EndedTransactionError(
                 e.message,
                 topic_partition=e.topic_partition,
-                hint="The cluster's __transaction_state, or the partition, went back, or the topic was made"
-                " anew. Nothing of the batch is visible. Run the query again.",
+                hint="The cluster's __transaction_state, or the partition, went back, or the topic was"
+                " recreated. Nothing of the batch is visible. Run the query again.",
             ) from e
         except BrokerError as e:
             raise TransactionError(
@@ -490,7 +490,7 @@ class Committing:
         now = self._cluster.identity(self._topics(), deadline=self._patience())
         if changed := dict(before.topic_ids.items() - now.topic_ids.items()):
             raise EndedTransactionError(
-                f"Topic {min(changed)} was deleted, or made anew, while the batch was produced to it",
+                f"Topic {min(changed)} was deleted or recreated while the batch was produced to it",
                 hint="Nothing of the batch is visible. Run the query again once the topic is there.",
             )
 

@@ -50,7 +50,7 @@ class Folders:
         return cls(staging, checkpoint or staging)
 
     def mark(self) -> Mark | None:
-        """Mark a local folder for staged rows as one that this host sees; None if it is no local one.
+        """Mark a local folder for staged rows as one that this host sees; None if it isn't local.
 
         :raises OSError: if it can't be written.
         :raises TransactionError: if the default folder is another user's.
@@ -59,7 +59,7 @@ class Folders:
             return None
         if self.staging == _temporary():
             with suppress(FileExistsError):
-                os.mkdir(self.staging, 0o700)  # shared with nobody, wherever it is
+                os.mkdir(self.staging, 0o700)  # for this user only, wherever it is
             _check_own(self.staging)
         return leave_mark(self._local())
 

@@ -3,7 +3,7 @@
 The marker is the offset that the group named like the transactional id has committed for partition 0 of one
 topic: the batch id + 1, with details as metadata. It is committed in the batch's own transaction, so it is
 there if and only if the rows are. Beside the checkpoint stands the intent: that this query writes here, and
-which batch it has tried. Without it nobody could tell a first batch from one whose marker the cluster lost.
+which batch it has tried. Without it, a first batch looks like one whose marker the cluster lost.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ class Expectation:
     """What a run of a batch expects of the marker.
 
     :param is_job: a job that names its batches, rather than a streaming query, whose first batch is 0.
-    :param plan: as in the marker, None if nobody can tell; ``before`` is that of the batch before.
+    :param plan: as in the marker, None if unknown; ``before`` is that of the batch before.
     :param intent: stored before; None for a query that has written nothing here yet.
     :param required: whether a missing marker is an error, unless it can't be there yet.
     """
@@ -370,7 +370,7 @@ class Expectation:
             raise TransactionError(
                 f"The cluster has batch {marker.batch_id} of this query already, but with other offsets of"
                 " its sources than the checkpoint has",
-                hint="The checkpoint was set back or copied, and the batch planned anew: then rows would be"
+                hint="The checkpoint was set back or copied, and the batch was planned again: rows would be"
                 " lost or doubled. Use a new checkpoint.",
             )
         if found is Standing.BEHIND and self.required:
@@ -420,7 +420,7 @@ class Expectation:
                 f"The marker of this query is missing, so batch {self.batch_id} may have been written or not",
                 hint=f"{_CUT_OFF} Else the cluster has lost it (offsets.retention.minutes without a batch,"
                 f" the deletion of topic {intent.topic} or of the marker's group"
-                f" {transactional_id(self.query_id)}). If the topic was made anew, or went back, the rows"
+                f" {transactional_id(self.query_id)}). If the topic was recreated, or went back, the rows"
                 " of earlier batches are missing, and nothing writes them again."
                 f" {_WAYS_OUT}: its rows are there twice if it was.",
             )

@@ -116,7 +116,7 @@ class QueryMarker:
     def check_newest(self, committed: RowsOf | None, *, deadline: Deadline) -> None:
         """See :func:`.marker.check_newest`, of the marker that :meth:`is_pending` has found.
 
-        A marker that was never written here is none.
+        Without an intent this query has written nothing here, and nothing is checked.
         """
         try:
             self._check_newest(committed)
@@ -331,7 +331,7 @@ class QueryMarker:
         over: Collection[Settling] = (),
         carried_out: Settling | None = None,
     ) -> None:
-        """Store what is being settled: whoever comes next must not abort it.
+        """Store what is being settled, so that the next run does not abort it.
 
         :param new: is added; what another driver has noted stays.
         :param over: are removed.

@@ -79,7 +79,7 @@ def decided(
     :param settling: what the intent says of it and is left; see :func:`is_unsettled`.
     :param marker: the one before; rows of which it knows that they were committed are never aborted.
     :param carried_out: as the intent has it.
-    :param required: whether what nobody knows may not be taken for aborted.
+    :param required: whether an unknown outcome must not be taken for an abort.
     """
     if marker is not None and marker.producer_id != found.producer_id:
         marker = None
@@ -262,7 +262,7 @@ def newest_epoch(
 
 
 def _wait_for_untold(cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
-    """Wait until all transactions are over that are open now, whoever has begun them."""
+    """Wait until all transactions that are open now are over, also those of other producers."""
     backoff = cluster.new_backoff(deadline)
     until: dict[TopicPartition, int] = {}
     while partitions:
@@ -359,8 +359,8 @@ def decided_by(
         return None
     raise TransactionError(
         f"Rows of an earlier batch are open on {listed(unknown, 5)}, and nothing tells whether they count",
-        hint="read_uncommitted readers see them. kafka-transactions.sh abort ends them; before, readers see"
-        " nothing that is behind them, whoever writes it. Then run the query again, or use a new checkpoint,"
+        hint="read_uncommitted readers see them. kafka-transactions.sh abort ends them; until then, others"
+        " see no rows behind them, from any producer. Then run the query again, or use a new checkpoint,"
         " which writes all rows again, if these are needed.",
     )
 
@@ -386,9 +386,9 @@ def check_nothing_lost(marker: Marker, topic: str, seen: Mapping[TopicPartition,
                 continue
             if each.epoch < epoch or 0 <= each.last_sequence < sequence:
                 raise LostRowsError(
-                    f"Rows up to batch {marker.batch_id} of this query were committed, and the partition does"
-                    " not have all of them any more: it went back, as by a disk that was set back, or an"
-                    " unclean leader election",
+                    f"Rows up to batch {marker.batch_id} of this query were committed, and the partition no"
+                    " longer has all of them: it went back, for example in an unclean leader election, or"
+                    " because a disk was set back",
                     topic_partition=partition,
                     hint="Bring back the newer data. Or use a new checkpoint, which writes all rows again."
                     " failOnMissingMarker=false, for one run, goes on without those that are gone.",
@@ -436,8 +436,8 @@ def _other(was_committed: bool | None, partition: TopicPartition, seen: Seen) ->
     }[was_committed]
     return TransactionError(
         "Rows of an earlier batch are open, and their producer id is not the query's any more, as the"
-        f" cluster's __transaction_state went back, or its epochs were used up: {count}. Readers see nothing"
-        " behind them, whoever writes it",
+        f" cluster's __transaction_state went back, or its epochs were used up: {count}. Readers see no rows"
+        " behind them, from any producer",
         topic_partition=partition,
         hint=hint,
     )

@@ -3,9 +3,9 @@
 kafka-python's own reader trusts its input: varints may run on forever, strings
 may reach past the end of the response, arrays and strings may be null where the
 layout forbids it, and each tagged field costs a copy of everything after it.
-This reader accepts none of that: it checks every length and count against the
-bytes available, a varint has at most 5 bytes (Kafka's ByteUtils), null appears
-only where the layout allows it, and a response ends where its layout ends.
+This reader does not trust it: every length and count is checked against the bytes
+available, a varint has at most 5 bytes (Kafka's ByteUtils), null appears only
+where the layout allows it, and a response ends where its layout ends.
 
 A response header is a correlation id int32, followed from flexible versions on by
 tagged fields (KIP-482), but never in ApiVersions (KIP-511).

@@ -2,8 +2,8 @@
 
 The endpoint receives a client credentials grant (RFC 6749, 4.4), like that of
 Kafka's HttpAccessTokenRetriever. The client's secret goes only to that origin. An
-endpoint's tokens are kept for most of their lifetime; the other sources are used
-anew for each login.
+endpoint's tokens are kept for most of their lifetime; the other sources are read
+again for each login.
 
 Errors name options and never quote their values: a value may be a secret given to
 the wrong option.

@@ -18,7 +18,7 @@ NO_TLS_THERE = (
     " or SASL_PLAINTEXT."
 )
 _TOO_OLD = (
-    "This machine's OpenSSL offers none of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
+    "This machine's OpenSSL offers no protocol of kafka.ssl.enabled.protocols: name TLSv1.2 or TLSv1.3, as"
     " TLSv1 and TLSv1.1 need a lower security level of OpenSSL."
 )
 
@@ -28,7 +28,7 @@ class UnknownHostError(BrokerConnectionError):
 
 
 class ClosedPortError(BrokerConnectionError):
-    """A port on which nobody listens."""
+    """A port on which nothing listens."""
 
 
 class NeverReachedError(BrokerConnectionError):
@@ -51,7 +51,7 @@ class Step(str, enum.Enum):
 
 
 def no_one(step: Step) -> None:
-    """Told of each step as it begins, where nobody asks."""
+    """Ignore the step that begins: for callers that don't ask."""
 
 
 class Address(NamedTuple):

@@ -1,4 +1,4 @@
-"""Compacts a partition of a log root that nobody else uses, and keeps the root's files about it right."""
+"""Compacts a partition of a log root that no one else uses, and updates the root's files about it."""
 
 from __future__ import annotations
 

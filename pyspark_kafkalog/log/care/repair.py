@@ -113,7 +113,7 @@ def repair(
 
 @contextmanager
 def _locked(root: str, mode: RepairMode) -> Iterator[Callable[[], None]]:
-    """Hold the directory; a dry run creates no lock file, and can do without where nobody can write."""
+    """Hold the directory. A dry run creates no lock files, and does not lock where this user can't write."""
     if mode.execute or os.access(root, os.W_OK):
         with directory_lock(root, CHECK_SECONDS, create=mode.execute) as alive:
             yield alive

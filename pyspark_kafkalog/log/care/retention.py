@@ -1,11 +1,12 @@
-"""Delete the oldest segments of a partition, by what time, size and its log start offset say.
+"""Delete the oldest segments of a partition, by time, by size and by its log start offset.
 
-The rules are those of Kafka's ``UnifiedLog.deleteOldSegments`` and ``deletableSegments``; what is cut besides
-segments, those of ``maybeIncrementLogStartOffset`` and ``LeaderEpochFileCache.truncateFromStart``.
+Segments are deleted by the rules of Kafka's ``UnifiedLog.deleteOldSegments`` and ``deletableSegments``; other
+state is cut as in ``maybeIncrementLogStartOffset`` and ``LeaderEpochFileCache.truncateFromStart``.
 
-A crash leaves a valid log at each step, and whoever comes next completes it: where all segments go, an empty
-one begins at the log end; the log start offset moves, in its checkpoint; leader epochs are cut; files get the
-suffix ``.deleted``, oldest first, and go. A reader that has a segment open may finish it.
+A crash at any step leaves a valid log, and the next deletion completes it. The steps: if all segments go, an
+empty one is created at the log end; the log start offset moves, in its checkpoint; leader epochs are cut;
+files get the suffix ``.deleted``, oldest first, and are removed. A reader that has a segment open may finish
+it.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def _deletable(
     partition: Partition, segments: list[Segment], end: int, start: int, rules: RetentionRules, now_ms: int
 ) -> tuple[int, tuple[str, ...]]:
     """How many of the oldest segments are due, and by which rules. Each stops at the first that is not."""
-    # An empty last segment stays: deleting it would make it anew.
+    # An empty last segment stays: deleting it would only create it again.
     most = len(segments) - (end == segments[-1].base_offset)
     count, reasons = 0, []
 

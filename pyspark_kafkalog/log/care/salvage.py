@@ -140,7 +140,7 @@ def count_valid(
 ) -> tuple[int, OffsetRange]:
     """How many records salvage would find behind damage, and their offsets.
 
-    As far as it can be read: what can't is not counted. Markers are no records.
+    What can't be read is not counted, and neither are markers.
 
     :param segments: of the log, until its end.
     :param position: where to begin in the first of them, in bytes.
@@ -164,10 +164,10 @@ def count_valid(
 
 
 def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:
-    """Write a segment anew, with only its valid batches and their indexes.
+    """Rewrite a segment with only its valid batches and their indexes.
 
-    One rename makes it count: until then the old one does. Meanwhile it may lack the indexes with positions,
-    which whoever opens or repairs it rebuilds. What ``.txnindex`` says is true of both.
+    One rename replaces the old one. Meanwhile the segment may lack the indexes with positions, which opening
+    or repairing it rebuilds. ``.txnindex`` fits both.
     """
     path = os.path.join(folder, segment.name)
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)

@@ -3,10 +3,10 @@
 Unlike a broker's cleaner, and :mod:`pyspark_kafkalog.log.care.compaction`, it also cleans the active segment,
 except for the last batch, so that the log ends where it did: these logs hardly ever roll.
 
-One rename replaces a segment, in the order of offsets. Its indexes are removed before, and are rebuilt
-by whoever opens a segment without them. So a crash leaves a valid log: some segments are cleaned, and
+Segments are replaced in the order of offsets, each by one rename. Its indexes are removed before, and
+rebuilt when a segment is opened without them. So a crash leaves a valid log: some segments are cleaned, and
 the newer records of the same keys are still in later ones. Kafka's steps (:mod:`.care.replacing`) would
-leave no ``.log`` for a moment, and whoever appends next would have to finish them first.
+leave no ``.log`` for a moment, and the next writer would have to finish them before it appends.
 """
 
 from __future__ import annotations

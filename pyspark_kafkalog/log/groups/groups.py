@@ -153,7 +153,7 @@ class DirectoryGroups:
     def committed(
         self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
-        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed`. Here nobody ends a transaction."""
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed`. ``settled`` waits for nothing here."""
         state = self._state(group)
         offsets = {} if state is None else state.offsets
         return {

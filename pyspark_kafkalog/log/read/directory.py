@@ -57,8 +57,8 @@ class LogDirectory:
     """One or several log roots, or one partition's folder, read without a broker and without changing a file.
 
     Remembers the end of each partition, so that asking again is cheap. Bounds come from
-    the files: the high watermark is the log end, since nobody keeps its checkpoint up to
-    date. An unfinished publish of this package is hidden.
+    the files: the high watermark is the log end, since its checkpoint may be out of date.
+    An unfinished publish of this package is hidden.
     """
 
     def __init__(self, roots: Sequence[LogRoot], *, slice_bytes: int = 8 << 20, checked: bool = True) -> None:
@@ -206,8 +206,8 @@ class LogDirectory:
     def expect(self, partition: TopicPartition, seen: Seen) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.expect`.
 
-        A mount may show an older state: a log that seems to end sooner is listed anew, once. The directory
-        itself is all the evidence.
+        A mount may show an older state, so a log that seems to end sooner is listed once more. There is no
+        other evidence than the directory itself.
         """
         self._seen_ends[partition] = seen.end
 

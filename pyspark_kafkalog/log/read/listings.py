@@ -27,7 +27,7 @@ def is_settled(changed: tuple[int, ...] | None, now_ns: int) -> bool:
 
 
 class Listings:
-    """The listings of one root and its partitions' folders: what it would take to make all of them anew."""
+    """The listings of one root and its partitions' folders: how long it takes to make them all."""
 
     def __init__(self) -> None:
         self._took: dict[TopicPartition | None, float] = {}

@@ -3,9 +3,9 @@
 A ``.log`` that a user or a check of the file system has removed leaves its indexes. Kafka renames and
 removes the ``.log`` first, too, but what it has been renamed to stays until the indexes are renamed. So
 a base offset with an index, and with neither a ``.log`` nor a file that comes or goes, is proof if it is
-still so a moment later. It is none before the first segment, where a crash during a deletion leaves the same:
-only a backup, which deletes nothing by itself, knows where its first segment begins, and how far its last one
-reached when it was flushed.
+still so a moment later. Before the first segment it proves nothing, as a crash during a deletion leaves the
+same: only a backup, which deletes nothing by itself, knows where its first segment begins, and how far its
+last one reached when it was flushed.
 
 Without an index, a gap of offsets between two segments is all there is. Compaction leaves gaps, too,
 but also within segments, and a broker's cleaner keeps a checkpoint.

@@ -20,7 +20,7 @@ _RENAMING = 0.1
 class Neighbours:
     """Which segments follow one another, according to a listing younger than their own.
 
-    :param segments: lists the live ones anew.
+    :param segments: lists the live segments again.
     """
 
     def __init__(self, folder: Folder, segments: Callable[[], list[Segment]]) -> None:

@@ -37,7 +37,7 @@ from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 _LOOKED_INTO = 50
-"""In how many folders of one that is no root partitions are looked for."""
+"""How many subfolders to search for partitions if the folder itself isn't a root."""
 _NAMED = 3
 
 
@@ -261,7 +261,7 @@ class LogRoot:
     def unpublished(self) -> dict[TopicPartition, int | None]:
         """Where partitions ended before an unfinished publish; None for those that it creates.
 
-        Nobody may see what it has appended.
+        Readers must not see what it has appended.
         """
         data = self.folder.read(JOURNAL_FILE, before=JOURNAL_SEPARATOR.encode())
         if data is None:

@@ -3,8 +3,8 @@
 If its last owner was interrupted, a partition may end in a torn batch, and its indexes in the zeros
 of their preallocation. Before the first append this does what a broker's recovery would: it cuts off
 the torn tail, and rebuilds untrustworthy indexes from the batches. Readers see no change.
-Unlike a broker's recovery, this one keeps a last batch that is whole and has a wrong checksum, and
-refuses to append to it: readers report it, and nobody knows whether it was acknowledged.
+Unlike a broker's recovery, this one keeps a last batch that is whole but has a wrong checksum, and
+refuses to append to it: readers report such a batch, and it may have been acknowledged.
 
 Source: Kafka's ``LogSegment.recover``, ``LogLoader``.
 """

@@ -1,16 +1,15 @@
 """Puts the partitions of a backup into a stopped broker's log directory, as its own.
 
-The broker's topics exist, and are empty: their folders say which topic ids the cluster has given them, and
-a broker takes no others. What it gets is a copy with three changes.
+The broker's topics exist and are empty: their folders hold the topic ids that the cluster gave them, and
+a broker accepts no others. It gets a copy with three changes:
 
 A new topic's leader epochs begin at 0, and a log's never go back (KIP-101), so those in its batches become
-0. No checksum covers them. A cluster gives its producers ids from 0 on, which producers of the backup had,
-too, and a broker or a replica that learned of both would take records of the new one for repeated ones of
-the old: so ids in batches get a bit that no cluster's ids have. And nobody is left to end transactions that
-are open: markers at the end abort them.
+0. No checksum covers them. Each cluster numbers its producers from 0, and a broker or replica that knows
+producers of both clusters would take new records for repeated old ones: so producer ids in batches get a bit
+that no cluster's ids have. No producer is left to end open transactions, so markers at the end abort them.
 
-A copy is made under a name that brokers give to folders which they are about to delete, and so remove,
-and then exchanged for the empty folder.
+A copy is made in a folder named like those that a broker is about to delete, and so removes. Then it is
+exchanged for the empty folder.
 """
 
 from __future__ import annotations
@@ -252,8 +251,8 @@ def _stage(source: str, folder: str, step: AdoptedPartition) -> str:
 def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
     """Exchange a partition's empty folder for a copy of the backup's.
 
-    Its bounds are entered first, so that no records are there without: an empty log is none the worse for
-    them, and the next run enters them anew.
+    Its bounds are entered first, so that its records never lack them. They don't harm an empty log, and
+    the next run enters them again.
     """
     partition = TopicPartition(step.topic, step.partition)
     folder = os.path.join(log_dir, str(partition))
@@ -271,9 +270,9 @@ def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
 
 
 def _end_log(staged: str, end: int, producers: ProducerState) -> None:
-    """Begin a segment at the end of the log, in which all that is open is aborted, and nobody known after it.
+    """Begin a segment at the log end that aborts open transactions, and after which no producer is known.
 
-    Its first snapshot has what is open, for a broker that recovers the segment.
+    Its first snapshot has the open transactions, for a broker that recovers the segment.
     """
     still_open = ProducerState(
         entry._replace(producer_id=entry.producer_id | _OTHER_CLUSTER) for entry in producers.open

@@ -55,7 +55,7 @@ class FollowerLog:
     """The log of one partition, for a single writer that holds the directory's lock.
 
     Segments that are not the last one are on disk; what was appended since the last :meth:`flush` may not
-    be. Whoever opens the log after a crash finds all whole batches, and a torn one cut off. Use it as a
+    be. Opening the log after a crash finds all whole batches, and cuts off a torn one. Use it as a
     context manager, which closes its files. An append opens them again.
     """
 
@@ -86,7 +86,7 @@ class FollowerLog:
         self.is_empty = not has_batches(folder)
         """Whether the log has no record batch."""
         self.has_failed = False
-        """Whether a write or a flush has failed: nobody knows what is on disk since the last flush."""
+        """Whether a write or a flush has failed: what is on disk since the last flush is then unknown."""
         self._producers = ProducerState() if producers is None else producers
         self._files: dict[str, int] = {}
         self._unflushed: set[str] = set()
@@ -108,7 +108,7 @@ class FollowerLog:
         topic_id: str = "",
     ) -> FollowerLog:
         """A new partition that begins with ``next_offset``; with the id of its topic, if that is known."""
-        with suppress(FileExistsError):  # whoever made it may have been killed right after
+        with suppress(FileExistsError):  # a process may have been killed right after this
             new_folder(folder)
         if topic_id:
             path = os.path.join(folder, PARTITION_METADATA_FILE)

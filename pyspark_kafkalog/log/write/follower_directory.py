@@ -49,14 +49,14 @@ from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0
-_BEGIN_ANEW = "Bring its files back, or begin the copy anew: move the partition's folder away."
+_BEGIN_ANEW = "Bring its files back, or start the copy over: move the partition's folder away."
 
 
 class FollowerDirectory:
     """The partitions of a log root, for appends of batches that have their offsets.
 
-    Threads may work on different partitions at the same time. A log's files are open only while it is
-    appended to, if whoever does it closes them.
+    Threads may work on different partitions at the same time. An append opens a log's files, and its caller
+    closes them.
     """
 
     def __init__(self, root: str, progress: Callable[[], None], *, was_clean: bool) -> None:
@@ -195,7 +195,7 @@ class FollowerDirectory:
     def open(
         self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
     ) -> FollowerLog:
-        """The log of a partition; the same object at each call, but for one without records that begins anew.
+        """The log of a partition: the same object at each call, unless it is empty and ``start`` differs.
 
         :param start: the first offset, if the partition is new or has no records.
         :param topic_id: its topic's id, which a log without records gets if it has none; empty if it is not
@@ -374,8 +374,8 @@ class FollowerDirectory:
     def close(self) -> dict[TopicPartition, KafkaLogError]:
         """Close all logs; if none fails, a broker can start on the directory without recovery.
 
-        :return: the partitions that can't be closed cleanly, and why; whoever opens the directory next
-            recovers all.
+        :return: the partitions that can't be closed cleanly, and why; opening the directory the next time
+            then recovers all.
         """
         self.is_closed = True
         failures = dict(self.broken)
@@ -438,8 +438,8 @@ def check_follower(root: str) -> None:
 def follower_directory(root: str) -> Iterator[FollowerDirectory]:
     """Hold a log root, which is made if it does not exist, and close it cleanly if nothing fails.
 
-    What is wrong with a partition is told when it is opened, or by :meth:`FollowerDirectory.close`; whoever
-    does not call that gets an error at the end.
+    Opening a partition raises its error, and :meth:`FollowerDirectory.close` returns those of all; if it is
+    not called, an error is raised at the end.
 
     :raises LogDirectoryLockedError: if a broker or a writer holds it.
     :raises LogDirectoryError: if it is a broker's own, is damaged, or can't be written to.

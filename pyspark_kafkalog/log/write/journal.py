@@ -18,7 +18,7 @@ of a deletion has the batches themselves; see :mod:`.deletion`.
 ``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
 snapshots. It is gone while the journal stands, and comes back when all that was
 appended is committed and on disk: the broker then reads on from its last snapshot.
-After an undo it does not come back: nobody vouches for the folder any more.
+After an undo it does not come back: the folder's state is no longer certain.
 """
 
 from __future__ import annotations

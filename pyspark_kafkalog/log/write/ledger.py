@@ -86,7 +86,7 @@ def _refused(found: Standing, path: str, batch: QueryBatch, last: LastBatch) -> 
         Standing.OTHER: (
             f"The directory has micro-batch {number} of query {query}, but with other offsets of its"
             " sources than the checkpoint has",
-            "The checkpoint was set back or copied, and the micro-batch planned anew: then rows would be"
+            "The checkpoint was set back or copied, and the micro-batch was planned again: rows would be"
             " lost or doubled. Give the query a new checkpoint, which publishes its records again.",
         ),
         Standing.BEHIND: (

@@ -62,8 +62,8 @@ class Leftovers:
 def settle(folder: str) -> None:
     """Finish or undo what a crash interrupted in a partition; the caller holds the directory's lock.
 
-    Until then its ``.log`` files need not be the segments that readers see. Whoever changes a partition calls
-    this first. Where only ``.deleted`` files are left, nothing is done: they are in nobody's way.
+    Until then its ``.log`` files need not be the segments that readers see, so each writer calls this before
+    it changes a partition. If only ``.deleted`` files are left, they stay: they do no harm.
 
     :raises LogDirectoryError: if a segment is not a regular file.
     """

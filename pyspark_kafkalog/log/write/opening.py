@@ -62,9 +62,9 @@ def open_log(
         raise LogDirectoryError(
             f"Expected the topic id {topic_id}, got records without one",
             file=os.path.join(folder, PARTITION_METADATA_FILE),
-            hint="If the source had no topic ids when they were copied, and the topic was not made anew since"
-            f" then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise, move"
-            " the folder away.",
+            hint="If the source had no topic ids when they were copied, and the topic has not been recreated"
+            f" since then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise,"
+            " move the folder away.",
         )
     return FollowerLog.open(
         folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean

@@ -6,7 +6,7 @@
 3. The old folder gets such a name, too, and the new one takes its place.
 4. The note goes, and the old folder with it.
 
-Whoever opens the directory after a crash does what is left of 3 and 4, or removes what was not noted.
+After a crash, the next writer to open the directory completes 3 and 4, or removes a copy not yet noted.
 """
 
 from __future__ import annotations

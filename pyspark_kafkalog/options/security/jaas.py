@@ -2,8 +2,8 @@
 
 ``package.LoginModule required name="value" other='value';`` with Java's comments
 and escapes. As for Java's StreamTokenizer, what begins like a number must be quoted.
-Errors give a position in the text but show none of it, since badly quoted text may be
-a password.
+Errors give a position in the text but don't show the text: if it is badly quoted, it may
+be a password.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def security_options(user: UserOptions) -> SecurityOptions:
 
 
 def _warn_if_given(user: UserOptions, prefixes: tuple[str, ...], protocol: str) -> None:
-    """Warn of options without effect: whoever sets them wants a safer protocol."""
+    """Warn of options without effect: a user who sets them wants a safer protocol."""
     if names := user.names(*prefixes):
         log_once(
             logging.WARNING,

@@ -114,7 +114,7 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
                 return check_cut_short(world)
             if tries == 3:
                 world.calm_down()
-            if refused:  # nobody can know: the query fails, as it should
+            if refused:  # it can't be known: the query fails, as it should
                 with suppress(BrokenError):
                     return check(world, batch)
                 return check(world, batch - 1)
@@ -243,7 +243,7 @@ class AbortsWhatIsPending(ModelSteps):
 
 
 class BeginsBesideOpenRows(ModelSteps):
-    """Nobody looks whether rows of an earlier batch are still open."""
+    """It does not check whether rows of an earlier batch are still open."""
 
     def held(self, marker: Marker | None) -> Outcome | None:
         return None

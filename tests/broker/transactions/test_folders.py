@@ -1,4 +1,4 @@
-"""The folder that is marked is the one where rows are staged, wherever it is and whoever may write above."""
+"""The marked folder is the one where rows are staged, wherever it is, even if others may write above it."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_what_going_on_costs_is_said() -> None:
             expected.is_met_by(None)
         text = str(missing.value)
         assert f"marker's group {group}" in text
-        assert "made anew, or went back, the rows of earlier batches are missing" in text
+        assert "recreated, or went back, the rows of earlier batches are missing" in text
         assert "its rows are there twice if it was" in text
         assert text.index("cut off from the controllers") < text.index("failOnMissingMarker=false")
 

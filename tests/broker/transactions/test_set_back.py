@@ -196,7 +196,7 @@ def test_a_marker_that_went_back_to_a_pending_one(tmp_path: Path, monkeypatch: p
 def test_transaction_state_that_does_not_know_the_query(
     tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are open, and the query gets another producer id: what it commits behind them nobody sees."""
+    """Its rows are open, and the query gets another producer id: readers don't see what it commits behind."""
     options = ("--feature", f"transaction.version={version}")
     with running(Broker(tmp_path / "broker", format_options=options)) as broker:
         other, topic, new = unused_topic(), unused_topic(), unused_topic()

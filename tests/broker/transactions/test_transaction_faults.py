@@ -172,7 +172,7 @@ def test_a_coordinator_that_is_paused_until_another_has_taken_over(
     until_done(lambda: driver().write([values(10, 10)], 1))
     monkeypatch.undo()
     cluster.resume(paused)
-    # The old coordinator may still end what it had begun, which fences whoever runs.
+    # The old coordinator may still end what it had begun, which fences the next run.
     until_done(lambda: driver().write([values(10, 20)], 2))
     assert sorted(shown(cluster.bootstrap, topic)) == digits(30)
     assert is_stable(cluster.bootstrap, topic)

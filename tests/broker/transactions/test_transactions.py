@@ -1,4 +1,4 @@
-"""Batches are shown whole and once by a real broker, whoever writes them, however often.
+"""A real broker shows batches whole and once, whichever run writes them, however often.
 
 ``ci/mutants`` seeds faults that these tests have to find; ``ci/mutants "no fence"`` switches on one of them.
 """

@@ -1,0 +1,100 @@
+"""What the project writes is plain English: comments, docstrings, messages and pages."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("pyspark_kafkalog", "tests", "ci", "docs", "notebooks")
+
+_STATES = r"(?<![Tt]here )\b(?:is|are|was|were|be)"
+INSTEAD = {
+    rf"{_STATES} no\b(?! (?:longer|more|less|later|older|newer|larger|smaller|earlier)\b)": (
+        "isn't a ..., or expected ..., got ..."
+    ),
+    rf"{_STATES} none\b": "isn't one, does not exist",
+    r"\bnone of\b(?! (?:the|them|these|those|its|their|our)\b)": "not any of, without",
+    r"\b[Nn]obody\b": "name who or what does not, or no one",
+    r"\b[Ww]hoever\b": "name who",
+    r"\b[Aa]new\b": "again, created again, started over",
+    r"\bdear\b": "expensive",
+    r"\bas by\b": "as ... does",
+}
+"""What is not said, and what to say instead."""
+
+ALLOWED: dict[str, set[str]] = {"tests/test_prose.py": set(INSTEAD)}
+"""Files that may say it all the same: here, because they name it."""
+
+
+def written(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a file that people read, each with its first line: paragraphs, comments and strings."""
+    if path.suffix == ".md":
+        yield from _paragraphs(path.read_text().splitlines())
+    elif path.suffix == ".py":
+        yield from _of_python(path.read_text())
+    else:
+        comments = [line.partition("#")[2] for line in path.read_text().splitlines()]
+        yield from _paragraphs(comments)
+
+
+def _paragraphs(lines: list[str]) -> Iterator[tuple[int, str]]:
+    first, text = 1, ""
+    for number, line in enumerate([*lines, ""], start=1):
+        if line.strip():
+            first, text = (first, f"{text} {line}") if text else (number, line)
+        elif text:
+            yield first, text
+            text = ""
+
+
+def _of_python(source: str) -> Iterator[tuple[int, str]]:
+    comment, last = "", 0
+    first = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        number = token.start[0]
+        if token.type == tokenize.COMMENT:
+            if number != last + 1:
+                if comment:
+                    yield first, comment
+                comment, first = "", number
+            comment, last = f"{comment} {token.string[1:]}", number
+        elif token.string and token.type not in (tokenize.NL, tokenize.NEWLINE, tokenize.OP, tokenize.NAME):
+            yield number, token.string
+    if comment:
+        yield first, comment
+
+
+def _files() -> list[Path]:
+    found = [path for path in ROOT.iterdir() if path.suffix == ".md"]
+    for folder in FOLDERS:
+        found += [
+            path
+            for path in (ROOT / folder).rglob("*")
+            if path.is_file() and (path.suffix in (".md", ".py", "") and "__pycache__" not in path.parts)
+        ]
+    return sorted(found)
+
+
+def test_plain_english() -> None:
+    """No sentence has a pattern that a native engineer would not write."""
+    found = []
+    for path in _files():
+        name = str(path.relative_to(ROOT))
+        try:
+            texts = list(written(path))
+        except UnicodeDecodeError:
+            continue
+        for pattern, instead in INSTEAD.items():
+            if pattern in ALLOWED.get(name, ()):
+                continue
+            for line, text in texts:
+                said = re.sub(r"\s+", " ", text)
+                found += [
+                    f"{name}:{line}: {said[max(0, match.start() - 30) : match.end() + 30]!r}; say {instead}"
+                    for match in re.finditer(pattern, said)
+                ]
+    assert not found, "\n" + "\n".join(found)
