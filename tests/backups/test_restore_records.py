@@ -280,7 +280,7 @@ def test_records_that_were_about_to_be_sent_may_not_be_deleted(cluster: Cluster,
     make_log(source, [(0, END)])
     written = killed_in_the_middle(source, cluster, path)
     set_log_start(source, written + 1)
-    with pytest.raises(DataLossError, match=r"are gone.*delete what it has made, and its file"):
+    with pytest.raises(DataLossError, match=r"are gone.*delete what it has made and its file"):
         restore(source, cluster, path)
     assert cluster.end == written
 
