@@ -25,6 +25,8 @@ from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
+from tests.log.partitions import batch as sized_batch
+from tests.log.partitions import write_segment
 
 NO_GROUPS = BackupRules(groups=())
 TRUNCATE = BackupRules(groups=(), truncate=True)
@@ -505,6 +507,18 @@ def test_a_cut_leaves_what_was_there_before(tmp_path: Path) -> None:
             file.name for file in (whole / "t-0").iterdir() if file.suffix != ".snapshot"
         }
     assert len([*itertools.islice((whole / "t-0").glob("*.log"), 4)]) == 4
+
+
+@pytest.mark.parametrize("size", [9 << 20, 17 << 20])
+def test_a_flushed_batch_of_any_size_behind_damage_is_not_cut_off(size: int, tmp_path: Path) -> None:
+    """It crosses every border of a search in windows."""
+    folder = tmp_path / "t-0"
+    damage = b"\x09" * ((8 << 20) - 100)
+    path = write_segment(folder, [sized_batch(0, 1), damage, sized_batch(1, 1, size=size)], base_offset=0)
+    before = path.stat()
+    with pytest.raises(LogDirectoryError, match="before a valid batch at byte"):
+        FollowerLog.open(str(folder), T0, SMALL, 0, recovery_point=2)
+    assert path.stat() == before
 
 
 def test_nothing_is_cut_behind_damage(tmp_path: Path) -> None:

@@ -533,6 +533,19 @@ def test_offsets_that_go_back_are_damage(root: Path) -> None:
     assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == expected
 
 
+def test_a_damaged_batch_says_nothing_against_the_one_before(root: Path) -> None:
+    """Compaction leaves gaps, and the header of the second is not to be trusted."""
+    broken = batch(12, 2)[:-1] + b"\xff"
+    segment(root, 10).write_bytes(batch(10, 2) + batch(14, 2) + broken + batch(18, 2))
+    place = LogDirectory.open(str(root))
+    with pytest.raises(CorruptRecordError) as caught:
+        offsets_read(place, T0, ALL)
+    assert caught.value.offset == 16
+    left_out: list[CorruptRecordError] = []
+    expected = [*range(12), 14, 15, 18, 19, *range(20, 30)]
+    assert offsets_read(place, T0, ALL, on_corrupt=left_out.append) == expected
+
+
 def test_any_cut_of_the_last_segment_leaves_the_whole_batches(root: Path) -> None:
     path = segment(root, 20)
     data = path.read_bytes()

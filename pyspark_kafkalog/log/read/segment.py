@@ -295,7 +295,7 @@ def _framed(data: pa.Buffer, left: int, next_offset: int, below: int) -> tuple[B
     The file has ``left`` bytes from the beginning of ``data`` on.
     """
     batches = walk(data)
-    in_order = _in_order(batches, next_offset, below)
+    in_order = _in_order(data, batches, next_offset, below)
     if in_order < len(batches):
         batches = walk(data.slice(0, int(batches.position[in_order])))
         fault = "its offsets are out of order"
@@ -313,11 +313,11 @@ def _framed(data: pa.Buffer, left: int, next_offset: int, below: int) -> tuple[B
     return batches, fault
 
 
-def _in_order(batches: Batches, next_offset: int, below: int) -> int:
-    """How many batches come before the first whose offsets are out of order, or not all ``below``.
+def _in_order(data: pa.Buffer, batches: Batches, next_offset: int, below: int) -> int:
+    """How many batches of ``data`` come before the first whose offsets go back, or are not all ``below``.
 
-    No CRC covers the base offset or the order. Where two batches overlap, the first
-    is at fault if it left a gap that the second fits into.
+    No CRC covers the base offset or the order. Where two batches overlap, the first is at fault if it left a
+    gap that the second, a valid one, fits into.
     """
     # The base offset of a compressed v0 or v1 message is unknown.
     first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
@@ -326,6 +326,7 @@ def _in_order(batches: Batches, next_offset: int, below: int) -> int:
     if not wrong.size:
         return len(batches)
     at = int(wrong[0])
-    if at > 0 and ends[at - 1] <= first[at] < ends[at] and ends[at - 1] < first[at - 1]:
+    left_a_gap = at > 0 and batches.magic[at - 1] == 2 and ends[at - 1] < first[at - 1]
+    if left_a_gap and ends[at - 1] <= first[at] < ends[at] and check_batch(data, int(batches.position[at])):
         return at - 1
     return at

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
-from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum, walk
+from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import cut, naming, write_new
-from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.index import MAX_RELATIVE
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
@@ -28,7 +27,7 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
+from pyspark_kafkalog.log.read.segment import MAX_OFFSET
 from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
 from pyspark_kafkalog.log.write.producers import ProducerState
 
@@ -205,15 +204,26 @@ def check_tail(folder: str, base_offset: int, position: int, next_offset: int) -
     :raises LogDirectoryError: if one follows.
     """
     path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
-    segment = Segment(open_folder(folder), base_offset, "", os.path.getsize(path), 0, is_active=True)
-    with segment.open() as opened:
-        try:
-            found = opened.next_batch(position + 1, next_offset)
-        except CorruptRecordError as e:
-            raise _damaged(e.message, path, position, next_offset) from None
+    try:
+        found = find_batch(_read_behind(path, position), 0, min_offset=next_offset, strict=True)
+    except CorruptRecordError as e:
+        raise _damaged(e.message, path, position, next_offset) from None
     if found is not None:
-        message = f"Expected a record batch, got other bytes before a valid batch at byte {found}"
+        message = (
+            f"Expected a record batch, got other bytes before a valid batch at byte {position + 1 + found}"
+        )
         raise _damaged(message, path, position, next_offset)
+
+
+def _read_behind(path: str, position: int) -> np.ndarray:
+    """What follows the byte at ``position``, in one piece, as a batch may have any size."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        with naming(path):
+            data = np.empty(max(os.fstat(descriptor).st_size - position - 1, 0), np.uint8)
+            return data[: read_at(descriptor, data, position + 1)]
+    finally:
+        os.close(descriptor)
 
 
 def _damaged(message: str, path: str, position: int, offset: int) -> LogDirectoryError:
