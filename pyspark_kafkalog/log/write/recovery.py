@@ -1,13 +1,13 @@
 """Recover one segment: find its end, and rebuild its indexes from its batches (Kafka's LogSegment.recover).
 
-The file is read in pieces, not mapped: a bad sector is an error then, not a signal that ends the process.
+The file is read, not mapped: a bad sector is an error then, not a signal that ends the process.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -66,21 +66,17 @@ class Scan:
 
     def __iter__(self) -> Iterator[Piece]:
         """:raises OSError: if the file can't be opened or read."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            with naming(self.path):
-                self.size = os.fstat(descriptor).st_size
-                room = np.empty(min(_WINDOW, self.size), np.uint8)
-                while self.end < self.size and self.fault is None:
-                    wanted = min(max(self._needed, _WINDOW), self.size - self.end)
-                    room = room if room.size >= wanted else np.empty(wanted, np.uint8)
-                    data = room[: read_at(descriptor, room[:wanted], self.end)]
-                    _read_ahead(descriptor, self.end + wanted)
-                    piece = self._valid(data)
-                    if len(piece.batches):
-                        yield piece
-        finally:
-            os.close(descriptor)
+        with _opened(self.path) as descriptor:
+            self.size = os.fstat(descriptor).st_size
+            room = np.empty(min(_WINDOW, self.size), np.uint8)
+            while self.end < self.size and self.fault is None:
+                wanted = min(max(self._needed, _WINDOW), self.size - self.end)
+                room = room if room.size >= wanted else np.empty(wanted, np.uint8)
+                data = room[: read_at(descriptor, room[:wanted], self.end)]
+                _read_ahead(descriptor, self.end + wanted)
+                piece = self._valid(data)
+                if len(piece.batches):
+                    yield piece
 
     def _valid(self, data: np.ndarray) -> Piece:
         """The valid batches of ``data``, which begins at the end of those before."""
@@ -204,24 +200,30 @@ def check_tail(folder: str, base_offset: int, position: int, next_offset: int) -
     :raises LogDirectoryError: if one follows.
     """
     path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
+    behind = position + 1
     try:
-        found = find_batch(_read_behind(path, position), 0, min_offset=next_offset, strict=True)
+        found = find_batch(_read_rest(path, behind), 0, min_offset=next_offset, strict=True)
     except CorruptRecordError as e:
         raise _damaged(e.message, path, position, next_offset) from None
     if found is not None:
-        message = (
-            f"Expected a record batch, got other bytes before a valid batch at byte {position + 1 + found}"
-        )
+        message = f"Expected a record batch, got other bytes before a valid batch at byte {behind + found}"
         raise _damaged(message, path, position, next_offset)
 
 
-def _read_behind(path: str, position: int) -> np.ndarray:
-    """What follows the byte at ``position``, in one piece, as a batch may have any size."""
+def _read_rest(path: str, position: int) -> np.ndarray:
+    """The bytes from ``position`` on, in one piece, as a batch may have any size."""
+    with _opened(path) as descriptor:
+        rest = np.empty(max(os.fstat(descriptor).st_size - position, 0), np.uint8)
+        return rest[: read_at(descriptor, rest, position)]
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """A descriptor to read a file by; errors name the file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         with naming(path):
-            data = np.empty(max(os.fstat(descriptor).st_size - position - 1, 0), np.uint8)
-            return data[: read_at(descriptor, data, position + 1)]
+            yield descriptor
     finally:
         os.close(descriptor)
 
