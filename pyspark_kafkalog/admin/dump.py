@@ -105,9 +105,8 @@ class _Dump:
         self._origin = piece.origin
         self._data = as_array(piece.buffer)
         self._walked = batches_of(piece)
-        limits = DecodeLimits()
-        self._indexer = Indexer(self._data, self._walked, limits) if records else None
-        self._columns = RowColumns(_COLUMNS, partition, limits.max_rows)
+        self._indexer = Indexer(self._data, self._walked, DecodeLimits()) if records else None
+        self._columns = RowColumns(_COLUMNS, partition)
 
     def batches(self, wanted: OffsetRange) -> Iterator[DumpedBatch]:
         batches = self._walked

@@ -166,7 +166,7 @@ class _Reading:
         self._limits = limits
         self._origin = origin
         self._on_corrupt = on_corrupt
-        self.columns = RowColumns(schema, topic_partition, limits.max_rows)
+        self.columns = RowColumns(schema, topic_partition)
         self.next_offset = offsets.start
         self.reported_offset = offsets.start
         """The next offset that the caller knows of."""

@@ -34,16 +34,14 @@ class RowColumns:
     """Builds Arrow batches of one schema from the records of one partition.
 
     :param schema: any of :data:`ROW_TYPES` in any order.
-    :param max_rows: the most rows of a batch.
     """
 
-    def __init__(self, schema: pa.Schema, topic_partition: TopicPartition, max_rows: int) -> None:
+    def __init__(self, schema: pa.Schema, topic_partition: TopicPartition) -> None:
         for field in schema:
             if ROW_TYPES.get(field.name) != field.type:
                 raise OptionError(f"Column {field.name!r} cannot be decoded to the Arrow type {field.type}")
         self._schema = schema
         self._topic_partition = topic_partition
-        self._max_rows = max_rows
 
     @property
     def has_timestamps(self) -> bool:
@@ -70,13 +68,14 @@ class RowColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, field: pa.Field, data: np.ndarray, index: np.ndarray, timestamp_type: int) -> pa.Array:
+        rows = index.shape[1]
         if field.name == "key":
             return _binary(field.type, data, index[kernels.KEY_AT], index[kernels.KEY_SIZE])
         if field.name == "value":
             return _binary(field.type, data, index[kernels.VALUE_AT], index[kernels.VALUE_SIZE])
         if field.name == "headers":
             if not index[kernels.HEADERS].any():
-                return _nulls(field.type, self._max_rows).slice(0, index.shape[1])
+                return _nulls(field.type, _at_least(rows)).slice(0, rows)
             return _headers(field.type, data, index)
         if field.name == "offset":
             return _integers(field.type, index[kernels.OFFSET].copy())
@@ -87,7 +86,12 @@ class RowColumns:
             "partition": self._topic_partition.partition,
             "timestampType": timestamp_type,
         }
-        return _repeated(field.type, constants[field.name], self._max_rows).slice(0, index.shape[1])
+        return _repeated(field.type, constants[field.name], _at_least(rows)).slice(0, rows)
+
+
+def _at_least(rows: int) -> int:
+    """A power of two, so that batches of about the same size share a column."""
+    return 1 << (rows - 1).bit_length() if rows else 0
 
 
 @lru_cache(maxsize=16)

@@ -21,6 +21,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 _LEAST_ROW_BYTES = 24
 """What a row with its offset, timestamp and topic takes at least: with more rows there is no need to try."""
+_MOST_PARTITIONS = 100
+"""Each takes a quarter of a millisecond, one after another; tasks that share more of them are sooner."""
 _MOST_SECONDS = 1.0
 """If it takes longer to read the rows, as from an object store, tasks do it in parallel."""
 _LONGEST_PAUSE = 64
@@ -47,7 +49,7 @@ class RowsInPlan:
     ) -> bool:
         """Whether the rows of ``splits`` are ``waiting`` now. Tasks read what is too much, or fails here."""
         offsets = sum(split.offsets.end - split.offsets.start for split in splits)
-        if offsets * _LEAST_ROW_BYTES > self._max_bytes:
+        if len(splits) > _MOST_PARTITIONS or offsets * _LEAST_ROW_BYTES > self._max_bytes:
             return False
         if self._left_out:
             self._left_out -= 1

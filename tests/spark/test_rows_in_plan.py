@@ -152,6 +152,14 @@ def test_tasks_read_what_is_too_much_or_the_user_wants_them_to(
     assert sum(rows.num_rows for task in partitions for rows in stream.read(task)) == 30
 
 
+def test_tasks_read_too_many_topic_partitions(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = []
+    for most in (3, 2):
+        monkeypatch.setattr("pyspark_kafkalog.spark.rows_in_plan._MOST_PARTITIONS", most)
+        outcomes.append(planned(reader(path), ends(3, 0), ends(3, 10))[1])
+    assert outcomes == [ROWS, NOT_FOUND]
+
+
 def test_a_schema_that_the_jvm_would_not_find_in_arrow(path: str) -> None:
     """The JVM compares it with all that Spark knows of a column, as a comment, and fails the query."""
     commented = StructType([StructField("value", BinaryType(), metadata={"comment": "bytes"})])
