@@ -18,6 +18,7 @@ BENCHMARKS = (
     "broker_read",
     "broker_stream",
     "small_streams",
+    "sockets",
     "broker_planning",
     "many_partitions",
     "cold_start",

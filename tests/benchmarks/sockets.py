@@ -1,0 +1,152 @@
+"""What each kind of Spark's Python processes takes over Unix sockets, over TCP, and over TCP that waits.
+
+The last is what the package's processes would do if they left their sockets as PySpark opens them. Each
+session is a process of its own; all do the same, by turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, rows
+from tests.benchmarks.session import benchmark_session, scratch_folder
+from tests.benchmarks.streams import available_now
+from tests.kafka import Broker
+from tests.kafka_service import running
+
+ROOT = Path(__file__).parents[2]
+TOPIC, COUNT, SIZE, REPEATS = "small", 1000, 100, 20
+_PROMPT, _WAITING, _UNIX = "TCP", "TCP that waits", "Unix sockets"
+_UNIX_SETTING = "spark.python.unix.domain.socket.enabled"
+_NO_CHANGE = """
+import sys, types
+module = types.ModuleType("pyspark_kafkalog.spark.without_delay")
+module.without_delay = lambda: None
+sys.modules[module.__name__] = module
+"""
+"""A sitecustomize, with which no process touches its socket."""
+
+
+def main() -> None:
+    args = arguments(__doc__)
+    repeats = max(int(REPEATS * args.scale), 3)
+    with scratch_folder(args.folder) as folder, running(Broker(folder / "broker")) as broker:
+        _fill(broker, folder, repeats)
+        found: dict[str, list[dict[str, float]]] = {_PROMPT: [], _WAITING: [], _UNIX: []}
+        order = [*found]
+        for _ in range(args.rounds):
+            for name in order:
+                found[name].append(_session(name, broker, folder, repeats))
+            order = [*order[1:], order[0]]
+    for what in found[_PROMPT][0]:
+        taken = {name: statistics.median(each[what] for each in runs) for name, runs in found.items()}
+        texts = ", ".join(f"{name} {ms:.0f}" for name, ms in taken.items())
+        print_ratio(f"{what}, ms: {texts}; TCP against TCP that waits", taken[_PROMPT] / taken[_WAITING])
+
+
+def _fill(broker: Broker, folder: Path, repeats: int) -> None:
+    for topic in (TOPIC, "sink"):
+        broker.create_topic(topic, PARTITIONS)
+    with benchmark_session(folder) as spark:
+        data = rows(spark, COUNT * (repeats + 1), SIZE)
+        spread = data.selectExpr("*", f"int(monotonically_increasing_id() % {PARTITIONS}) AS partition")
+        spread.write.format("kafka").options(**_to(broker.bootstrap, TOPIC)).save()
+
+
+def _to(bootstrap: str, topic: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+
+
+def _session(name: str, broker: Broker, folder: Path, repeats: int) -> dict[str, float]:
+    unchanged = folder / "unchanged"
+    unchanged.mkdir(exist_ok=True)
+    (unchanged / "sitecustomize.py").write_text(_NO_CHANGE)
+    path = [str(unchanged)] if name == _WAITING else []
+    command = [sys.executable, "-m", "tests.benchmarks.sockets", "--session"]
+    command += [str(name == _UNIX).lower(), str(repeats), broker.bootstrap, str(folder)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _time_session(unix: str, repeats: str, bootstrap: str, folder: str) -> None:
+    """In a process of its own: print the milliseconds of each step as JSON."""
+    with scratch_folder(Path(folder)) as scratch, benchmark_session(scratch, {_UNIX_SETTING: unix}) as spark:
+        figures = {
+            **_of_batches(spark, bootstrap, int(repeats)),
+            **_of_streams(spark, bootstrap, scratch),
+        }
+    print(json.dumps(figures))
+
+
+def _of_batches(spark: SparkSession, bootstrap: str, repeats: int) -> dict[str, float]:
+    taken: dict[str, list[float]] = {}
+
+    def time_step(what: str, step: Callable[[], object]) -> object:
+        began = time.perf_counter()
+        result = step()
+        taken.setdefault(what, []).append(1000 * (time.perf_counter() - began))
+        return result
+
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "minPartitions": "1"}
+    source = spark.read.format("kafkalog").options(**options)
+    for _ in range(repeats + 2):
+        frame = time_step("load()", source.load).where(f"offset < {COUNT // PARTITIONS}")
+        execution = frame._jdf.queryExecution()
+        time_step("the plan of a batch with a filter", execution.executedPlan)
+        time_step(f"its {PARTITIONS} tasks", execution.toRdd().count)
+        data = rows(spark, COUNT, SIZE)
+        writer = data.write.format("kafkalog").mode("append").options(**_to(bootstrap, "sink"))
+        time_step(f"a write with {PARTITIONS} tasks and its commit", writer.save)
+    return {what: statistics.median(times[2:]) for what, times in taken.items()}
+
+
+def _of_streams(spark: SparkSession, bootstrap: str, folder: Path) -> dict[str, float]:
+    source = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": TOPIC,
+        "maxOffsetsPerTrigger": str(COUNT),
+    }
+    with_tasks = {**source, "maxBytesInPlan": "0", "minPartitions": "1"}
+    by_tasks = available_now(spark, "kafkalog", with_tasks, folder / "by-tasks")
+    in_plan = available_now(spark, "kafkalog", source, folder / "in-plan")
+    sink = ("kafkalog", _to(bootstrap, "sink"))
+    to_sink = available_now(spark, "kafkalog", source, folder / "to-sink", sink=sink)
+    once = (sink[0], {**sink[1], "delivery.guarantee": "exactly-once"})
+    exactly_once = available_now(spark, "kafkalog", source, folder / "once", sink=once)
+    steps = {
+        "a micro-batch's ends": (by_tasks, "latestOffset"),
+        "a micro-batch's plan": (by_tasks, "queryPlanning"),
+        f"a micro-batch's {PARTITIONS} tasks": (by_tasks, "addBatch"),
+        "a micro-batch's plan with its rows": (in_plan, "queryPlanning"),
+        "a sink's task and commit, at least once": (to_sink, "addBatch"),
+        "a sink's task and commit, exactly once": (exactly_once, "addBatch"),
+    }
+    found = {run: [run() for _ in range(2)][1][1:] for run in {run for run, _ in steps.values()}}
+    return {
+        what: statistics.median(progress["durationMs"][step] for progress in found[run])
+        for what, (run, step) in steps.items()
+    }
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--session"]:
+        _time_session(*sys.argv[2:])
+    else:
+        main()
