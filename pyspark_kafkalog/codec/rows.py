@@ -91,7 +91,7 @@ class RowColumns:
 
 def _at_least(rows: int) -> int:
     """A power of two, so that batches of about the same size share a column."""
-    return 1 << (rows - 1).bit_length() if rows else 0
+    return 1 << (rows - 1).bit_length()
 
 
 @lru_cache(maxsize=16)

@@ -73,14 +73,15 @@ def main() -> None:
     ):
         spark.dataSource.register(Trivial)
         for shape in shapes:
-            _fill(spark, broker, shape)
+            fill(spark, broker, shape)
         for shape in shapes:
             _to_noop(spark, broker, folder, shape, args.rounds)
         _to_sinks(spark, broker, folder, shapes[0], args.rounds)
         _latency(spark, broker, folder, max(SECONDS * args.scale, 1), args.rounds)
 
 
-def _fill(spark: SparkSession, broker: Broker, shape: Shape) -> None:
+def fill(spark: SparkSession, broker: Broker, shape: Shape) -> None:
+    """Make the topic, with the records of all micro-batches."""
     broker.create_topic(shape.topic, shape.partitions)
     data = rows(spark, shape.rows * shape.micro_batches, SIZE)
     spread = data.selectExpr("*", f"int(monotonically_increasing_id() % {shape.partitions}) AS partition")

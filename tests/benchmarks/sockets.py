@@ -13,12 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, rows
+from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, results_by_turns, rows
 from tests.benchmarks.session import benchmark_session, scratch_folder
+from tests.benchmarks.small_streams import Shape, fill
 from tests.benchmarks.streams import available_now
 from tests.kafka import Broker
 from tests.kafka_service import running
@@ -40,43 +42,33 @@ def main() -> None:
     args = arguments(__doc__)
     repeats = max(int(REPEATS * args.scale), 3)
     with scratch_folder(args.folder) as folder, running(Broker(folder / "broker")) as broker:
-        _fill(broker, folder, repeats)
-        found: dict[str, list[dict[str, float]]] = {_PROMPT: [], _WAITING: [], _UNIX: []}
-        order = [*found]
-        for _ in range(args.rounds):
-            for name in order:
-                found[name].append(_session(name, broker, folder, repeats))
-            order = [*order[1:], order[0]]
+        with benchmark_session(folder) as spark:
+            fill(spark, broker, Shape(TOPIC, PARTITIONS, COUNT, repeats + 1, None))
+        broker.create_topic("sink", PARTITIONS)
+        (folder / "sitecustomize.py").write_text(_NO_CHANGE)
+        given = (str(repeats), broker.bootstrap, str(folder))
+        runs = {
+            _PROMPT: partial(_session, "false", *given),
+            _WAITING: partial(_session, "false", *given, python_path=str(folder)),
+            _UNIX: partial(_session, "true", *given),
+        }
+        found = results_by_turns(runs, args.rounds, cold=True)
     for what in found[_PROMPT][0]:
-        taken = {name: statistics.median(each[what] for each in runs) for name, runs in found.items()}
+        taken = {name: statistics.median(each[what] for each in times) for name, times in found.items()}
         texts = ", ".join(f"{name} {ms:.0f}" for name, ms in taken.items())
         print_ratio(f"{what}, ms: {texts}; TCP against TCP that waits", taken[_PROMPT] / taken[_WAITING])
-
-
-def _fill(broker: Broker, folder: Path, repeats: int) -> None:
-    for topic in (TOPIC, "sink"):
-        broker.create_topic(topic, PARTITIONS)
-    with benchmark_session(folder) as spark:
-        data = rows(spark, COUNT * (repeats + 1), SIZE)
-        spread = data.selectExpr("*", f"int(monotonically_increasing_id() % {PARTITIONS}) AS partition")
-        spread.write.format("kafka").options(**_to(broker.bootstrap, TOPIC)).save()
 
 
 def _to(bootstrap: str, topic: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": bootstrap, "topic": topic}
 
 
-def _session(name: str, broker: Broker, folder: Path, repeats: int) -> dict[str, float]:
-    unchanged = folder / "unchanged"
-    unchanged.mkdir(exist_ok=True)
-    (unchanged / "sitecustomize.py").write_text(_NO_CHANGE)
-    path = [str(unchanged)] if name == _WAITING else []
-    command = [sys.executable, "-m", "tests.benchmarks.sockets", "--session"]
-    command += [str(name == _UNIX).lower(), str(repeats), broker.bootstrap, str(folder)]
+def _session(*words: str, python_path: str | None = None) -> dict[str, float]:
+    """What :func:`_time_session` prints in a process of its own."""
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", "tests.benchmarks.sockets", "--session", *words],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, **({} if python_path is None else {"PYTHONPATH": python_path})},
         capture_output=True,
         text=True,
         check=True,
