@@ -54,10 +54,10 @@ if TYPE_CHECKING:
         UnknownTopicOrPartitionError,
         UnsupportedVersionError,
     )
+    from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
     from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
     from pyspark_kafkalog.log.care.repair import RepairedDirectory
-    from pyspark_kafkalog.log.write.adopting import AdoptedPartition
-    from pyspark_kafkalog.log.write.steps import RepairStep
+    from pyspark_kafkalog.log.segment.steps import RepairStep
     from pyspark_kafkalog.model import (
         AbortedTransaction,
         CommittedOffset,
@@ -185,8 +185,8 @@ _LOADED_ON_USE = {
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
     "log.care.partition_repair": ("RepairedPartition",),
     "log.care.repair": ("RepairedDirectory",),
-    "log.write.adopting": ("AdoptedPartition",),
-    "log.write.steps": ("RepairStep",),
+    "log.backup.adopt": ("AdoptedPartition",),
+    "log.segment.steps": ("RepairStep",),
     "model": (
         "AbortedTransaction",
         "CommittedOffset",

@@ -13,10 +13,10 @@ from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.codec.marker import marked_query
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.log.backup import adopt as adopting
+from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
+from pyspark_kafkalog.log.backup.directory import follower_directory
 from pyspark_kafkalog.log.read.root import open_root
-from pyspark_kafkalog.log.write import adopting
-from pyspark_kafkalog.log.write.adopting import AdoptedPartition
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options
 from pyspark_kafkalog.places import follower_groups, open_groups, open_place

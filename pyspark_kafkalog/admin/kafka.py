@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.backups.restore import RestoreSettings
     from pyspark_kafkalog.backups.restore_records import Progress
     from pyspark_kafkalog.backups.restore_rows import Restored
+    from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
     from pyspark_kafkalog.log.care.repair import RepairedDirectory
-    from pyspark_kafkalog.log.write.adopting import AdoptedPartition
 
 _LISTENER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
 _HOST = _LISTENER + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"

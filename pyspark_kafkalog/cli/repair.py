@@ -22,7 +22,7 @@ from pyspark_kafkalog.saying import said
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
     from pyspark_kafkalog.log.care.repair import RepairedDirectory
-    from pyspark_kafkalog.log.write.steps import RepairStep
+    from pyspark_kafkalog.log.segment.steps import RepairStep
 
 
 @click.command()

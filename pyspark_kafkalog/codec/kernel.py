@@ -31,7 +31,7 @@ MODULES = (
     "codec.write_kernels",
     "codec.text_kernels",
     "largemessage.kernels",
-    "log.write.append_kernels",
+    "log.segment.append_kernels",
 )
 """Those that have kernels."""
 

@@ -23,7 +23,7 @@ from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch
 from pyspark_kafkalog.topics import cleanup_policies
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.log.write.staging import StagedFile, Staging
+    from pyspark_kafkalog.log.publish.staging import StagedFile, Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class DirectorySink:
                 " such as a mounted one.",
             )
         with loading():
-            from pyspark_kafkalog.log.write.staging import Staging
+            from pyspark_kafkalog.log.publish.staging import Staging
 
         return Staging(
             self.root,
@@ -97,8 +97,8 @@ class DirectorySink:
     def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None], plan: Plan) -> None:
         """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
-            from pyspark_kafkalog.log.write.ledger import History
-            from pyspark_kafkalog.log.write.publish import publish
+            from pyspark_kafkalog.log.publish.ledger import History
+            from pyspark_kafkalog.log.publish.publish import publish
 
         staged = [file for file in finished if file is not None]
         history = History(plan, self.is_job, self.required)
@@ -114,7 +114,7 @@ class DirectorySink:
 
     def abort(self, batch: QueryBatch, finished: Sequence[StagedFile | None]) -> None:
         """Remove the staged files. Failed tasks have removed their own."""
-        from pyspark_kafkalog.log.write.staging import abort
+        from pyspark_kafkalog.log.publish.staging import abort
 
         abort(self.root, batch, [file for file in finished if file is not None])
 

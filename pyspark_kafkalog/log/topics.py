@@ -8,8 +8,8 @@ from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.publish import topics as on_disk
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write import topics as on_disk
 from pyspark_kafkalog.topics import NewTopic
 
 

@@ -22,8 +22,8 @@ from pyspark_kafkalog.backups.plan import (
 )
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
-from pyspark_kafkalog.log.write.opening import task_log
+from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.opening import task_log
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use

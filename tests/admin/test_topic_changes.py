@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.log.write import topics as on_disk
+from pyspark_kafkalog.log.publish import topics as on_disk
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.kafka import Broker, dump_log_segments
 from tests.log.writing import values, write

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.log.backup.log import FollowerLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, Origin, Slice, TopicPartition
 from tests.log.partitions import offsets_read
 

@@ -15,9 +15,9 @@ from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.log.backup.log import read_snapshot
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.follower import read_snapshot
 from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import T0, batch, content, make_log, make_log_of, set_log_start, visible
 from tests.backups.test_history import check_sound

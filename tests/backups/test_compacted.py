@@ -16,12 +16,12 @@ import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog import BackupRules, connect
+from pyspark_kafkalog.log.backup import renewal
+from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.truncation import truncate
 from pyspark_kafkalog.log.checkpoints import write_offsets
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.log.write import renewal
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
-from pyspark_kafkalog.log.write.truncation import truncate
 from tests.backups.histories import SMALL, T0, content, set_log_start, visible
 from tests.backups.test_history import NO_GROUPS, check_sound, run
 from tests.backups.test_lost_start import damages
@@ -212,7 +212,7 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
         "from pyspark_kafkalog import BackupRules, connect\n"
-        "from pyspark_kafkalog.log.write import renewal\n"
+        "from pyspark_kafkalog.log.backup import renewal\n"
         "renewal.sync_folder = lambda folder: os._exit(9)\n"
         "rules = BackupRules(groups=(), renew_compacted=True)\n"
         "connect(sys.argv[1]).logs.backup(sys.argv[2], rules)\n"

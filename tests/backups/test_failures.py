@@ -30,13 +30,13 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.log.backup import directory as follower_directories
+from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.opening import task_log
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.lock import partition_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write import follower_directory as follower_directories
-from pyspark_kafkalog.log.write.follower import FollowerLog
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
-from pyspark_kafkalog.log.write.opening import task_log
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.spark.backup import _copy, _Task
@@ -633,7 +633,7 @@ def test_a_flush_is_of_files_that_were_closed_meanwhile(tmp_path: Path) -> None:
 def test_a_task_fails_while_another_attempt_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result would end the other attempt."""
     monkeypatch.setattr("pyspark_kafkalog.log.lock._try_lock", lambda *_: False)
-    monkeypatch.setattr("pyspark_kafkalog.log.write.opening._LOCK_TIMEOUT", 0.0)
+    monkeypatch.setattr("pyspark_kafkalog.log.backup.opening._LOCK_TIMEOUT", 0.0)
     task = _Task(PARTITIONS[0], Bounds(0, 10, 0, 10), 0, "", SMALL)
     place = place_options({"path": str(tmp_path)})
     with pytest.raises(LogDirectoryLockedError, match="another task wrote to it"):

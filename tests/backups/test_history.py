@@ -16,13 +16,13 @@ from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
+from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.truncation import truncate
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.log.write.follower import FollowerLog
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
-from pyspark_kafkalog.log.write.truncation import truncate
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, batch, content, make_log, piece, set_log_start
 from tests.log.partitions import batch as sized_batch

@@ -12,10 +12,10 @@ import pytest
 from pyspark_kafkalog import BackedUpPartition, BackupRules, RestoreSettings, connect
 from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError
+from pyspark_kafkalog.log.backup import directory as follower_directory
 from pyspark_kafkalog.log.care.partition_repair import PartitionRepair
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.log.write import follower_directory
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, T0, make_log, set_log_start
 from tests.backups.test_history import check_sound

@@ -23,8 +23,8 @@ from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError, OptionError
+from pyspark_kafkalog.log.backup.log import FollowerLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import Encoded, OffsetRange, Origin, Slice, TopicPartition, Watermarks
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, make_log, piece, set_log_start
 from tests.log.partitions import control_batch

@@ -21,8 +21,8 @@ from pyspark_kafkalog.codec.read_kernels import OFFSET
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import OverlapError
+from pyspark_kafkalog.log.backup.log import FollowerLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece, set_log_start
 from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_sound, run

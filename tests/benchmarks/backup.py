@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark_kafkalog.broker.fetch.fetcher
-import pyspark_kafkalog.log.write.follower_directory  # noqa: F401
+import pyspark_kafkalog.log.backup.directory  # noqa: F401
 from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.backups.copying import FLUSH_BYTES
 from pyspark_kafkalog.model import OffsetRange, TopicPartition

@@ -21,7 +21,7 @@ from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.read_kernels import BASE_OFFSET, LAST_OFFSET, POSITION
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
-from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.backup.log import FollowerLog
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
 from tests.benchmarks.measure import arguments, event, print_ratio, seconds_by_turns
 from tests.benchmarks.session import scratch_folder

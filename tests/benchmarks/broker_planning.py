@@ -18,7 +18,7 @@ def main() -> None:
     args = arguments(__doc__)
     partitions = max(int(PARTITIONS * args.scale), 2)
     with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
-        broker = Broker(folder / "broker", {"log.index.size.max.bytes": 4096})
+        broker = Broker(folder / "broker", {"log.segment.index.size.max.bytes": 4096})
         broker.start()
         try:
             broker.create_topic("wide", partitions)

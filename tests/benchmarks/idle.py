@@ -34,7 +34,7 @@ def main() -> None:
     with scratch_folder(args.folder) as folder:
         for partitions, bar in DIRECTORY_BARS.items():
             _measure_directory(folder / "logs", max(int(partitions * args.scale), 2), bar, 4 * args.rounds)
-        broker = Broker(folder / "broker", {"log.index.size.max.bytes": 4096})
+        broker = Broker(folder / "broker", {"log.segment.index.size.max.bytes": 4096})
         broker.start()
         try:
             for partitions, bar in BARS.items():

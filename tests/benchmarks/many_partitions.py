@@ -25,7 +25,7 @@ def main() -> None:
     with scratch_folder(args.folder) as folder, benchmark_session(folder) as spark:
         logs = folder / "kafka-logs"
         write_log(rows(spark, partitions * RECORDS, SIZE), logs, "wide", partitions=partitions)
-        broker = Broker(folder / "broker", {"log.index.size.max.bytes": 4096})
+        broker = Broker(folder / "broker", {"log.segment.index.size.max.bytes": 4096})
         broker.start()
         try:
             broker.create_topic("wide", partitions)

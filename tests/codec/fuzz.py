@@ -41,7 +41,7 @@ from pyspark_kafkalog.codec.walk import find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.largemessage.segments import find
-from pyspark_kafkalog.log import index
+from pyspark_kafkalog.log.segment import index
 from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS, FOREVER
 from tests.codec.raw import batch as batch_of

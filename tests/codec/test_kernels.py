@@ -24,7 +24,7 @@ from pyspark_kafkalog.codec.kernel import MODULES, Kernel, kernels
 from pyspark_kafkalog.codec.kernel import _Inlined as Inlined
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.largemessage import kernels as largemessage
-from pyspark_kafkalog.log.write import append_kernels as append
+from pyspark_kafkalog.log.segment import append_kernels as append
 from tests.codec import fuzz
 
 ROOT = Path(__file__).parents[2]

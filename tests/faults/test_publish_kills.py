@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.log.layout import JOURNAL_FILE
-from pyspark_kafkalog.log.write.journal import ledger_file
+from pyspark_kafkalog.log.publish.journal import ledger_file
 from tests.faults.publisher import BATCHES, QUERY, publish_batch, records
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.writing import files_beside_partitions, read

@@ -13,9 +13,9 @@ import pytest
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.publish.topics import create_topics
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topics import DirectoryTopics
-from pyspark_kafkalog.log.write.topics import create_topics
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.faults.topic_changer import NEW

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
+from pyspark_kafkalog.log.publish.topics import create_topics
 from pyspark_kafkalog.log.topics import DirectoryTopics
-from pyspark_kafkalog.log.write.topics import create_topics
 from tests.faults.steps import count_steps, serve
 
 NEW = {"fresh": (3, {"retention.ms": "7"}), "other": (1, {})}

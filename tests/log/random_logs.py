@@ -24,7 +24,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
-from pyspark_kafkalog.log.write.follower import FollowerLog
+from pyspark_kafkalog.log.backup.log import FollowerLog
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
 from tests.codec import raw
 from tests.codec.strategies import Row, arrow_batch

@@ -13,7 +13,7 @@ import pytest
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError, RecordTooLargeError
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.active_segment import OFFSET_ENTRY, TIME_ENTRY
+from pyspark_kafkalog.log.segment.active_segment import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.fixtures_dir import CASES, Case, requires_fixtures
 from tests.log.writing import T0, T1, publish_staged, read, stage, values, write
@@ -129,7 +129,7 @@ def test_rolls_by_size(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 3000, 10_000])
 def test_copied_in_chunks(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr("pyspark_kafkalog.log.write.appender._CHUNK_BYTES", chunk)
+    monkeypatch.setattr("pyspark_kafkalog.log.publish.appender._CHUNK_BYTES", chunk)
     long = [b"l" * 20_000]
     staged = [
         stage(tmp_path, "job", {T0: [*values(200, 100, 200 * i), *long], T1: values(9)}, batch_size=1000)[0]

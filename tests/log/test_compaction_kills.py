@@ -13,7 +13,7 @@ import pytest
 from pyspark_kafkalog.log.care.compacting import compact_partition
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import settle
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.compactor import PARTITION, SETTINGS
 from tests.log.random_logs import RandomLog, append

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.log.backup.log import FollowerLog
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -19,7 +20,6 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
-from pyspark_kafkalog.log.write.follower import FollowerLog
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition, Watermarks
 from tests.fixtures_dir import CASES, Case, case
 

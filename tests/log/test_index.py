@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log import index
+from pyspark_kafkalog.log.segment import index
 
 ENTRIES = st.integers(0, 3000).flatmap(
     lambda count: st.tuples(st.just(count), st.integers(1, 5), st.integers(1, 4000))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.write.journal import ledger_file
-from pyspark_kafkalog.log.write.ledger import History
-from pyspark_kafkalog.log.write.publish import Published
+from pyspark_kafkalog.log.publish.journal import ledger_file
+from pyspark_kafkalog.log.publish.ledger import History
+from pyspark_kafkalog.log.publish.publish import Published
 from pyspark_kafkalog.model import Plan, QueryBatch
 from tests.log.writing import T0, files_beside_partitions, publish_staged, read, stage, values, write_batch
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.log.backup.directory import follower_directory
 from pyspark_kafkalog.log.layout import parse_segment_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.follower_directory import follower_directory
-from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.model import LogSettings, OffsetRange
 from tests.log.partitions import batch, fetched, offsets_read, write_segment
 from tests.log.test_undo import Crash

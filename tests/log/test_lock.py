@@ -16,8 +16,8 @@ import pytest
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError, LogDirectoryLockedError
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.lock import check_unlocked, directory_lock, file_lock
+from pyspark_kafkalog.log.publish import publish
 from pyspark_kafkalog.log.sink import DirectorySink
-from pyspark_kafkalog.log.write import publish
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, QueryBatch
 from tests.log.writing import T0, publish_staged, read, stage, values, write
 

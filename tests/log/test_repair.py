@@ -27,11 +27,11 @@ from pyspark_kafkalog.log.layout import (
     parse_offset_checkpoint,
     parse_partition_folder,
 )
+from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.publish import publish as publish_module
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write import publish as publish_module
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.fixtures_dir import CASES, Case, case
 from tests.log.partitions import T0, batch, copy, data_batch, rows, write_segment

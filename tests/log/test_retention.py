@@ -28,10 +28,10 @@ from pyspark_kafkalog.log.layout import (
     parse_offset_checkpoint,
 )
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.segment import recovery
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.log.write import recovery
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.partitions import batch, data_batch, write_segment

@@ -18,8 +18,8 @@ from pyspark_kafkalog.filesystem import machine
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder
+from pyspark_kafkalog.log.publish.staging import StagedFile
 from pyspark_kafkalog.log.sink import DirectorySink
-from pyspark_kafkalog.log.write.staging import StagedFile
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import T0, read, values

@@ -14,8 +14,8 @@ import pytest
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.write import staging
-from pyspark_kafkalog.log.write.staging import Section, StagedFile, Staging, abort
+from pyspark_kafkalog.log.publish import staging
+from pyspark_kafkalog.log.publish.staging import Section, StagedFile, Staging, abort
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import (

@@ -17,9 +17,9 @@ from pyspark_kafkalog.log.layout import (
     JOURNAL_SEPARATOR,
     OFFSET_CHECKPOINTS,
 )
+from pyspark_kafkalog.log.publish import deletion, topics
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.topics import DirectoryTopics
-from pyspark_kafkalog.log.write import deletion, topics
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.log.partitions import batch
 from tests.log.test_undo import Crash

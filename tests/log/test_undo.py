@@ -17,14 +17,14 @@ import pytest
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
+from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.publish import publish as publish_module
+from pyspark_kafkalog.log.publish.journal import ledger_file
+from pyspark_kafkalog.log.publish.ledger import History
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.read.segment import Segment
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write import publish as publish_module
-from pyspark_kafkalog.log.write.journal import ledger_file
-from pyspark_kafkalog.log.write.ledger import History
+from pyspark_kafkalog.log.segment.segment import Segment
 from pyspark_kafkalog.model import Plan, TopicPartition
 from tests.log.writing import T0, T1, files_beside_partitions, read, values, write, write_batch
 

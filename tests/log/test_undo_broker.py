@@ -15,8 +15,8 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.layout import JOURNAL_FILE
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write import publish as publish_module
+from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.publish import publish as publish_module
 from tests.kafka import Broker
 from tests.log.test_undo import Crash
 from tests.log.writing import T0, read, values, write

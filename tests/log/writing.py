@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.log.publish.ledger import History
+from pyspark_kafkalog.log.publish.publish import Published, publish
+from pyspark_kafkalog.log.publish.staging import StagedFile, Staging
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.write.ledger import History
-from pyspark_kafkalog.log.write.publish import Published, publish
-from pyspark_kafkalog.log.write.staging import StagedFile, Staging
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, QueryBatch, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
 

@@ -11,7 +11,6 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.filesystem.durable import naming, write_all
 from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.care.replacing import FILES
-from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -20,7 +19,8 @@ from pyspark_kafkalog.log.layout import (
     TXN_INDEX_SUFFIX,
     segment_file,
 )
-from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
+from pyspark_kafkalog.log.segment.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
+from pyspark_kafkalog.log.segment.index import TXN_ENTRY
 
 
 class CleanedSegment:

@@ -17,7 +17,7 @@ from pyspark_kafkalog.codec.walk import Batches
 class CleanedTransactions:
     """The transactions that are open at a place in the log, which is walked once in the order of offsets.
 
-    :param aborted: of :data:`pyspark_kafkalog.log.index.TXN_ENTRY`, all whose markers are walked.
+    :param aborted: of :data:`pyspark_kafkalog.log.segment.index.TXN_ENTRY`, all whose markers are walked.
     """
 
     def __init__(self, aborted: np.ndarray) -> None:

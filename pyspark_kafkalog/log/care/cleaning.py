@@ -19,8 +19,8 @@ from pyspark_kafkalog.log.care.cleaned_segment import CleanedSegment
 from pyspark_kafkalog.log.care.cleaned_transactions import CleanedTransactions
 from pyspark_kafkalog.log.care.history import History, StoredBatches, naming, read
 from pyspark_kafkalog.log.care.replacing import replace
+from pyspark_kafkalog.log.segment.recovery import Piece
 from pyspark_kafkalog.log.snapshot import ProducerEntry
-from pyspark_kafkalog.log.write.recovery import Piece
 from pyspark_kafkalog.model import TopicPartition
 
 PRODUCER_EXPIRATION_MS = 24 * 3600 * 1000

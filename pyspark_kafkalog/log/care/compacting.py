@@ -15,8 +15,8 @@ from pyspark_kafkalog.log.layout import (
     LOG_START_OFFSET_CHECKPOINT,
 )
 from pyspark_kafkalog.log.lock import directory_lock
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.model import TopicPartition
 
 

@@ -24,11 +24,11 @@ from pyspark_kafkalog.log.care.retention import (
     plan_deletion,
 )
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
+from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.leftovers import settle
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.index import MAX_RELATIVE, TXN_ENTRY
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
-from pyspark_kafkalog.log.read.loading import live_segments
-from pyspark_kafkalog.log.read.segment import MAX_OFFSET
+from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, TXN_ENTRY
+from pyspark_kafkalog.log.segment.loading import live_segments
+from pyspark_kafkalog.log.segment.producers import ProducerState
+from pyspark_kafkalog.log.segment.recovery import Piece, Scan
+from pyspark_kafkalog.log.segment.segment import MAX_OFFSET
 from pyspark_kafkalog.log.snapshot import ProducerEntry
-from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import Piece, Scan
 from pyspark_kafkalog.model import TopicPartition
 
 _REPAIR = "Repair the partition first: nothing behind damage can be trusted."
@@ -55,7 +55,7 @@ class History:
     log_end_offset: int
     last_stable_offset: int
     aborted: np.ndarray
-    """The aborted transactions that have data here, of :data:`pyspark_kafkalog.log.index.TXN_ENTRY`."""
+    """The aborted transactions that have data here: :data:`~pyspark_kafkalog.log.segment.index.TXN_ENTRY`."""
     producers: list[ProducerEntry]
     """What is known of them at the end."""
 

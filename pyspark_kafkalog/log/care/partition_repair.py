@@ -25,7 +25,6 @@ from pyspark_kafkalog.filesystem.durable import cut, sync_file, sync_folder, wri
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.care.salvage import Salvaged, count_valid, put_in_place, salvage_segment
 from pyspark_kafkalog.log.checkpoints import write_epochs
-from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -39,16 +38,17 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.read.index_check import IndexCheck
-from pyspark_kafkalog.log.read.loading import live_segments
-from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
+from pyspark_kafkalog.log.segment.active_segment import spans_too_much
+from pyspark_kafkalog.log.segment.aside import put_aside
+from pyspark_kafkalog.log.segment.index import TXN_ENTRY
+from pyspark_kafkalog.log.segment.index_check import IndexCheck
+from pyspark_kafkalog.log.segment.leftovers import plan_leftovers
+from pyspark_kafkalog.log.segment.loading import live_segments
+from pyspark_kafkalog.log.segment.producers import ProducerState
+from pyspark_kafkalog.log.segment.recovery import TOO_FAR, Rebuilt, Scan, remove_segment, write_indexes
+from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
+from pyspark_kafkalog.log.segment.steps import Action, RepairStep
 from pyspark_kafkalog.log.snapshot import parse_snapshot
-from pyspark_kafkalog.log.write.active_segment import spans_too_much
-from pyspark_kafkalog.log.write.aside import put_aside
-from pyspark_kafkalog.log.write.leftovers import plan_leftovers
-from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import TOO_FAR, Rebuilt, Scan, remove_segment, write_indexes
-from pyspark_kafkalog.log.write.steps import Action, RepairStep
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 

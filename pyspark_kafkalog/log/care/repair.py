@@ -37,11 +37,11 @@ from pyspark_kafkalog.log.layout import (
     parse_offset_checkpoint,
 )
 from pyspark_kafkalog.log.lock import CHECK_SECONDS, directory_lock
+from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
+from pyspark_kafkalog.log.segment.recovery import offsets_of
+from pyspark_kafkalog.log.segment.steps import RepairStep
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.recovery import offsets_of
-from pyspark_kafkalog.log.write.steps import RepairStep
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 
 _INDEX_INTERVAL = "index.interval.bytes"

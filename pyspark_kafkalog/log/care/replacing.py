@@ -8,7 +8,7 @@ them (``LogLoader``), and so does :func:`.leftovers.settle`:
 3. The old segments are deleted, the lowest offset first. From here on readers see the new one.
 4. ``.swap`` is taken off.
 
-Readers may look at any moment: :mod:`pyspark_kafkalog.log.read.loading` makes the same choice.
+Readers may look at any moment: :mod:`pyspark_kafkalog.log.segment.loading` makes the same choice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark_kafkalog.log.layout import (
     TXN_INDEX_SUFFIX,
     segment_file,
 )
-from pyspark_kafkalog.log.write.recovery import remove_segment
+from pyspark_kafkalog.log.segment.recovery import remove_segment
 
 FILES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 """The files of a segment by suffix, in the order in which Kafka renames them."""

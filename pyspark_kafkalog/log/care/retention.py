@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
+from pyspark_kafkalog.log.backup.log import producers_at, read_snapshot
 from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
 from pyspark_kafkalog.log.layout import (
     DELETED_SUFFIX,
@@ -28,13 +29,12 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
+from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.read.segment import Segment
 from pyspark_kafkalog.log.read.times import largest_timestamp
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower import producers_at, read_snapshot
-from pyspark_kafkalog.log.write.recovery import begin_segment, offsets_of
+from pyspark_kafkalog.log.segment.recovery import begin_segment, offsets_of
+from pyspark_kafkalog.log.segment.segment import Segment
 from pyspark_kafkalog.model import TopicPartition, not_here
 from pyspark_kafkalog.topics import INTERNAL_TOPICS, cleanup_policies
 

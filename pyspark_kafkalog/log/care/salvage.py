@@ -18,10 +18,10 @@ from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
 from pyspark_kafkalog.filesystem.sharing import open_new
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.partition import Partition
-from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
-from pyspark_kafkalog.log.write.aside import copy_range
-from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import Rebuilt, write_indexes
+from pyspark_kafkalog.log.segment.aside import copy_range
+from pyspark_kafkalog.log.segment.producers import ProducerState
+from pyspark_kafkalog.log.segment.recovery import Rebuilt, write_indexes
+from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 _SLICE = 8 << 20

@@ -28,9 +28,9 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     segment_file,
 )
-from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, map_file
-from pyspark_kafkalog.log.write.leftovers import settle
-from pyspark_kafkalog.log.write.recovery import offsets_of, remove_segment
+from pyspark_kafkalog.log.segment.active_segment import ActiveSegment, SegmentLimits, map_file
+from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.recovery import offsets_of, remove_segment
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)

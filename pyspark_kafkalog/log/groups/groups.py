@@ -44,10 +44,10 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_folder,
 )
 from pyspark_kafkalog.log.lock import directory_lock
+from pyspark_kafkalog.log.publish.publish import append_batch
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.write.publish import append_batch
 from pyspark_kafkalog.model import CommittedOffset, Group, LogSettings, OffsetRange, TopicPartition
 
 RETENTION_MINUTES = 7 * 24 * 60

@@ -21,11 +21,11 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.folder import wait
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpoint
-from pyspark_kafkalog.log.read.missing import REPAIR, missing_in_backup
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
 from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
+from pyspark_kafkalog.log.segment.missing import REPAIR, missing_in_backup
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import (
     BatchHeader,

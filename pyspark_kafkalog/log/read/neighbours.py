@@ -9,9 +9,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.log.read.loading import find_end
-from pyspark_kafkalog.log.read.missing import bases_without_log
-from pyspark_kafkalog.log.read.segment import Segment
+from pyspark_kafkalog.log.segment.loading import find_end
+from pyspark_kafkalog.log.segment.missing import bases_without_log
+from pyspark_kafkalog.log.segment.segment import Segment
 
 _RENAMING = 0.1
 """Seconds in which a broker renames the indexes of a segment that it deletes, after its ``.log``."""

@@ -23,10 +23,11 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_metadata,
     segment_file,
 )
-from pyspark_kafkalog.log.read.index_check import IndexCheck
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
-from pyspark_kafkalog.log.read.loading import LogEnd, find_end, live_segments
-from pyspark_kafkalog.log.read.missing import (
+from pyspark_kafkalog.log.read.neighbours import Neighbours
+from pyspark_kafkalog.log.segment.index_check import IndexCheck
+from pyspark_kafkalog.log.segment.loading import LogEnd, find_end, live_segments
+from pyspark_kafkalog.log.segment.missing import (
     GIVE_UP,
     Gap,
     GapSearch,
@@ -34,8 +35,7 @@ from pyspark_kafkalog.log.read.missing import (
     elsewhere,
     missing_in_backup,
 )
-from pyspark_kafkalog.log.read.neighbours import Neighbours
-from pyspark_kafkalog.log.read.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
+from pyspark_kafkalog.log.segment.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition, not_here
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import numpy as np
 
 from pyspark_kafkalog.codec.decode import first_record_at
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log import index
-from pyspark_kafkalog.log.index import TimeEntry
 from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
-from pyspark_kafkalog.log.read.index_check import index_state
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
-from pyspark_kafkalog.log.read.segment import SMALL_WINDOW, OpenSegment, Segment, Window
+from pyspark_kafkalog.log.segment import index
+from pyspark_kafkalog.log.segment.index import TimeEntry
+from pyspark_kafkalog.log.segment.index_check import index_state
+from pyspark_kafkalog.log.segment.segment import SMALL_WINDOW, OpenSegment, Segment, Window
 from pyspark_kafkalog.model import StoredSegment, TopicPartition
 
 _MAX_TIMESTAMP = 2**63 - 1

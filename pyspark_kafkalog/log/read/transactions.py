@@ -18,10 +18,10 @@ import numpy as np
 from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
-from pyspark_kafkalog.log.read.segment import SCAN_WINDOW, OpenSegment, Segment
+from pyspark_kafkalog.log.segment import index
+from pyspark_kafkalog.log.segment.segment import SCAN_WINDOW, OpenSegment, Segment
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Slice
 

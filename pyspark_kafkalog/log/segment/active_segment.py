@@ -24,7 +24,6 @@ from pyspark_kafkalog.codec.format import LOG_OVERHEAD, SIZE
 from pyspark_kafkalog.codec.walk import Batches, check_batch, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import cut, write_new
-from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -32,8 +31,9 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write import append_kernels as kernels
-from pyspark_kafkalog.log.write.leftovers import settle
+from pyspark_kafkalog.log.segment import append_kernels as kernels
+from pyspark_kafkalog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
+from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.model import TopicPartition
 
 _MAX_INDEX_BYTES = 10 << 20

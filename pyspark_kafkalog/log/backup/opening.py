@@ -11,6 +11,8 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.backup.log import FollowerLog, has_batches
+from pyspark_kafkalog.log.backup.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.log.checkpoints import read_offsets
 from pyspark_kafkalog.log.layout import (
     LOG_SUFFIX,
@@ -19,11 +21,9 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_metadata,
 )
 from pyspark_kafkalog.log.lock import partition_lock
-from pyspark_kafkalog.log.read.missing import GIVE_UP, missing_in_backup
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
-from pyspark_kafkalog.log.write.recovery import offsets_of
-from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
+from pyspark_kafkalog.log.segment.missing import GIVE_UP, missing_in_backup
+from pyspark_kafkalog.log.segment.recovery import offsets_of
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0

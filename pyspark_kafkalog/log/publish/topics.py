@@ -16,12 +16,12 @@ from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicO
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
+from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.publish.appender import create_folder, new_partition
+from pyspark_kafkalog.log.publish.publish import new_topic_id, numbers_of
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.appender import create_folder, new_partition
-from pyspark_kafkalog.log.write.publish import new_topic_id, numbers_of
 from pyspark_kafkalog.model import QueryBatch, TopicPartition, check_topic
 
 LOCK_SECONDS = 10.0

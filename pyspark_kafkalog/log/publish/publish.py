@@ -29,9 +29,8 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
-from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.appender import (
+from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.publish.appender import (
     PartitionLog,
     PendingBatches,
     append,
@@ -41,8 +40,9 @@ from pyspark_kafkalog.log.write.appender import (
     open_partition,
     pending_batches,
 )
-from pyspark_kafkalog.log.write.ledger import History, is_published, note
-from pyspark_kafkalog.log.write.staging import StagedFile, StagedFiles, sweep
+from pyspark_kafkalog.log.publish.ledger import History, is_published, note
+from pyspark_kafkalog.log.publish.staging import StagedFile, StagedFiles, sweep
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
 
 _log = logging.getLogger("pyspark_kafkalog")

@@ -41,10 +41,16 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.segment.active_segment import ActiveSegment, SegmentLimits, open_active_segment
+from pyspark_kafkalog.log.segment.producers import ProducerState
+from pyspark_kafkalog.log.segment.recovery import (
+    Scan,
+    new_epochs,
+    offsets_of,
+    recover_segment,
+    remove_segment,
+)
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
-from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
-from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import Scan, new_epochs, offsets_of, recover_segment, remove_segment
 from pyspark_kafkalog.model import LogSettings, OffsetRange, Slice, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)

@@ -11,7 +11,7 @@ from pyarrow import fs
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import CLEANED_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, parse_segment_file
-from pyspark_kafkalog.log.read.segment import GONE, FramingError, OpenSegment, Segment
+from pyspark_kafkalog.log.segment.segment import GONE, FramingError, OpenSegment, Segment
 
 
 class LogEnd(NamedTuple):

@@ -29,8 +29,9 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.backup.directory import check_follower, follower_directory
+from pyspark_kafkalog.log.backup.log import producers_at
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.index import TXN_ENTRY
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -48,15 +49,14 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.lock import directory_lock
+from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.publish.deletion import deleted_name
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.read.missing import GIVE_UP, missing_in_backup
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.deletion import deleted_name
-from pyspark_kafkalog.log.write.follower import producers_at
-from pyspark_kafkalog.log.write.follower_directory import check_follower, follower_directory
-from pyspark_kafkalog.log.write.producers import ProducerState
-from pyspark_kafkalog.log.write.recovery import Scan, begin_segment, offsets_of
+from pyspark_kafkalog.log.segment.index import TXN_ENTRY
+from pyspark_kafkalog.log.segment.missing import GIVE_UP, missing_in_backup
+from pyspark_kafkalog.log.segment.producers import ProducerState
+from pyspark_kafkalog.log.segment.recovery import Scan, begin_segment, offsets_of
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, TopicPartition
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 

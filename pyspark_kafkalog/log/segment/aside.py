@@ -21,7 +21,7 @@ import numpy as np
 
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
 from pyspark_kafkalog.filesystem.sharing import open_new
-from pyspark_kafkalog.log.write.recovery import read_at
+from pyspark_kafkalog.log.segment.recovery import read_at
 
 ASIDE_FILE = ".kafkalog-cut"
 _CHUNK = 8 << 20

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import InputFile
-from pyspark_kafkalog.log.index import (
+from pyspark_kafkalog.log.layout import INDEX_SUFFIX, INDEX_SUFFIXES, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from pyspark_kafkalog.log.segment.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,
@@ -22,8 +23,7 @@ from pyspark_kafkalog.log.index import (
     floor_position,
     floor_timestamp,
 )
-from pyspark_kafkalog.log.layout import INDEX_SUFFIX, INDEX_SUFFIXES, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from pyspark_kafkalog.log.read.segment import MAX_OFFSET, Segment
+from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.model import TopicPartition
 
 _RETRIES = 5

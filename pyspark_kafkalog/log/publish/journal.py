@@ -47,8 +47,8 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_folder,
     partition_of,
 )
-from pyspark_kafkalog.log.write import deletion
-from pyspark_kafkalog.log.write.undo import (
+from pyspark_kafkalog.log.publish import deletion
+from pyspark_kafkalog.log.publish.undo import (
     BATCH,
     ForeignError,
     PartitionEnd,

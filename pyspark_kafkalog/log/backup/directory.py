@@ -19,6 +19,10 @@ from typing import Any
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.backup.log import FollowerLog, has_batches
+from pyspark_kafkalog.log.backup.opening import lost_start, open_log, topic_id_in
+from pyspark_kafkalog.log.backup.renewal import exchange, new_folder, remove_leftovers
+from pyspark_kafkalog.log.backup.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.log.backup_file import BackupFile, Complete, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
@@ -37,15 +41,11 @@ from pyspark_kafkalog.log.lock import (
     partition_lock,
     partition_lock_file,
 )
+from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.recovery import offsets_of
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
-from pyspark_kafkalog.log.write import journal
-from pyspark_kafkalog.log.write.follower import FollowerLog, has_batches
-from pyspark_kafkalog.log.write.leftovers import settle
-from pyspark_kafkalog.log.write.opening import lost_start, open_log, topic_id_in
-from pyspark_kafkalog.log.write.recovery import offsets_of
-from pyspark_kafkalog.log.write.renewal import exchange, new_folder, remove_leftovers
-from pyspark_kafkalog.log.write.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0

@@ -17,7 +17,6 @@ from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import cut, naming, write_new
-from pyspark_kafkalog.log.index import MAX_RELATIVE
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     INDEX_SUFFIXES,
@@ -27,9 +26,10 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.read.segment import MAX_OFFSET
-from pyspark_kafkalog.log.write.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
-from pyspark_kafkalog.log.write.producers import ProducerState
+from pyspark_kafkalog.log.segment.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
+from pyspark_kafkalog.log.segment.index import MAX_RELATIVE
+from pyspark_kafkalog.log.segment.producers import ProducerState
+from pyspark_kafkalog.log.segment.segment import MAX_OFFSET
 
 TOO_FAR = "its offset is more than 2^31 above the segment's"
 """What is wrong with a batch that no index of its segment can hold. Nothing is wrong with its records."""

@@ -1,7 +1,7 @@
 """What a crash has left in a partition's folder, finished or undone as a broker does on loading (LogLoader).
 
-:mod:`pyspark_kafkalog.log.read.loading` says which segments are live. All other segments are removed, files
-that end in ``.swap`` get their names, and indexes of segments that were replaced go.
+Segments that :mod:`~pyspark_kafkalog.log.segment.loading` does not count as live are removed, files that end
+in ``.swap`` get their names, and indexes of segments that were replaced go.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pyspark_kafkalog.log.layout import (
     SWAP_SUFFIX,
     parse_segment_file,
 )
-from pyspark_kafkalog.log.read.loading import live_segments
-from pyspark_kafkalog.log.read.missing import bases_without_log
-from pyspark_kafkalog.log.read.segment import Segment
-from pyspark_kafkalog.log.write.steps import RepairStep
+from pyspark_kafkalog.log.segment.loading import live_segments
+from pyspark_kafkalog.log.segment.missing import bases_without_log
+from pyspark_kafkalog.log.segment.segment import Segment
+from pyspark_kafkalog.log.segment.steps import RepairStep
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from pyspark_kafkalog.codec.abort_marker import abort_marker
 from pyspark_kafkalog.codec.isolation import EndMarker, end_markers
 from pyspark_kafkalog.codec.walk import Batches
-from pyspark_kafkalog.log.index import TXN_ENTRY
+from pyspark_kafkalog.log.segment.index import TXN_ENTRY
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot
 
 _SEQUENCES = 1 << 31

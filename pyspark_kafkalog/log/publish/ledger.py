@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.write import journal
+from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.model import Plan, QueryBatch
 from pyspark_kafkalog.sinks import LastBatch, Standing, standing
 

@@ -35,7 +35,7 @@ from pyspark_kafkalog.log.layout import (
     parse_leader_epoch_checkpoint,
     parse_segment_file,
 )
-from pyspark_kafkalog.log.read.segment import Segment, Window
+from pyspark_kafkalog.log.segment.segment import Segment, Window
 from pyspark_kafkalog.model import OffsetRange
 
 REPAIR = "Bring its files back, back it up again, or go on without these offsets by kafkalog repair."

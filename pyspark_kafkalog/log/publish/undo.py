@@ -29,7 +29,6 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.walk import find_batch
 from pyspark_kafkalog.filesystem.durable import cut, sync_folder
-from pyspark_kafkalog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -42,7 +41,8 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.active_segment import map_file
+from pyspark_kafkalog.log.segment.active_segment import map_file
+from pyspark_kafkalog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
 
 BATCH = np.dtype([("size", "<u4"), ("records", "<u4"), ("crc", "<u4")])
 """A record batch before it is appended: its bytes, the number of its offsets, its checksum."""

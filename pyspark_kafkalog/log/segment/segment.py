@@ -23,8 +23,8 @@ from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile
-from pyspark_kafkalog.log import index
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
+from pyspark_kafkalog.log.segment import index
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

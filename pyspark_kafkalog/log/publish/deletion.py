@@ -34,9 +34,9 @@ from pyspark_kafkalog.log.layout import (
     is_unused_folder,
     parse_partition_folder,
 )
+from pyspark_kafkalog.log.publish.appender import append, open_partition, pending_batches
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
-from pyspark_kafkalog.log.write.appender import append, open_partition, pending_batches
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 
 VERSION = 3

@@ -19,8 +19,8 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.aside import put_aside
-from pyspark_kafkalog.log.write.recovery import Scan, check_tail, offsets_of, remove_segment
+from pyspark_kafkalog.log.segment.aside import put_aside
+from pyspark_kafkalog.log.segment.recovery import Scan, check_tail, offsets_of, remove_segment
 
 
 def truncate(folder: str, offset: int, *, why: str = "") -> None:

@@ -38,8 +38,8 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.write.active_segment import ActiveSegment, SegmentLimits, open_active_segment
-from pyspark_kafkalog.log.write.undo import BATCH, PartitionEnd
+from pyspark_kafkalog.log.publish.undo import BATCH, PartitionEnd
+from pyspark_kafkalog.log.segment.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _CHUNK_BYTES = 128 << 10

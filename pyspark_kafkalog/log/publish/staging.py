@@ -42,7 +42,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace, write_all
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.sharing import open_new
-from pyspark_kafkalog.log.write.active_segment import map_file
+from pyspark_kafkalog.log.segment.active_segment import map_file
 from pyspark_kafkalog.model import Encoded, EncodeSettings, QueryBatch, TopicPartition
 
 STAGED_PREFIX = ".kafkalog-staged-"

@@ -1,0 +1,1 @@
+"""Log directories that follow another place: backups, and what brokers adopt."""
