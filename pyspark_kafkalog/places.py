@@ -135,7 +135,7 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink:
     )
 
 
-def follower_groups(root: str, num_partitions: int = 0) -> GroupOffsets:
+def backup_groups(root: str, num_partitions: int = 0) -> GroupOffsets:
     """The consumer groups of a log root whose lock this process holds. Their offsets never expire.
 
     :param num_partitions: of their topic, if it is new; 0 for Kafka's default.

@@ -15,11 +15,11 @@ from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.backup import adopt as adopting
 from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
-from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.directory import open_backup
 from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options
-from pyspark_kafkalog.places import follower_groups, open_groups, open_place
+from pyspark_kafkalog.places import backup_groups, open_groups, open_place
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 
 _LEAST_FETCH = 64 << 10
@@ -52,7 +52,7 @@ def backup(
     place = _slowed(source, rules)
     if not os.path.exists(directory):  # what is wrong with the source leaves no folder behind
         look_up_partitions(open_place(place), Selection(topics=rules.topics))
-    with follower_directory(directory) as target:
+    with open_backup(directory) as target:
         groups, number = None, 0
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
@@ -62,7 +62,7 @@ def backup(
             target,
             rules,
             groups=groups,
-            saved=follower_groups(directory, number),
+            saved=backup_groups(directory, number),
             copied=progress,
             failed=failed,
         )
@@ -101,7 +101,7 @@ def _adopt_groups(
 
     As in a restore, the markers of exactly-once queries are left out.
     """
-    saved, groups = (follower_groups(root) for root in (directory, log_dir))
+    saved, groups = (backup_groups(root) for root in (directory, log_dir))
     has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
     for group in saved.group_ids():
         commits = saved.committed(group, partitions)

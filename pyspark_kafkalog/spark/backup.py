@@ -22,13 +22,13 @@ from pyspark_kafkalog.backups.plan import (
 )
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
-from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.directory import open_backup
 from pyspark_kafkalog.log.backup.opening import task_log
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import follower_groups, open_groups, open_place
+from pyspark_kafkalog.places import backup_groups, open_groups, open_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,11 +86,11 @@ def backup(
     place = place_options(given)
     if place.brokers is None:
         raise OptionError("A backup is made of brokers", hint="Directories are copied by kafkalog copy.")
-    with follower_directory(directory) as target:
+    with open_backup(directory) as target:
         source = open_place(place)
         check_source(source, target)
         wants_groups = rules.groups is None or bool(rules.groups)
-        saved = follower_groups(directory, offsets_partitions(source) if wants_groups else 0)
+        saved = backup_groups(directory, offsets_partitions(source) if wants_groups else 0)
         groups = SavedGroups(open_groups(place), saved, rules.groups) if wants_groups else None
         if groups is not None:
             groups.check_names()

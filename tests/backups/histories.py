@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, Origin, Slice, TopicPartition
 from tests.log.partitions import offsets_read
@@ -53,7 +53,7 @@ def make_log(
     Those below ``marked_from`` have no mark.
     """
     root.mkdir(exist_ok=True, parents=True)
-    with FollowerLog.create(str(root / str(partition)), partition, SMALL, start, topic_id) as log:
+    with BackupLog.create(str(root / str(partition)), partition, SMALL, start, topic_id) as log:
         for epoch, end in epochs:
             for base_offset in range(log.next_offset, end, RECORDS):
                 log.append(piece(batch(base_offset, epoch, mark if base_offset >= marked_from else "")))
@@ -70,7 +70,7 @@ def make_log_of(
 ) -> None:
     """A partition with these batches."""
     root.mkdir(exist_ok=True, parents=True)
-    with FollowerLog.create(str(root / str(partition)), partition, settings, start, topic_id) as log:
+    with BackupLog.create(str(root / str(partition)), partition, settings, start, topic_id) as log:
         for data in batches:
             log.append(piece(data))
 

@@ -17,7 +17,7 @@ from kafka import KafkaProducer
 
 from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.log.backup import renewal
-from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.directory import open_backup
 from pyspark_kafkalog.log.backup.truncation import truncate
 from pyspark_kafkalog.log.checkpoints import write_offsets
 from pyspark_kafkalog.log.read.directory import LogDirectory
@@ -130,7 +130,7 @@ def test_a_copy_that_was_killed_has_been_at_it_since_its_first_run(tmp_path: Pat
     run(source, target)
     noted = complete(target)
     complete_at(target, 2 * DAY)
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         directory.truncate(T0, SMALL, 45)
     assert complete(target) == [noted[0] - 2 * DAY, 45]
     assert MISSED in (run(source, target).problem or "")
@@ -194,7 +194,7 @@ def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
     monkeypatch.undo()
     assert visible(target) in (list(range(50)), visible(source)), "readers miss neither"
     assert damages(target) == []
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         assert directory.partitions() == {T0}
     assert content(target) in (old, content(source))
     check_sound(target)

@@ -30,9 +30,9 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.log.backup import directory as follower_directories
-from pyspark_kafkalog.log.backup.directory import follower_directory
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup import directory as backup_directories
+from pyspark_kafkalog.log.backup.directory import open_backup
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.backup.opening import task_log
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.lock import partition_lock
@@ -120,7 +120,7 @@ def test_damage_in_a_partition_that_has_nothing_new(tmp_path: Path) -> None:
     rows = connect(source).logs.backup(str(target), BackupRules(groups=(), exclude=("t",)))
     assert [(row.partition, file in (row.problem or "")) for row in rows] == [(0, True)]
     assert not (target / CLEAN).exists()
-    with pytest.raises(LogDirectoryError, match="before a valid batch"), follower_directory(str(target)):
+    with pytest.raises(LogDirectoryError, match="before a valid batch"), open_backup(str(target)):
         pass
 
 
@@ -233,7 +233,7 @@ def test_what_an_interrupted_run_has_not_flushed_is_cut_off_if_its_recovery_fail
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 10\n")
     segment = tmp_path / "t-0" / f"{0:020d}.log"
     segment.write_bytes(segment.read_bytes()[:-1])
-    with failing_once(tmp_path / "t-0"), follower_directory(str(tmp_path)) as directory:
+    with failing_once(tmp_path / "t-0"), open_backup(str(tmp_path)) as directory:
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             directory.open(T0, SMALL, start=0, topic_id="")
         assert directory.close() == {}
@@ -268,9 +268,9 @@ def test_a_partition_that_a_task_still_writes_to_is_left_alone(
     make_source(tmp_path, 20)
     segment = tmp_path / "t-1" / f"{0:020d}.log"
     segment.write_bytes(torn := segment.read_bytes()[:-1])
-    monkeypatch.setattr(follower_directories, "_LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(backup_directories, "_LOCK_TIMEOUT", 0.1)
     command = [sys.executable, "-c", HOLD, str(tmp_path), "t-1"]
-    with follower_directory(str(tmp_path)) as directory:
+    with open_backup(str(tmp_path)) as directory:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
             assert task.stdout is not None
             task.stdout.readline()
@@ -284,7 +284,7 @@ def test_a_partition_that_a_task_still_writes_to_is_left_alone(
     assert segment.read_bytes() == torn
     assert [file.name for file in tmp_path.glob(".kafkalog-lock-*")] == [".kafkalog-lock-t-1"]
     assert not (tmp_path / CLEAN).exists()
-    with follower_directory(str(tmp_path)):
+    with open_backup(str(tmp_path)):
         pass
     assert content(tmp_path, PARTITIONS[1]) == b"".join(batch(at, 1) for at in range(0, 15, RECORDS))
     assert not [*tmp_path.glob(".kafkalog-lock-*")]
@@ -376,7 +376,7 @@ def test_leaders_that_do_not_answer(tmp_path: Path) -> None:
     failing.unknown, failing.silent = {PARTITIONS[0]}, {PARTITIONS[4]}
 
     def once() -> list[BackedUpPartition]:
-        with follower_directory(str(target)) as directory:
+        with open_backup(str(target)) as directory:
             saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
             run = Backup(lambda: cast(Source, failing), directory, BackupRules(), groups=groups, saved=saved)
             return run.once()
@@ -406,7 +406,7 @@ def test_groups_that_cannot_be_read(tmp_path: Path) -> None:
     source, target = backed_up(tmp_path)
     groups = cast(GroupOffsets, NoCoordinator())
     place = cast(Source, LogDirectory.open(str(source)))
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
         run = Backup(lambda: place, directory, BackupRules(), groups=groups, saved=saved)
         about_groups, *rows = run.once()
@@ -492,12 +492,12 @@ def test_a_new_partition_that_cannot_be_read_leaves_no_empty_log(tmp_path: Path)
     failing = Failing(source)
     failing.silent = {PARTITIONS[4]}
     for _ in range(2):
-        with follower_directory(str(target)) as directory:
+        with open_backup(str(target)) as directory:
             rows = Backup(lambda: cast(Source, failing), directory, RULES).once()
         check(rows, source, target, {PARTITIONS[4]: "Silence"})
         assert not (target / "t-4").exists()
     failing.silent = set()
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         check(Backup(lambda: cast(Source, failing), directory, RULES).once(), source, target, {})
 
 
@@ -506,7 +506,7 @@ def following(source: Failing, target: Path, tell: Callable[[BackedUpPartition],
     stop, rows = threading.Event(), []
 
     def follow() -> None:
-        with follower_directory(str(target)) as directory:
+        with open_backup(str(target)) as directory:
             rows.extend(Backup(lambda: cast(Source, source), directory, RULES, failed=tell).follow(stop))
 
     thread = threading.Thread(target=follow)
@@ -571,7 +571,7 @@ def test_a_topic_that_is_gone_hinders_no_other(
     make_log(after, [(1, 100)])
     source = Failing(after)
     source.denied = {"u"} if is_denied else set()
-    with follower_directory(target) as directory:
+    with open_backup(target) as directory:
         rows = Backup(lambda: cast(Source, source), directory, rules).once()
     assert [(row.topic, row.log_end_offset, row.high_watermark) for row in rows] == [
         ("t", 100, 100),
@@ -601,7 +601,7 @@ def test_what_could_not_be_noted_is_not_acted_upon(tmp_path: Path) -> None:
     """Gaps and starts are on disk before records that depend on them, also when they are tried again."""
     _, target = backed_up(tmp_path)
     new, gap = TopicPartition("t", 9), OffsetRange(100, 130)
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         directory.open(PARTITIONS[0], SMALL, start=0, topic_id="")
         for _ in range(2):
             with failing_disk("pwrite", errno.ENOSPC, target):
@@ -613,14 +613,14 @@ def test_what_could_not_be_noted_is_not_acted_upon(tmp_path: Path) -> None:
         assert directory.gaps(PARTITIONS[0]) == ()
         directory.open(new, SMALL, start=500, topic_id="").append(piece(batch(500, 1)))
         directory.add_gap(PARTITIONS[0], gap)
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         assert directory.log_start_offset(new) == 500
         assert directory.gaps(PARTITIONS[0]) == (gap,)
 
 
 def test_a_flush_is_of_files_that_were_closed_meanwhile(tmp_path: Path) -> None:
     """As they are after an error of the source."""
-    log = FollowerLog.create(str(tmp_path / "t-0"), PARTITIONS[0], SMALL, 0)
+    log = BackupLog.create(str(tmp_path / "t-0"), PARTITIONS[0], SMALL, 0)
     log.append(piece(batch(0, 1)))
     log.close(cleanly=False)
     with recorded() as calls:

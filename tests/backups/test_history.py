@@ -16,8 +16,8 @@ from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
-from pyspark_kafkalog.log.backup.directory import follower_directory
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.directory import open_backup
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.backup.truncation import truncate
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import parse_leader_epoch_checkpoint, parse_offset_checkpoint
@@ -145,7 +145,7 @@ def test_a_cluster_that_went_back_to_older_epochs_shares_what_it_had(
     source, target, held = saved_and_replaced(before, after, kept, tmp_path)
     went_back = cast(Source, AnswersLikeBrokers(source, after[-1][0]))
     for rules in NO_GROUPS, TRUNCATE:
-        with follower_directory(str(target)) as directory:
+        with open_backup(str(target)) as directory:
             (row,) = Backup(lambda: went_back, directory, rules).once()
         if kept == 0 or rules is NO_GROUPS:
             assert f"Offsets {kept} to 99 are not those of the source" in (row.problem or "")
@@ -186,7 +186,7 @@ def test_a_folder_that_was_moved_away_leaves_nothing_for_the_next_one(tmp_path: 
     shutil.rmtree(target / "t-0")
     shutil.rmtree(source)
     source.mkdir()
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         directory.open(T0, SMALL, start=0, topic_id="AAAAAAAAAAAAAAAAAAAAAg")
         flushed = parse_offset_checkpoint((target / "recovery-point-offset-checkpoint").read_bytes(), "")
         assert flushed == {}, "what the next run would believe if this one were killed"
@@ -333,7 +333,7 @@ def test_configs_that_are_not_shown_stay_saved(tmp_path: Path) -> None:
     shutil.rmtree(source)
     make_log(source, [(0, 100)])
     hiding = cast(Source, Hiding(source))
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         Backup(lambda: hiding, directory, NO_GROUPS).once()
     assert LogDirectory.open(str(target)).topic_config("t") == {"segment.bytes": "1000"}
     assert len([*(target / "t-0").glob("*.log")]) > 1
@@ -373,7 +373,7 @@ def test_a_topic_made_anew_during_the_run_is_not_mixed(at: str, start: int, tmp_
     shutil.rmtree(source)
     make_log(source, [(0, 200)])
     rules = BackupRules(groups=(), truncate=True, allow_gaps=True)
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         source_now = cast(Source, Recreated(source, anew, at=at))
         (row,) = Backup(lambda: source_now, directory, rules).once()
     assert "AAAAAAAAAAAAAAAAAAAAAg" in (row.problem or "")
@@ -428,7 +428,7 @@ def test_an_empty_partition_begins_anew_while_it_is_followed(tmp_path: Path) -> 
     source, target = tmp_path / "source", tmp_path / "target"
     make_log(source, [])
     run(source, target)
-    with follower_directory(str(target)) as directory:
+    with open_backup(str(target)) as directory:
         for start, end in (0, 0), (100, 100), (200, 230):
             shutil.rmtree(source)
             make_log(source, [(3, end)], start=start)
@@ -494,11 +494,11 @@ def test_a_cut_leaves_what_was_there_before(tmp_path: Path) -> None:
         truncate(str(cut / "t-0"), offset)
         truncate(str(cut / "t-0"), offset)
         end = min(offset, 300) // RECORDS * RECORDS
-        with FollowerLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
+        with BackupLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
             assert log.next_offset == end
             assert log.epochs == [entry for entry in [(1, 0), (2, 100), (7, 150)] if entry[1] < end]
         assert content(cut) == b"".join(batch(at, _epoch(history, at)) for at in range(0, end, RECORDS))
-        with FollowerLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
+        with BackupLog.open(str(cut / "t-0"), T0, SMALL, 0) as log:
             for at in range(end, 300, RECORDS):
                 log.append(piece(batch(at, _epoch(history, at))))
         assert content(cut) == content(whole)
@@ -517,7 +517,7 @@ def test_a_flushed_batch_of_any_size_behind_damage_is_not_cut_off(size: int, tmp
     path = write_segment(folder, [sized_batch(0, 1), damage, sized_batch(1, 1, size=size)], base_offset=0)
     before = path.stat()
     with pytest.raises(LogDirectoryError, match="before a valid batch at byte"):
-        FollowerLog.open(str(folder), T0, SMALL, 0, recovery_point=2)
+        BackupLog.open(str(folder), T0, SMALL, 0, recovery_point=2)
     assert path.stat() == before
 
 
@@ -532,14 +532,14 @@ def test_nothing_is_cut_behind_damage(tmp_path: Path) -> None:
     held = {file.name: file.read_bytes() for file in folder.iterdir()}
     for change in (
         lambda: truncate(str(folder), 320),
-        lambda: FollowerLog.open(str(folder), T0, SMALL, 0, recovery_point=325),
+        lambda: BackupLog.open(str(folder), T0, SMALL, 0, recovery_point=325),
     ):
         with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
             change()
         assert (e.value.file, e.value.position) == (str(segment), size)
         assert {file.name: file.read_bytes() for file in folder.iterdir()} == held
     segment.write_bytes(whole[:-40])
-    with FollowerLog.open(str(folder), T0, SMALL, 0) as log:
+    with BackupLog.open(str(folder), T0, SMALL, 0) as log:
         assert log.next_offset == 320
     assert segment.read_bytes() == whole[: -len(batch(320, 1))]
 
@@ -551,7 +551,7 @@ def test_what_a_loss_of_power_has_left_is_cut_off(tmp_path: Path) -> None:
     whole, size = segment.read_bytes(), len(batch(320, 1))
     flushed = int(segment.stem) + RECORDS
     segment.write_bytes(whole[:size] + bytes(size) + whole[2 * size :])
-    with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 0, recovery_point=flushed) as log:
+    with BackupLog.open(str(tmp_path / "t-0"), T0, SMALL, 0, recovery_point=flushed) as log:
         assert log.next_offset == flushed
     assert segment.read_bytes() == whole[:size]
 
@@ -562,7 +562,7 @@ def test_a_batch_that_is_only_too_far_away_is_not_cut_off(tmp_path: Path) -> Non
     whole = segment.read_bytes() + batch(2**31 + 100, 1)
     segment.write_bytes(whole)
     with pytest.raises(LogDirectoryError, match=r"span more than 2\^31"):
-        FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 0)
+        BackupLog.open(str(tmp_path / "t-0"), T0, SMALL, 0)
     assert segment.read_bytes() == whole
 
 
@@ -581,7 +581,7 @@ def test_a_compaction_that_was_killed_loses_nothing(active: bool, tmp_path: Path
     if active:
         (target / "t-0" / f"{100:020d}.log").touch()
     (target / ".kafka_cleanshutdown").unlink()
-    with follower_directory(str(target)):
+    with open_backup(str(target)):
         pass
     assert content(target) == records
     make_log(tmp_path / "more", [(1, 130)])

@@ -12,7 +12,7 @@ import pytest
 from pyspark_kafkalog import BackedUpPartition, BackupRules, RestoreSettings, connect
 from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError
-from pyspark_kafkalog.log.backup import directory as follower_directory
+from pyspark_kafkalog.log.backup import directory as backup_directory
 from pyspark_kafkalog.log.care.partition_repair import PartitionRepair
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
@@ -158,15 +158,15 @@ def test_a_copy_that_is_killed_when_it_was_cut_has_lost_nothing(
 ) -> None:
     source, target, _ = backed_up(tmp_path)
     make_log(source, [(0, 100), (3, 140)])
-    real = follower_directory.truncate
+    real = backup_directory.truncate
 
     def killed(*args: Any, **how: Any) -> None:
         real(*args, **how)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(follower_directory, "truncate", killed)
-        patch.setattr(follower_directory.FollowerDirectory, "close", lambda _: {})
+        patch.setattr(backup_directory, "truncate", killed)
+        patch.setattr(backup_directory.BackupDirectory, "close", lambda _: {})
         with pytest.raises(KeyboardInterrupt):
             connect(source).logs.backup(str(target), BackupRules(groups=(), truncate=True))
     assert damages(target) == []

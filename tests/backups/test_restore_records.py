@@ -23,7 +23,7 @@ from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError, OptionError
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import Encoded, OffsetRange, Origin, Slice, TopicPartition, Watermarks
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, make_log, piece, set_log_start
@@ -154,7 +154,7 @@ def without(source: Path, offsets: range) -> None:
     """Compact a source: these offsets are gone."""
     shutil.rmtree(source)
     source.mkdir()
-    with FollowerLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+    with BackupLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
         for base_offset in range(0, END, RECORDS):
             if base_offset not in offsets:
                 log.append(piece(batch(base_offset, 0)))
@@ -194,7 +194,7 @@ def test_no_batch_is_larger_than_a_segment(
     monkeypatch.setattr(restore_batches, "_SMALL_BYTES", 320)
     source = tmp_path / "source"
     source.mkdir()
-    with FollowerLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+    with BackupLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
         for base_offset in range(0, END, RECORDS):
             is_large = base_offset % (2 * RECORDS) == 0
             log.append(piece(batch(base_offset, 0, "m" * (60 if is_large else 1))))
@@ -311,7 +311,7 @@ def test_a_transaction_that_ends_between_two_runs_stays_left_out(
     source, path, in_transaction = tmp_path / "source", tmp_path / "state", (50, 300)
     with_transaction = [*range(50, 50 + RECORDS), *range(300, 300 + RECORDS)]
     source.mkdir()
-    with FollowerLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+    with BackupLog.create(str(source / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
         for base_offset in range(0, END, RECORDS):
             log.append(piece((transactional if base_offset in in_transaction else batch_of_0)(base_offset)))
     plan = planned_from(source)
@@ -320,7 +320,7 @@ def test_a_transaction_that_ends_between_two_runs_stays_left_out(
     with pytest.raises(KilledError):
         restore(source, cluster, path, plan)
     cluster.most = END
-    with FollowerLog.open(str(source / str(T0)), T0, SMALL, 0) as log:
+    with BackupLog.open(str(source / str(T0)), T0, SMALL, 0) as log:
         log.append(piece(control_batch(END, 9, commit=commit)))
         log.append(piece(batch(END + 1, 0)))
     state = restore(source, cluster, path, plan)
@@ -330,7 +330,7 @@ def test_a_transaction_that_ends_between_two_runs_stays_left_out(
 
 def test_transactions_that_the_end_would_cut(tmp_path: Path) -> None:
     """A part of one is not restored, though it was committed later: its marker is not restored, either."""
-    with FollowerLog.create(str(tmp_path / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
+    with BackupLog.create(str(tmp_path / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
         log.append(piece(transactional(0)))
         log.append(piece(control_batch(5, 9, commit=True)))
         log.append(piece(transactional(6)))

@@ -21,7 +21,7 @@ from pyspark_kafkalog.codec.read_kernels import OFFSET
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import OverlapError
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece, set_log_start
@@ -47,7 +47,7 @@ def make(root: Path, batches: Collection[bytes], *, topic_id: str = TOPIC_ID, st
     """A log of these batches, in place of any other."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True, exist_ok=True)
-    with FollowerLog.create(str(root / "t-0"), T0, SMALL, start, topic_id) as log:
+    with BackupLog.create(str(root / "t-0"), T0, SMALL, start, topic_id) as log:
         for data in batches:
             log.append(piece(data))
 
@@ -106,7 +106,7 @@ def test_a_batch_that_straddles_the_end_of_the_copy_is_not_appended(tmp_path: Pa
 
 
 def test_a_log_refuses_a_batch_that_begins_before_its_end(tmp_path: Path) -> None:
-    with FollowerLog.create(str(tmp_path / "t-0"), T0, SMALL, 7) as log:
+    with BackupLog.create(str(tmp_path / "t-0"), T0, SMALL, 7) as log:
         log.append(piece(batch(5, 1)))  # the log start offset lies in it
         with pytest.raises(OverlapError, match="begins before offset 10"):
             log.append(piece(batch_of(5, 10, "")))
@@ -139,12 +139,12 @@ def test_a_gap_ends_where_the_batch_begins_in_which_the_source_does(
 
 def test_a_log_that_was_closed_without_records_may_begin_before_its_start(tmp_path: Path) -> None:
     """As where the source's log start offset lies in a batch, and the first run was stopped before it."""
-    with FollowerLog.create(str(tmp_path / "t-0"), T0, SMALL, 7):
+    with BackupLog.create(str(tmp_path / "t-0"), T0, SMALL, 7):
         pass
     for was_clean in True, False:
-        with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=was_clean) as log:
+        with BackupLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=was_clean) as log:
             assert log.is_empty
-    with FollowerLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=True) as log:
+    with BackupLog.open(str(tmp_path / "t-0"), T0, SMALL, 7, was_clean=True) as log:
         log.append(piece(batch(5, 1) + batch(10, 1)))
     assert [file.name for file in (tmp_path / "t-0").glob("*.log")] == [f"{5:020}.log"]
     assert content(tmp_path) == batch(5, 1) + batch(10, 1)

@@ -21,7 +21,7 @@ from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.read_kernels import BASE_OFFSET, LAST_OFFSET, POSITION
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
 from tests.benchmarks.measure import arguments, event, print_ratio, seconds_by_turns
 from tests.benchmarks.session import scratch_folder
@@ -61,7 +61,7 @@ def _write(root: Path, wanted: int) -> int:
     headers = walk(data).headers_of(0, AT_ONCE - 1).copy()
     root.mkdir(parents=True)
     size = 0
-    with FollowerLog.create(str(root / "t-0"), partition, LogSettings(segment_bytes=SEGMENT), 0) as log:
+    with BackupLog.create(str(root / "t-0"), partition, LogSettings(segment_bytes=SEGMENT), 0) as log:
         while size < wanted:
             first = log.next_offset + np.arange(AT_ONCE) * RECORDS
             headers[[BASE_OFFSET, LAST_OFFSET]] = first, first + RECORDS - 1

@@ -24,7 +24,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
 from tests.codec import raw
 from tests.codec.strategies import Row, arrow_batch
@@ -160,12 +160,12 @@ class RandomLog:
 
 
 def append(folder: Path, partition: TopicPartition, batches: Sequence[bytes], segment_bytes: int) -> None:
-    """Append batches to a partition as a follower does; it is made if need be."""
+    """Append batches to a partition as a backup does; it is made if need be."""
     settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=200)
     opened = (
-        FollowerLog.open(str(folder), partition, settings, 0)
+        BackupLog.open(str(folder), partition, settings, 0)
         if folder.exists()
-        else FollowerLog.create(str(folder), partition, settings, 0)
+        else BackupLog.create(str(folder), partition, settings, 0)
     )
     with opened as log:
         for batch in batches:

@@ -28,7 +28,7 @@ def faults(log: Path) -> list[tuple[str, int | None]]:
 
 @pytest.mark.parametrize("zeros", [0, 5])
 def test_right_ones(log: Path, zeros: int) -> None:
-    # A follower's append of two batches has one entry.
+    # An append of two batches has one entry.
     write_index(log, [(19, SIZE), (29, 2 * SIZE)], zeros=zeros)
     write_time_index(log, [(FIRST_TIMESTAMP + 9, 9), (LATEST, 29)])
     assert faults(log) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.log.backup.directory import follower_directory
+from pyspark_kafkalog.log.backup.directory import open_backup
 from pyspark_kafkalog.log.layout import parse_segment_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.segment.leftovers import settle
@@ -78,12 +78,10 @@ def test_records_are_appended_to_the_segments_that_readers_see(
 
 
 @each_crash
-def test_a_follower_goes_on_after_what_readers_see(
-    crash: Callable[[Path], list[int]], tmp_path: Path
-) -> None:
+def test_a_backup_goes_on_after_what_readers_see(crash: Callable[[Path], list[int]], tmp_path: Path) -> None:
     expected = crash(tmp_path / "t-0")
     write_segment(tmp_path / "leader" / "t-0", [batch(40)])
-    with follower_directory(str(tmp_path)) as directory:
+    with open_backup(str(tmp_path)) as directory:
         log = directory.open(T0, LogSettings(), start=0, topic_id="")
         assert log.next_offset == 40
         for piece in fetched(LogDirectory.open(str(tmp_path / "leader")), T0, OffsetRange(40, 50)):

@@ -29,7 +29,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.backup.directory import check_follower, follower_directory
+from pyspark_kafkalog.log.backup.directory import check_backup, open_backup
 from pyspark_kafkalog.log.backup.log import producers_at
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
@@ -110,9 +110,9 @@ def adopt(
             hint="Give a folder of the log.dirs of a stopped broker.",
         )
     with disk_errors("Could not adopt the backup", log_dir):
-        check_follower(backup)
+        check_backup(backup)
         if execute:
-            with follower_directory(backup):
+            with open_backup(backup):
                 pass  # recovers it, if need be
         with directory_lock(backup, _LOCK_TIMEOUT), directory_lock(log_dir, _LOCK_TIMEOUT) as progress:
             if execute and not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE)):

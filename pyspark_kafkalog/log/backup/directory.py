@@ -19,7 +19,7 @@ from typing import Any
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.backup.log import FollowerLog, has_batches
+from pyspark_kafkalog.log.backup.log import BackupLog, has_batches
 from pyspark_kafkalog.log.backup.opening import lost_start, open_log, topic_id_in
 from pyspark_kafkalog.log.backup.renewal import exchange, new_folder, remove_leftovers
 from pyspark_kafkalog.log.backup.truncation import cut_unflushed, truncate
@@ -52,7 +52,7 @@ _LOCK_TIMEOUT = 10.0
 _BEGIN_ANEW = "Bring its files back, or start the copy over: move the partition's folder away."
 
 
-class FollowerDirectory:
+class BackupDirectory:
     """The partitions of a log root, for appends of batches that have their offsets.
 
     Threads may work on different partitions at the same time. An append opens a log's files, and its caller
@@ -66,7 +66,7 @@ class FollowerDirectory:
         self._folder = open_folder(root)
         self._progress = progress
         self._guard = threading.Lock()
-        self._logs: dict[TopicPartition, FollowerLog] = {}
+        self._logs: dict[TopicPartition, BackupLog] = {}
         self._unclean: set[TopicPartition] = set()
         """Partitions to recover, although the directory was clean."""
         self._closed: set[TopicPartition] = set()
@@ -123,7 +123,7 @@ class FollowerDirectory:
             self._set_gaps(partition, sorted([*others, gap]))
         self._pass_gaps(log)
 
-    def _pass_gaps(self, log: FollowerLog) -> None:
+    def _pass_gaps(self, log: BackupLog) -> None:
         """Go on behind a gap at the end of the log, which has at most markers to show for it."""
         for gap in self.gaps(log.partition):
             if gap.start <= log.next_offset < gap.end:
@@ -194,7 +194,7 @@ class FollowerDirectory:
 
     def open(
         self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
-    ) -> FollowerLog:
+    ) -> BackupLog:
         """The log of a partition: the same object at each call, unless it is empty and ``start`` differs.
 
         :param start: the first offset, if the partition is new or has no records.
@@ -256,7 +256,7 @@ class FollowerDirectory:
         if known is not None:
             self.checkpoint()
 
-    def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> FollowerLog:
+    def truncate(self, partition: TopicPartition, settings: LogSettings, offset: int) -> BackupLog:
         """Cut a log back so that nothing at ``offset`` or later is left; its new state.
 
         What is cut is kept beside it. A gap in which the offset is goes as a whole: the source may have
@@ -279,12 +279,12 @@ class FollowerDirectory:
 
     def begin_anew(
         self, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str
-    ) -> FollowerLog:
+    ) -> BackupLog:
         """The log of a new copy, which :meth:`exchange` puts in the place of the old one."""
         remove_leftovers(self.root, partition)
-        return FollowerLog.create(new_folder(self.root, partition), partition, settings, start, topic_id)
+        return BackupLog.create(new_folder(self.root, partition), partition, settings, start, topic_id)
 
-    def exchange(self, partition: TopicPartition, log: FollowerLog, start: int, time: int) -> None:
+    def exchange(self, partition: TopicPartition, log: BackupLog, start: int, time: int) -> None:
         """Replace a partition's copy by the new one, which begins at ``start``; begun at ``time`` (ms)."""
         log.close()
         with self._guard:
@@ -423,7 +423,7 @@ class FollowerDirectory:
         write_offsets(self.root, name, shown)
 
 
-def check_follower(root: str) -> None:
+def check_backup(root: str) -> None:
     """:raises LogDirectoryError: if the root is a broker's own, or no log directory."""
     if os.path.exists(os.path.join(root, META_PROPERTIES_FILE)):
         raise LogDirectoryError(
@@ -435,10 +435,10 @@ def check_follower(root: str) -> None:
 
 
 @contextmanager
-def follower_directory(root: str) -> Iterator[FollowerDirectory]:
+def open_backup(root: str) -> Iterator[BackupDirectory]:
     """Hold a log root, which is made if it does not exist, and close it cleanly if nothing fails.
 
-    Opening a partition raises its error, and :meth:`FollowerDirectory.close` returns those of all; if it is
+    Opening a partition raises its error, and :meth:`BackupDirectory.close` returns those of all; if it is
     not called, an error is raised at the end.
 
     :raises LogDirectoryLockedError: if a broker or a writer holds it.
@@ -447,14 +447,14 @@ def follower_directory(root: str) -> Iterator[FollowerDirectory]:
     with disk_errors("Could not write the backup", root):
         os.makedirs(root, exist_ok=True)
         with directory_lock(root, _LOCK_TIMEOUT) as progress:
-            check_follower(root)
+            check_backup(root)
             for partition in _task_locks(root):
                 with partition_lock(root, str(partition), _LOCK_TIMEOUT):
                     pass  # no task of an earlier job is left that writes
             journal.recover(root)
             path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
             was_clean = os.path.exists(path)
-            directory = FollowerDirectory(root, progress, was_clean=was_clean)
+            directory = BackupDirectory(root, progress, was_clean=was_clean)
             directory.finish_renewals()
             for partition in directory.partitions():
                 try:

@@ -57,7 +57,7 @@ _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _SLICE_BYTES = 8 << 20
 
 
-class FollowerLog:
+class BackupLog:
     """The log of one partition, for a single writer that holds the directory's lock.
 
     Segments that are not the last one are on disk; what was appended since the last :meth:`flush` may not
@@ -112,7 +112,7 @@ class FollowerLog:
         settings: LogSettings,
         next_offset: int,
         topic_id: str = "",
-    ) -> FollowerLog:
+    ) -> BackupLog:
         """A new partition that begins with ``next_offset``; with the id of its topic, if that is known."""
         with suppress(FileExistsError):  # a process may have been killed right after this
             new_folder(folder)
@@ -132,7 +132,7 @@ class FollowerLog:
         *,
         recovery_point: int = 0,
         was_clean: bool = False,
-    ) -> FollowerLog:
+    ) -> BackupLog:
         """An existing partition; its last segment is recovered, which cuts off a torn write.
 
         :param recovery_point: the offset below which all was flushed; what is damaged there is not cut off.
@@ -363,7 +363,7 @@ class FollowerLog:
             if offset not in bases:
                 os.unlink(os.path.join(self.folder, segment_file(offset, SNAPSHOT_SUFFIX)))
 
-    def __enter__(self) -> FollowerLog:
+    def __enter__(self) -> BackupLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

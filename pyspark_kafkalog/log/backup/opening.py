@@ -11,7 +11,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.backup.log import FollowerLog, has_batches
+from pyspark_kafkalog.log.backup.log import BackupLog, has_batches
 from pyspark_kafkalog.log.backup.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.log.checkpoints import read_offsets
 from pyspark_kafkalog.log.layout import (
@@ -38,7 +38,7 @@ def open_log(
     topic_id: str,
     recovery_point: int,
     was_clean: bool = False,
-) -> FollowerLog:
+) -> BackupLog:
     """The log of a partition in a root that this process, or the driver of its job, holds.
 
     :param start: the log start offset, as checkpointed; a log without records begins there.
@@ -55,7 +55,7 @@ def open_log(
         if bases != [start] or lacks_id:
             if bases:
                 truncate(folder, 0)  # segments without batches, where the log no longer begins
-            return FollowerLog.create(folder, partition, settings, start, topic_id)
+            return BackupLog.create(folder, partition, settings, start, topic_id)
     elif bases[0] > start:
         raise lost_start(folder, partition, OffsetRange(start, bases[0]))
     elif lacks_id:
@@ -66,7 +66,7 @@ def open_log(
             f" since then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise,"
             " move the folder away.",
         )
-    return FollowerLog.open(
+    return BackupLog.open(
         folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
     )
 
@@ -74,7 +74,7 @@ def open_log(
 @contextmanager
 def task_log(
     root: str, partition: TopicPartition, settings: LogSettings, *, start: int, topic_id: str, was_clean: bool
-) -> Iterator[FollowerLog]:
+) -> Iterator[BackupLog]:
     """The log of a partition for a task of a job whose driver holds the root; a clean end closes it cleanly.
 
     Another attempt at the same task may still run: this waits for its end. If a write or a flush fails, what

@@ -1,4 +1,4 @@
-"""Batches appended as a follower does: a real broker's log, byte for byte, and what is kept beside it."""
+"""Batches appended to a backup: a real broker's log, byte for byte, and what is kept beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.log.backup.log import FollowerLog
+from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -61,7 +61,7 @@ def bounds_of(place: LogDirectory, partition: TopicPartition) -> Watermarks:
     return place.watermarks([partition], read_committed=True)[partition]
 
 
-def append_all(log: FollowerLog, place: LogDirectory) -> None:
+def append_all(log: BackupLog, place: LogDirectory) -> None:
     offsets = OffsetRange(log.next_offset, bounds_of(place, log.partition).high_watermark)
     for piece in place.fetch(log.partition, offsets, read_committed=False):
         log.append(piece)
@@ -69,12 +69,12 @@ def append_all(log: FollowerLog, place: LogDirectory) -> None:
 
 def follow(place: LogDirectory, partition: TopicPartition, folder: Path, settings: LogSettings) -> None:
     start = bounds_of(place, partition).log_start_offset
-    with FollowerLog.create(str(folder), partition, settings, start) as log:
+    with BackupLog.create(str(folder), partition, settings, start) as log:
         append_all(log, place)
 
 
 @each_whole
-def test_a_follower_has_what_its_leader_has(fixture: Case, tmp_path: Path) -> None:
+def test_a_backup_has_what_its_source_has(fixture: Case, tmp_path: Path) -> None:
     place = LogDirectory.open(str(fixture.directory))
     for partition in partitions_of(place):
         leader, own = fixture.directory / str(partition), tmp_path / str(partition)
@@ -95,7 +95,7 @@ def test_a_follower_has_what_its_leader_has(fixture: Case, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["txn-basic", "v2-epochs", "v0v1-upgraded"])
-def test_a_follower_that_was_killed_goes_on(name: str, tmp_path: Path) -> None:
+def test_a_backup_that_was_killed_goes_on(name: str, tmp_path: Path) -> None:
     """Whatever of the last segment is lost, it ends up as if nothing had happened."""
     fixture = case(name)
     place = LogDirectory.open(str(fixture.directory))
@@ -118,8 +118,8 @@ def test_a_follower_that_was_killed_goes_on(name: str, tmp_path: Path) -> None:
         for suffix in (".index", ".timeindex", ".txnindex"):
             if rng.random() < 0.5 and (index := last.with_suffix(suffix)).exists():
                 index.write_bytes(index.read_bytes()[: rng.randrange(30)])
-        with FollowerLog.open(str(killed), partition, SMALL, 0) as follower:
-            append_all(follower, place)
+        with BackupLog.open(str(killed), partition, SMALL, 0) as backup:
+            append_all(backup, place)
         now, before = everything(killed), everything(whole)
         # An append writes the time index to its end, so how much was appended at once shows in it.
         assert {name for name in now if not name.endswith(".timeindex")} == {
@@ -137,7 +137,7 @@ def test_a_batch_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     )
     damaged = bytearray(piece.buffer)
     damaged[-1] ^= 1
-    with FollowerLog.create(str(tmp_path / "own"), partition, SMALL, 0) as log:
+    with BackupLog.create(str(tmp_path / "own"), partition, SMALL, 0) as log:
         with pytest.raises(CorruptRecordError, match="checksum"):
             log.append(type(piece)(pa.py_buffer(bytes(damaged)), piece.headers, piece.origin))
         assert log.next_offset == int(piece.headers[2][-1])
