@@ -122,7 +122,7 @@ def load_auditor(name: str, task: AuditedTask, bucket_ms: int) -> Auditor:
     """
     if name == COUNTING:
         return CountingAuditor(task, bucket_ms)
-    auditor: Auditor = imported("auditor", name, form="package.module:Class")(task, bucket_ms)
+    auditor: Auditor = imported(f"The auditor {name!r}", name, form="package.module:Class")(task, bucket_ms)
     return auditor
 
 

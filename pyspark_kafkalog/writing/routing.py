@@ -45,7 +45,7 @@ def load_partitioner(path: str | None) -> Partitioner | None:
     """
     if path is None:
         return None
-    partitioner: Partitioner = imported("partitioner", path, form="package.module:callable")
+    partitioner: Partitioner = imported(f"The partitioner {path!r}", path, form="package.module:callable")
     return partitioner
 
 

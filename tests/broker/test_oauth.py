@@ -291,15 +291,3 @@ def test_a_callable_of_the_user() -> None:
     ):
         with pytest.raises(AuthenticationError, match=why):
             Tokens(OAuthOptions(provider=f"{__name__}:{name}")).token()
-
-
-def test_an_unsecured_token_claims_what_it_is_told() -> None:
-    chosen = OAuthOptions(
-        unsecured_claims=(("sub", "alice"), ("n", 1.5), ("groups", ("a", "b"))), unsecured_lifetime_seconds=77
-    )
-    header, claims, signature = Tokens(chosen).token().split(".")
-    assert signature == ""
-    decoded = [json.loads(base64.urlsafe_b64decode(part + "==")) for part in (header, claims)]
-    assert decoded[0] == {"alg": "none"}
-    assert decoded[1].pop("exp") - decoded[1].pop("iat") == 77
-    assert decoded[1] == {"sub": "alice", "n": 1.5, "groups": ["a", "b"]}

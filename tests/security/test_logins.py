@@ -29,7 +29,7 @@ Login = Callable[[SecureBroker, Path], Options]
 
 def sasl(protocol: str, mechanism: str) -> Login:
     if mechanism == "OAUTHBEARER":
-        return lambda broker, _: oauth_login(broker, protocol, 'unsecuredLoginStringClaim_sub="alice"')
+        return lambda broker, _: oauth_login(broker, protocol, f'oauth.access.token="{unsecured_token()}"')
     return lambda broker, _: password_login(broker, protocol, mechanism)
 
 
@@ -39,9 +39,6 @@ LOGINS: dict[str, Login] = {
         for protocol in ("SASL_SSL", "SASL_PLAINTEXT")
         for mechanism in MECHANISMS
     },
-    "a given token": lambda broker, _: oauth_login(
-        broker, "SASL_SSL", f'oauth.access.token="{unsecured_token()}"'
-    ),
     "PEM in options": lambda broker, _: certificate_login(broker),
     "an encrypted key": lambda broker, _: certificate_login(broker, encrypted=True),
     "PEM in files": certificate_file_login,

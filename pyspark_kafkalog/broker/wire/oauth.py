@@ -1,4 +1,4 @@
-"""OAuth tokens: fixed, unsecured, from a callable or an endpoint (Kafka's OAuthBearerLoginModule).
+"""OAuth tokens: fixed, from a callable or an endpoint (Kafka's OAuthBearerLoginModule).
 
 The endpoint receives a client credentials grant (RFC 6749, 4.4), like that of
 Kafka's HttpAccessTokenRetriever. The client's secret goes only to that origin. An
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import importlib
 import json
 import os
 import ssl
@@ -22,12 +21,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from pyspark_kafkalog.errors import AuthenticationError
+from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
+from pyspark_kafkalog.options.values import imported
 
 _ATTEMPTS = 5
 _USE_FOR = 0.8
@@ -57,8 +56,6 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
             return options.token
         if options.provider is not None:
             return _from_callable(options.provider)
-        if options.unsecured_claims:
-            return _unsecured(options)
         token, until = _fetched.get(options, ("", 0.0))
         if time.time() >= until:
             token, until = _from_endpoint(options)
@@ -71,7 +68,10 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 
 
 def _from_callable(path: str) -> str:
-    provider = _imported(path)
+    try:
+        provider = imported(HANDLER, path, form="package.module:callable")
+    except OptionError as e:
+        raise AuthenticationError(e.message, hint=e.hint) from e
     try:
         result = provider()
     except Exception as e:  # from the user's code
@@ -83,39 +83,6 @@ def _from_callable(path: str) -> str:
             hint="Expected a str of visible ASCII characters, or a tuple that begins with one.",
         )
     return token
-
-
-def _imported(path: str) -> Any:
-    name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as e:
-        if e.name is not None and not f"{name}.".startswith(f"{e.name}."):
-            raise AuthenticationError(f"{HANDLER} cannot be imported: {e}") from e
-        reason = "there is no such module"
-    except Exception as e:  # from the user's code
-        raise AuthenticationError(f"{HANDLER} cannot be imported: {type(e).__name__}: {e}") from e
-    else:
-        if callable(provider := getattr(module, attribute, None)):
-            return provider
-        reason = "its module has no such callable"
-    raise AuthenticationError(
-        f"{HANDLER} cannot be imported: {reason}",
-        hint="Give package.module:callable, importable by Spark's Python workers.",
-    )
-
-
-def _unsecured(options: OAuthOptions) -> str:
-    now = int(time.time())
-    claims: dict[str, Any] = {"iat": now, "exp": now + options.unsecured_lifetime_seconds}
-    claims.update(
-        (name, list(value) if isinstance(value, tuple) else value) for name, value in options.unsecured_claims
-    )
-    return f"{_base64(json.dumps({'alg': 'none'}))}.{_base64(json.dumps(claims))}."
-
-
-def _base64(text: str) -> str:
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 class _NoTokenError(Exception):

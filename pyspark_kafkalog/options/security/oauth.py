@@ -1,8 +1,7 @@
-"""Where OAuth tokens come from: a fixed token, unsigned claims, an endpoint, or a callable.
+"""Where OAuth tokens come from: a fixed token, an endpoint, or a callable.
 
-The names are those of Kafka's OAuthBearerLoginCallbackHandler and
-OAuthBearerUnsecuredLoginCallbackHandler (KIP-768, KIP-1139, KIP-255); those that
-begin with ``oauth.`` are from Strimzi's login callback handler.
+The names are those of Kafka's OAuthBearerLoginCallbackHandler (KIP-768, KIP-1139);
+those that begin with ``oauth.`` are from Strimzi's login callback handler.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.offsets_json import MAX_INT
 from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import import_path
@@ -25,31 +23,22 @@ _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 _SCOPE = "kafka.sasl.oauthbearer.scope"
 _SOURCES = (
-    f"Give {ENDPOINT}, or {HANDLER} as package.module:callable, or in {_JAAS}"
-    ' oauth.access.token="..." or unsecuredLoginStringClaim_sub="user".'
+    f'Give {ENDPOINT}, or {HANDLER} as package.module:callable, or in {_JAAS} oauth.access.token="...".'
 )
-_JAVA_HANDLERS = (
-    "OAuthBearerLoginCallbackHandler",
-    "OAuthBearerUnsecuredLoginCallbackHandler",
-    "JaasClientOauthLoginCallbackHandler",
-)
+_JAVA_HANDLERS = ("OAuthBearerLoginCallbackHandler", "JaasClientOauthLoginCallbackHandler")
 """Java's classes that do the same as this package."""
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
-_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
 _EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
-
-Claim = str | float | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthOptions:
-    """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint`` and ``unsecured_claims``.
+    """Where tokens come from: exactly one of ``token``, ``provider`` and ``endpoint``.
 
     ``provider`` is an import path ``module:name``, ``endpoint`` a URL with the
     scheme https, http or file, and no user, password or escape in its authority.
-    ``unsecured_claims`` lack ``iat`` and ``exp``.
     """
 
     token: str | None = None
@@ -63,8 +52,6 @@ class OAuthOptions:
     read_timeout_ms: int = from_option("kafka.sasl.login.read.timeout.ms")
     retry_backoff_ms: int = from_option("kafka.sasl.login.retry.backoff.ms")
     retry_backoff_max_ms: int = from_option("kafka.sasl.login.retry.backoff.max.ms")
-    unsecured_claims: tuple[tuple[str, Claim], ...] = ()
-    unsecured_lifetime_seconds: int = 3600
     extensions: tuple[tuple[str, str], ...] = ()
 
 
@@ -74,11 +61,14 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     :param login: the options of the OAuthBearerLoginModule.
     :raises OptionError: unless there is exactly one source, with all that it needs.
     """
+    if any(name.startswith("unsecuredLogin") for name in login):
+        raise OptionError(
+            f"Option {_JAAS!r} asks for an unsecured token, which is not supported", hint=_SOURCES
+        )
     token = login.get("oauth.access.token", "").strip() or None
     provider = _provider(user)
     endpoint = user.value(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
-    claims = _claims(login)
-    sources = [source for source in (token, provider, endpoint, claims) if source]
+    sources = [source for source in (token, provider, endpoint) if source]
     if len(sources) != 1:
         got = "several" if sources else "none"
         raise OptionError(f"SASL OAUTHBEARER: expected one source of tokens, got {got}", hint=_SOURCES)
@@ -100,8 +90,6 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
         client_id=client_id,
         client_secret=secret,
         scope=user.value(_SCOPE) or login.get("scope") or login.get("oauth.scope"),
-        unsecured_claims=claims,
-        unsecured_lifetime_seconds=_lifetime(login),
         extensions=_extensions(login),
     )
 
@@ -171,40 +159,11 @@ def _check_client(endpoint: str, client_id: str | None, secret: str | None, logi
         )
 
 
-def _claims(login: Mapping[str, str]) -> tuple[tuple[str, Claim], ...]:
-    claims: dict[str, Claim] = {}
-    for option, value in login.items():
-        kind, _, name = option.partition("Claim_")
-        if not name or kind not in ("unsecuredLoginString", "unsecuredLoginNumber", "unsecuredLoginList"):
-            continue
-        if kind == "unsecuredLoginString":
-            claims[name] = value
-        elif kind == "unsecuredLoginList":
-            claims[name] = tuple(value[1:].split(value[0])) if value else ()
-        elif _NUMBER.fullmatch(value):
-            claims[name] = float(value)
-        else:
-            raise OptionError(f"Option {_JAAS!r}: expected a number as unsecuredLoginNumberClaim")
-    if claims and login.get("unsecuredLoginPrincipalClaimName", "sub") not in claims:
-        raise OptionError(
-            f"Option {_JAAS!r} has no claim that names the principal",
-            hint='Add unsecuredLoginStringClaim_sub="user".',
-        )
-    return tuple(claims.items())
-
-
-def _lifetime(login: Mapping[str, str]) -> int:
-    seconds = login.get("unsecuredLoginLifetimeSeconds", "3600").strip()
-    if not re.fullmatch("[0-9]{1,10}", seconds) or not 0 < int(seconds) <= MAX_INT:
-        raise OptionError(f"Option {_JAAS!r}: expected a number above 0 as unsecuredLoginLifetimeSeconds")
-    return int(seconds)
-
-
 def _extensions(login: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     extensions = {}
     for option, value in login.items():
         prefix, mark, name = option.partition("_")
-        if mark and prefix in ("extension", "unsecuredLoginExtension"):
+        if mark and prefix == "extension":
             if name == "auth" or not _EXTENSION_NAME.fullmatch(name) or not _EXTENSION.fullmatch(value):
                 raise OptionError(
                     f"Option {_JAAS!r} has a SASL extension that RFC 7628 does not allow",
