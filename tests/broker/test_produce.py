@@ -271,7 +271,7 @@ def test_a_limit_that_was_lowered_behind_our_back(broker: Broker, cluster: Clust
     produce(cluster, topic, [numbered(1)])
     with broker.admin() as admin:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": "1500"})])
-    with pytest.raises(RecordTooLargeError, match=rf"MESSAGE_SIZE_TOO_LARGE.*{topic}-0.*Lower"):
+    with pytest.raises(RecordTooLargeError, match=rf"MESSAGE_TOO_LARGE.*{topic}-0.*Lower"):
         produce(cluster, topic, [numbered(1000)])
     produce(cluster, topic, [numbered(1000, 1)])
     assert values_of(broker.bootstrap, topic) == digits(1001)

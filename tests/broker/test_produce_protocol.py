@@ -8,8 +8,8 @@ from kafka.protocol.producer import ProduceRequest
 from pyspark_kafkalog.broker.produce.protocol import (
     MAX_VERSION,
     MIN_VERSION,
-    hint_for,
     produce_request,
+    refusal,
 )
 from pyspark_kafkalog.model import TopicPartition
 
@@ -78,5 +78,5 @@ def test_record_batches_are_pieces_of_their_own(version: int) -> None:
 
 @pytest.mark.parametrize(("code", "limit"), [(10, "max.message.bytes"), (18, "segment.bytes")])
 def test_hints_name_the_limit_that_was_exceeded(code: int, limit: str) -> None:
-    assert f"Raise the topic's {limit}" in (hint_for(code, 1) or "")
-    assert f"below the topic's {limit}" in (hint_for(code, 2) or "")
+    for records, hint in ((1, f"Raise the topic's {limit}"), (2, f"below the topic's {limit}")):
+        assert hint in (refusal(code, None, records, 10, TopicPartition("t", 0)).hint or "")

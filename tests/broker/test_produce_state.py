@@ -272,7 +272,7 @@ def test_out_of_order_with_nothing_before_it_ends_the_producer() -> None:
         (
             TOO_LARGE,
             RecordTooLargeError,
-            r"3 records, 2 bytes: MESSAGE_SIZE_TOO_LARGE.*batch\.size",
+            r"3 records, 2 bytes: MESSAGE_TOO_LARGE.*batch\.size",
         ),
         (29, AuthorizationError, "TOPIC_AUTHORIZATION_FAILED.*ACL"),
         (87, KafkaLogError, "INVALID_RECORD.*compacted"),

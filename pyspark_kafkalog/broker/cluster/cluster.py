@@ -27,11 +27,7 @@ from pyspark_kafkalog.broker.cluster.pool import ConnectionPool
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    UNKNOWN_TOPIC_OR_PARTITION,
-    error_of,
-    is_retriable,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import (
     AuthorizationError,
@@ -289,7 +285,7 @@ class Cluster:
                 if not code:
                     return response
                 error = error_of(code, doing, broker=str(connection.address))
-                if not is_retriable(code) or code == UNKNOWN_TOPIC_OR_PARTITION:
+                if not is_retriable(code) or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise error
             except BrokerConnectionError as e:
                 error = e

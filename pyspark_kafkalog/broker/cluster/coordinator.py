@@ -22,20 +22,15 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
-    CONCURRENT_TRANSACTIONS,
-    COORDINATOR_NOT_AVAILABLE,
-    NOT_COORDINATOR,
+    ErrorCode,
     Refused,
     error_of,
     is_retriable,
+    wants_coordinator,
 )
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 
-_HINTS = {
-    CONCURRENT_TRANSACTIONS: "An earlier transaction does not end. The broker may be cut off from the"
-    " controllers, or one that has its partitions may be down: see that all are up and reach each other.",
-}
 _FIRST_WITH_MANY = 4
 """The first version of FindCoordinator that takes several names."""
 
@@ -131,16 +126,11 @@ def ask_coordinators(
                 if not isinstance(answer, Refused) or not is_retriable(answer.error_code):
                     answers[name] = answer
                     continue
-                errors[name] = error_of(
-                    answer.error_code,
-                    doing,
-                    broker=str(coordinator.address),
-                    hint=_HINTS.get(answer.error_code),
-                )
-                if answer.error_code in (NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE):
+                errors[name] = error_of(answer.error_code, doing, broker=str(coordinator.address))
+                if wants_coordinator(answer.error_code):
                     forget(cluster, kind, [name])
                 elif (
-                    answer.error_code == CONCURRENT_TRANSACTIONS
+                    answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
                     and time.monotonic() - believed_since >= metadata.PROVEN_AFTER
                 ):
                     doubt(cluster, kind, name)

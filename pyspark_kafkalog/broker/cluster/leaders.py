@@ -9,21 +9,14 @@ from typing import Any, TypeVar
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    LEADER_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    Refused,
-    error_of,
-    is_retriable,
-    wants_refresh,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, error_of, is_retriable, wants_refresh
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 
 Answer = TypeVar("Answer")
 
 
-_MISSING = Refused(UNKNOWN_TOPIC_OR_PARTITION)
+_MISSING = Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def call_leaders(
@@ -164,8 +157,8 @@ def read_sizes(response: Any) -> dict[TopicPartition, int]:
 def _why_leaderless(cluster: Cluster, partition: TopicPartition) -> int:
     topic = cluster.metadata.topics.get(partition.topic)
     if topic is not None and partition.partition in topic.leaders:
-        return LEADER_NOT_AVAILABLE
-    return (topic.error_code if topic is not None else 0) or UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return (topic.error_code if topic is not None else 0) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _call_each(

@@ -16,7 +16,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, is_retriable
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, is_retriable
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.model import TopicPartition
 
@@ -201,7 +201,7 @@ class Metadata:
         known = self._seen.keys() | self.topics.keys()
         for name in known | described.keys() if requested is None else requested:
             topic = described.get(name)
-            if topic is not None and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+            if topic is not None and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 topic = None
             self._learn(name, topic, node_id, now)
         if listed and not any(now - doubt.last <= _FORGOTTEN_AFTER for doubt in self._doubts.values()):

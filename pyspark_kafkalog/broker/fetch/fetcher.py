@@ -29,12 +29,7 @@ from pyspark_kafkalog.broker.fetch.link import (
 from pyspark_kafkalog.broker.fetch.response import Fetched, FetchedPartition
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    CORRUPT_MESSAGE,
-    OFFSET_OUT_OF_RANGE,
-    is_retriable,
-    wants_refresh,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, is_retriable, wants_refresh
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, walk
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
@@ -236,11 +231,11 @@ class _PartitionFetcher:
         return _MIN_EMPTY if is_compacted and not is_tiered else math.inf
 
     def _handle_error(self, code: int) -> None:
-        if code == OFFSET_OUT_OF_RANGE:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if self._link.go_to_leader():  # a replica may lag behind
                 raise RetryFetch(self._error("The replica does not have the offset"), refresh=False)
             raise self._out_of_range()
-        if code == CORRUPT_MESSAGE:
+        if code == ErrorCode.CORRUPT_MESSAGE:
             self._step_over(self._corrupt_record("The broker reports corrupt records"))
         elif is_retriable(code):
             raise RetryFetch(self._link.error(code), refresh=wants_refresh(code))

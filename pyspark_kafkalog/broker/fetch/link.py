@@ -22,12 +22,7 @@ from pyspark_kafkalog.broker.fetch.response import (
 )
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    LEADER_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    error_of,
-    is_retriable,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import TopicPartition, went_back
 from pyspark_kafkalog.options.brokers import FetchOptions
@@ -203,7 +198,7 @@ class FetchLink:
             self._leader = self._find_leader()
             node_id = self._leader.node_id if self._replica is None else self._replica
             if node_id not in self._cluster.metadata.brokers:
-                raise RetryFetch(self.error(LEADER_NOT_AVAILABLE))
+                raise RetryFetch(self.error(ErrorCode.LEADER_NOT_AVAILABLE))
             self._connection = self._cluster.connection(node_id)
             self._address = str(self._connection.address)
             self._version = self._connection.version_of(
@@ -218,7 +213,7 @@ class FetchLink:
         topic = self._cluster.metadata.topics.get(self._partition.topic)
         if leader is None or topic is None:
             code = topic.error_code if topic is not None else 0
-            error = self.error(code or UNKNOWN_TOPIC_OR_PARTITION)
+            error = self.error(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if code and not is_retriable(code):
                 raise error
             if self._cluster.metadata.is_gone(self._partition):

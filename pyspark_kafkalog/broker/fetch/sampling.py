@@ -21,7 +21,7 @@ from pyspark_kafkalog.broker.fetch.request import Wanted, fetch_request
 from pyspark_kafkalog.broker.fetch.response import FIRST_WITH_TOPIC_ID, MIN_VERSION
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE, Refused, error_of
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, error_of
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, walk
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
@@ -284,8 +284,8 @@ def read_batches(response: Any) -> dict[TopicPartition, _Answer | Refused]:
 
 
 def _answer(answer: Any) -> _Answer | Refused:
-    if answer.error_code == OFFSET_OUT_OF_RANGE:
+    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Nothing.OUT_OF_RANGE
-    if answer.error_code == CORRUPT_MESSAGE:
+    if answer.error_code == ErrorCode.CORRUPT_MESSAGE:
         return Nothing.UNREADABLE
     return Refused(answer.error_code) if answer.error_code else walk(answer.records or b"")

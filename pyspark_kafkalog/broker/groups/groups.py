@@ -36,7 +36,6 @@ from pyspark_kafkalog.broker.groups.offset_fetch import (
 )
 from pyspark_kafkalog.broker.groups.pending import pending_error
 from pyspark_kafkalog.broker.groups.protocol import (
-    GROUP_ID_NOT_FOUND,
     ConsumerGroupDescribeRequest,
     commit_error,
     deletion_error,
@@ -44,12 +43,7 @@ from pyspark_kafkalog.broker.groups.protocol import (
 )
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSTABLE_OFFSET_COMMIT,
-    Refused,
-    is_retriable,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, is_retriable
 from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -197,7 +191,7 @@ class BrokerGroups:
             }
             for code in codes.values():
                 # Brokers learn of a new partition one after the other.
-                if is_retriable(code) and not (code == UNKNOWN_TOPIC_OR_PARTITION and is_proven):
+                if is_retriable(code) and not (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_proven):
                     return Refused(code)
             return codes
 
@@ -234,10 +228,12 @@ class BrokerGroups:
             hint = "OffsetDelete needs Kafka 2.4. To delete all of its offsets, delete the group."
             raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
         if isinstance(codes, Refused):
-            if codes.error_code != GROUP_ID_NOT_FOUND:
+            if codes.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise group_error(codes.error_code, doing, group)
             return
-        failed = {p: code for p, code in codes.items() if code not in (0, UNKNOWN_TOPIC_OR_PARTITION)}
+        failed = {
+            p: code for p, code in codes.items() if code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        }
         if failed:
             raise deletion_error(group, failed, len(partitions))
 
@@ -291,7 +287,7 @@ class BrokerGroups:
         found: dict[str, Group] = {}
         for name, answer in answers.items():
             if isinstance(answer, Refused):
-                if answer.error_code != GROUP_ID_NOT_FOUND:
+                if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                     raise group_error(answer.error_code, doing, name)
             elif answer.state != _DEAD:  # also the state of a group that does not exist
                 coordinator = self._cluster.coordinators.get((CoordinatorType.GROUP, name))
@@ -353,7 +349,7 @@ def with_leader_epochs(
 def _read_settled(response: Any) -> Fetched | Refused | None:
     """What a group has committed; None while a transaction commits some of it."""
     found = read_offset_fetch(response)
-    return None if found == Refused(UNSTABLE_OFFSET_COMMIT) else found
+    return None if found == Refused(ErrorCode.UNSTABLE_OFFSET_COMMIT) else found
 
 
 def _committed(answer: Fetched | Refused, doing: str, group: str) -> dict[TopicPartition, CommittedOffset]:
@@ -362,7 +358,7 @@ def _committed(answer: Fetched | Refused, doing: str, group: str) -> dict[TopicP
     :raises KafkaLogError: if it is an error, or has one for a partition.
     """
     if isinstance(answer, Refused):
-        if answer.error_code == GROUP_ID_NOT_FOUND:
+        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             return {}
         raise group_error(answer.error_code, doing, group)
     for partition, offset in answer.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, Refused, is_retriable
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, is_retriable
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
 BEFORE_TOPIC_IDS = 9
@@ -107,7 +107,7 @@ def _read_group(group: Any) -> Fetched | Refused:
     for topic in group.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
-            if answer.error_code and answer.error_code != UNKNOWN_TOPIC_OR_PARTITION:
+            if answer.error_code and answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 if is_retriable(answer.error_code):
                     return Refused(answer.error_code)
                 found[partition] = Refused(answer.error_code)

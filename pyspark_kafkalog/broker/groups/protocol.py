@@ -11,14 +11,8 @@ from typing import Any
 from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.api_message import ApiMessage
 
-from pyspark_kafkalog.broker.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, error_of, name_of
-from pyspark_kafkalog.errors import (
-    AuthorizationError,
-    GroupError,
-    KafkaLogError,
-    UnknownTopicOrPartitionError,
-    listed,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, name_of
+from pyspark_kafkalog.errors import GroupError, KafkaLogError, listed
 from pyspark_kafkalog.model import TopicPartition
 
 
@@ -99,34 +93,26 @@ ConsumerGroupDescribeRequest = _message(_REQUEST)
 ConsumerGroupDescribeResponse = _message(_RESPONSE)
 
 
-NON_EMPTY_GROUP = 68
-GROUP_ID_NOT_FOUND = 69
-_TOPIC_AUTHORIZATION_FAILED = 29
-_GROUP_AUTHORIZATION_FAILED = 30
+_LIVE_MEMBERS = {
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.NON_EMPTY_GROUP,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
+}
+"""Codes that a group without members never gives."""
 _STOP_THEM = (
     "Stop its members, or give the query its own kafka.group.id:"
     " while a group has members, only they may commit."
 )
-_LIVE_MEMBERS = {
-    22: "ILLEGAL_GENERATION",
-    25: "UNKNOWN_MEMBER_ID",
-    27: "REBALANCE_IN_PROGRESS",
-    NON_EMPTY_GROUP: "NON_EMPTY_GROUP",
-    82: "FENCED_INSTANCE_ID",
-    86: "GROUP_SUBSCRIBED_TO_TOPIC",
-    110: "FENCED_MEMBER_EPOCH",
-    113: "STALE_MEMBER_EPOCH",
-}
-_HINTS = {
-    12: "The brokers' offset.metadata.max.bytes limits the metadata.",
-    24: "Choose another kafka.group.id.",
-    28: "Brokers cannot write the commit: check offset.metadata.max.bytes, and message.max.bytes"
-    " of __consumer_offsets.",
-    GROUP_ID_NOT_FOUND: "Check its name, and that it is a consumer group.",
-    _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Read on the topic (to see offsets: Describe)"
+_HINTS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal Read on the topic (to see offsets: Describe)"
     " in the cluster's ACLs.",
-    _GROUP_AUTHORIZATION_FAILED: "Grant the principal Read on the group (to see it: Describe, to delete it:"
-    " Delete) in the cluster's ACLs.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Grant the principal Read on the group (to see it: Describe, to"
+    " delete it: Delete) in the cluster's ACLs.",
 }
 _NAMED = 10
 """How many partitions an error lists."""
@@ -141,20 +127,13 @@ def group_error(
     :param rest: what happened to the other partitions.
     """
     where = "" if group in doing else f" (group {group})"
-    message = f"{doing}{where}: {name_of(code)}{rest}"
     if code in _LIVE_MEMBERS:
         return GroupError(
             f"{doing}{where}: the group has live members ({name_of(code)}){rest}",
             topic_partition=partition,
             hint=_STOP_THEM,
         )
-    if code in (_TOPIC_AUTHORIZATION_FAILED, _GROUP_AUTHORIZATION_FAILED):
-        return AuthorizationError(message, topic_partition=partition, hint=_HINTS[code])
-    if code == UNKNOWN_TOPIC_OR_PARTITION:
-        return UnknownTopicOrPartitionError(message, topic_partition=partition)
-    if code in _HINTS:
-        return GroupError(message, topic_partition=partition, hint=_HINTS[code])
-    return error_of(code, f"{doing}{where}", topic_partition=partition)
+    return error_of(code, f"{doing}{where}", topic_partition=partition, rest=rest, hint=_HINTS.get(code))
 
 
 def commit_error(group: str, failed: Mapping[TopicPartition, int], total: int) -> KafkaLogError:

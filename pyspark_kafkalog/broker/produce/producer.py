@@ -55,8 +55,6 @@ from pyspark_kafkalog.options.brokers import ProduceOptions
 
 _MIN_SEND_BYTES = 256 << 10
 """Bytes to collect before sending while more may follow, so that small batches share requests."""
-_KIP_360 = 3
-"""Since this version of InitProducerId, a broker accepts any sequence number of an unknown producer."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -396,7 +394,7 @@ class Producer:
     def _can_reuse_producer_id(self) -> bool:
         api = InitProducerIdRequest.API_KEY
         versions = [connection.versions.get(api, (0, 0)) for connection in self._connections.values()]
-        return all(highest >= _KIP_360 for _, highest in versions)
+        return all(highest >= produce_ids.KIP_360 for _, highest in versions)
 
 
 def _version(connection: Connection) -> int:

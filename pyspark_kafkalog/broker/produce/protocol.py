@@ -10,14 +10,10 @@ from __future__ import annotations
 import enum
 import struct
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from pyspark_kafkalog.broker.wire.error_codes import (
-    INVALID_PRODUCER_EPOCH,
-    PRODUCER_FENCED,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    wants_refresh,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, wants_refresh
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 
 MIN_VERSION = 3
@@ -95,66 +91,54 @@ class Reaction(enum.Enum):
     """It can never be written."""
 
 
-_NO_ERROR = 0
-_MESSAGE_TOO_LARGE = 10
-_RECORD_LIST_TOO_LARGE = 18
-_TOPIC_AUTHORIZATION_FAILED = 29
-_CLUSTER_AUTHORIZATION_FAILED = 31
-_OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-_DUPLICATE_SEQUENCE_NUMBER = 46
-"""The code for a batch that was sent twice, and whose offset the broker no longer knows."""
 _RETRIED = {
-    2: "CORRUPT_MESSAGE",
-    7: "REQUEST_TIMED_OUT",
-    19: "NOT_ENOUGH_REPLICAS",
-    20: "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    89: "THROTTLING_QUOTA_EXCEEDED",
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
 }
-TOO_LARGE = frozenset({_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE})
-DENIED = frozenset(
-    {_TOPIC_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-)
-FENCED = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
-
+"""Without a look at metadata; other codes than those that other requests retry."""
 _NEW_ID = "The next attempt takes a new producer id."
-_HINTS = {
-    -1: "See the broker's own log.",
-    _MESSAGE_TOO_LARGE: "Lower kafka.batch.size below the topic's max.message.bytes, or raise the latter.",
-    17: "Internal topics cannot be written to.",
-    _RECORD_LIST_TOO_LARGE: "Lower kafka.batch.size below the topic's segment.bytes, or raise the latter.",
-    _TOPIC_AUTHORIZATION_FAILED: "Grant the principal Write on the topic in the cluster's ACLs.",
-    _CLUSTER_AUTHORIZATION_FAILED: "Brokers before Kafka 2.8 require IdempotentWrite on the cluster: grant"
-    " it, or set kafka.enable.idempotence to false.",
-    32: "The topic's message.timestamp.before.max.ms or message.timestamp.after.max.ms refuses a timestamp.",
-    _OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lacks records acknowledged before, as after an unclean leader"
-    f" election. {_NEW_ID}",
-    43: "The topic's message.format.version is below 0.11, so writes cannot be idempotent: raise it, or set"
-    " kafka.enable.idempotence to false.",
-    INVALID_PRODUCER_EPOCH: _NEW_ID,
-    59: _NEW_ID,
-    76: "zstd needs Kafka 2.1: change kafka.compression.type.",
-    87: "For example, a compacted topic accepts only records with keys.",
-    PRODUCER_FENCED: _NEW_ID,
+_HINTS: Mapping[int, str] = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "Internal topics cannot be written to.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal Write on the topic in the cluster's ACLs.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Brokers before Kafka 2.8 require IdempotentWrite on the cluster:"
+    " grant it, or set kafka.enable.idempotence to false.",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "The topic's message.format.version is below 0.11, so writes"
+    " cannot be idempotent: raise it, or set kafka.enable.idempotence to false.",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lacks records acknowledged before, as after an"
+    f" unclean leader election. {_NEW_ID}",
+    ErrorCode.INVALID_PRODUCER_EPOCH: _NEW_ID,
+    ErrorCode.UNKNOWN_PRODUCER_ID: _NEW_ID,
+    ErrorCode.PRODUCER_FENCED: _NEW_ID,
 }
 
 
 def reaction_to(code: int) -> Reaction:
     """How to react to a code."""
-    if code in (_NO_ERROR, _DUPLICATE_SEQUENCE_NUMBER):
+    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
         return Reaction.DONE
-    if code == _OUT_OF_ORDER_SEQUENCE_NUMBER:
+    if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         return Reaction.RETRY_BEHIND
     if wants_refresh(code):
         return Reaction.REFRESH
     return Reaction.RETRY if code in _RETRIED else Reaction.FAIL
 
 
-def hint_for(code: int, records: int) -> str | None:
-    """What a user can do about a code that ends a write; ``records`` is the size of the record batch."""
-    if code in TOO_LARGE and records == 1:
-        limit = "segment.bytes" if code == _RECORD_LIST_TOO_LARGE else "max.message.bytes"
-        return (
+def refusal(
+    code: int, message: str | None, records: int, size: int, partition: TopicPartition
+) -> KafkaLogError:
+    """The error for a code that ends the write of a record batch of so many records and bytes.
+
+    :param message: the broker's own words.
+    """
+    hint = _HINTS.get(code)
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE) and records == 1:
+        limit = "segment.bytes" if code == ErrorCode.RECORD_LIST_TOO_LARGE else "max.message.bytes"
+        hint = (
             f"Raise the topic's {limit}, set kafka.compression.type, or split values: set"
             " large.message.enabled, and max.message.segment.bytes well below it."
         )
-    return _HINTS.get(code)
+    doing = f"A broker refused a record batch of {records} records, {size} bytes"
+    return error_of(code, doing, topic_partition=partition, message=message, hint=hint)

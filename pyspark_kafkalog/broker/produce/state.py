@@ -25,20 +25,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark_kafkalog.broker.produce.protocol import (
-    DENIED,
-    FENCED,
-    TOO_LARGE,
     Reaction,
-    hint_for,
     reaction_to,
+    refusal,
 )
 from pyspark_kafkalog.broker.wire.error_codes import name_of
 from pyspark_kafkalog.errors import (
-    AuthorizationError,
     BrokerError,
-    FencedError,
     KafkaLogError,
-    RecordTooLargeError,
 )
 from pyspark_kafkalog.model import TopicPartition
 
@@ -333,7 +327,10 @@ class ProduceState:
         if reaction is Reaction.FAIL or (
             reaction is Reaction.RETRY_BEHIND and not self._waits_for_earlier(batch, state)
         ):
-            return self._failed(batch, _refused(batch, answer))
+            return self._failed(
+                batch,
+                refusal(answer.error_code, answer.message, batch.records, len(batch.data), batch.partition),
+            )
         return self._retry(batch, answer.reason, now, refresh=reaction is Reaction.REFRESH)
 
     @staticmethod
@@ -449,21 +446,4 @@ def _old(batch: Batch, answer: Answer, end: int) -> KafkaLogError:
         f"A broker took a record batch for an earlier one: expected offset {end} or later,"
         f" got {answer.base_offset}",
         topic_partition=batch.partition,
-    )
-
-
-def _refused(batch: Batch, answer: Answer) -> KafkaLogError:
-    code = answer.error_code
-    kind: type[KafkaLogError] = BrokerError
-    if code in TOO_LARGE:
-        kind = RecordTooLargeError
-    elif code in DENIED:
-        kind = AuthorizationError
-    elif code in FENCED:
-        kind = FencedError
-    return kind(
-        f"A broker refused a record batch of {batch.records} records, {len(batch.data)} bytes:"
-        f" {answer.reason}",
-        topic_partition=batch.partition,
-        hint=hint_for(code, batch.records),
     )

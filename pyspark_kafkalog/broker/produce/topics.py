@@ -9,12 +9,7 @@ from dataclasses import replace
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    LEADER_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    error_of,
-    is_retriable,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
@@ -97,15 +92,15 @@ def partition_count(cluster: Cluster, topic: str, *, timeout: float, beyond: int
     backoff = cluster.new_backoff(Deadline.after(appearance))
     while True:
         known = cluster.metadata.topics.get(topic)
-        code = UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code
         if known is not None and not code:
             if len(known.leaders) > beyond:
                 return len(known.leaders)
-            code = UNKNOWN_TOPIC_OR_PARTITION if known.leaders else LEADER_NOT_AVAILABLE
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known.leaders else ErrorCode.LEADER_NOT_AVAILABLE
         error = error_of(
             code,
             f"Looking up the topic {topic!r} to write to",
-            hint="Create it, or set the brokers' auto.create.topics.enable.",
+            hint="Create it, or set the brokers' auto.create.topics.enable." if is_retriable(code) else None,
         )
         if not is_retriable(code):
             raise error

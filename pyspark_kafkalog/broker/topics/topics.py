@@ -15,13 +15,8 @@ from pyspark_kafkalog.broker.cluster.metadata import metadata_request
 from pyspark_kafkalog.broker.topics import requests
 from pyspark_kafkalog.broker.topics.requests import Answers, Refusal
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    UNKNOWN_TOPIC_OR_PARTITION,
-    error_of,
-    is_retriable,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.errors import (
-    AuthorizationError,
     BrokerConnectionError,
     KafkaLogError,
     OptionError,
@@ -32,26 +27,19 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.topics import NewTopic
 
-_TOPIC_ALREADY_EXISTS = 36
-_INVALID_PARTITIONS = 37
-_INVALID_REPLICATION_FACTOR = 38
-_NOT_CONTROLLER = 41
-_INVALID_CONFIG = 40
-_INVALID_REQUEST = 42
-_POLICY_VIOLATION = 44
-_TOPIC_DELETION_DISABLED = 73
-_WRONG = {_INVALID_PARTITIONS, _INVALID_REPLICATION_FACTOR, _INVALID_CONFIG, _INVALID_REQUEST}
+_WRONG = {
+    ErrorCode.INVALID_PARTITIONS,
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_CONFIG,
+    ErrorCode.INVALID_REQUEST,
+}
 """Codes of requests that can never succeed as they are."""
 _ASKED_FOR_NAMES = 20
 """Topics that are asked for the names of configurations: some may not be described, or be gone by then."""
-_HINTS = {
-    29: "Grant the principal the right on the topic in the cluster's ACLs: Create, Delete, Alter,"
-    " AlterConfigs or DescribeConfigs.",
-    31: "Grant the principal Create on the cluster in its ACLs.",
-    _INVALID_REPLICATION_FACTOR: "Give at most as many replicas as there are brokers.",
-    _POLICY_VIOLATION: "The brokers' create.topic.policy.class.name or alter.config.policy.class.name"
-    " refuses it.",
-    _TOPIC_DELETION_DISABLED: "Set the brokers' delete.topic.enable.",
+_RIGHTS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal the right on the topic in the cluster's ACLs:"
+    " Create, Delete, Alter, AlterConfigs or DescribeConfigs.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Grant the principal Create on the cluster in its ACLs.",
 }
 
 
@@ -108,7 +96,7 @@ class BrokerTopics:
             requests.read_created,
             "Creating topics",
             min_version=requests.FIRST_WITH_DEFAULTS if needs_defaults else 1,
-            done_before=_TOPIC_ALREADY_EXISTS,
+            done_before=ErrorCode.TOPIC_ALREADY_EXISTS,
         )
         if not validate_only:
             self._wait_for_leaders([topic for topic in new if topic.topic not in refused])
@@ -121,7 +109,7 @@ class BrokerTopics:
             requests.read_deleted,
             "Deleting topics",
             max_version=requests.LAST_BY_NAME,
-            done_before=UNKNOWN_TOPIC_OR_PARTITION,
+            done_before=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
         self._cluster.metadata.deleted(set(topics) - refused.keys())
         _raise_first(refused, "Deleting topic", topics)
@@ -264,13 +252,13 @@ def _existing(response: Any) -> Sequence[Any]:
     :raises KafkaLogError: for the first topic that was refused for another reason.
     """
     refused = requests.read_described(response)
-    others = {name: why for name, why in refused.items() if why.code != UNKNOWN_TOPIC_OR_PARTITION}
+    others = {name: why for name, why in refused.items() if why.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     _raise_first(others, "Looking up the configurations of topic", ())
     return [result for result in response.results if not result.error_code]
 
 
 def _is_retried(why: Refusal) -> bool:
-    return why.code == _NOT_CONTROLLER or (is_retriable(why.code) and why.code != UNKNOWN_TOPIC_OR_PARTITION)
+    return is_retriable(why.code) and why.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _raise_first(refused: Answers, doing: str, asked: Collection[str]) -> None:
@@ -279,13 +267,11 @@ def _raise_first(refused: Answers, doing: str, asked: Collection[str]) -> None:
         return
     name = min(refused)
     code, message = refused[name]
-    error = error_of(code, f"{doing} {name}", message=message, hint=_HINTS.get(code))
-    if code == _TOPIC_ALREADY_EXISTS:
+    error = error_of(code, f"{doing} {name}", message=message, hint=_RIGHTS.get(code))
+    if code == ErrorCode.TOPIC_ALREADY_EXISTS:
         error = TopicExistsError(f"{doing} {name}: it exists already")
     elif code in _WRONG:
-        error = OptionError(f"{doing} {name}: {message or error.message}", hint=_HINTS.get(code))
-    elif isinstance(error, AuthorizationError) and code in _HINTS:
-        error = AuthorizationError(error.message, hint=_HINTS[code])
+        error = OptionError(f"{doing} {name}: {message or error.message}", hint=error.hint)
     done = sorted(set(asked) - refused.keys())
     if done:
         error = error.with_hint(" ".join(filter(None, [error.hint, f"Done before: {', '.join(done)}."])))

@@ -15,7 +15,7 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.coordinator import doubt
 from pyspark_kafkalog.broker.cluster.metadata import PROVEN_AFTER, Identity
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups, with_leader_epochs
-from pyspark_kafkalog.broker.groups.protocol import NON_EMPTY_GROUP, group_error
+from pyspark_kafkalog.broker.groups.protocol import group_error
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
 from pyspark_kafkalog.broker.produce.state import OldAnswerError
@@ -56,6 +56,7 @@ from pyspark_kafkalog.broker.transactions.staging import frames
 from pyspark_kafkalog.broker.transactions.stops import stop_at
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.errors import (
     AuthorizationError,
@@ -385,7 +386,9 @@ class Committing:
         except AuthorizationError:
             return  # the next request needs the same right, and says which
         if found is not None and found.members:
-            raise group_error(NON_EMPTY_GROUP, f"Committing offsets of group {group} in a transaction", group)
+            raise group_error(
+                ErrorCode.NON_EMPTY_GROUP, f"Committing offsets of group {group} in a transaction", group
+            )
 
     def _groups(self) -> list[str]:
         """The groups whose offsets are parts of the transaction."""

@@ -34,28 +34,14 @@ from pyspark_kafkalog.broker.groups.offset_fetch import (
     read_offset_fetch,
 )
 from pyspark_kafkalog.broker.groups.protocol import group_error
-from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.produce.ids import KIP_360, ProducerId
 from pyspark_kafkalog.broker.transactions.commit import EndedTransactionError, Outcome, PendingOffsetError
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import (
-    CONCURRENT_TRANSACTIONS,
-    INVALID_PRODUCER_EPOCH,
-    PRODUCER_FENCED,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSTABLE_OFFSET_COMMIT,
-    Refused,
-    error_of,
-    is_retriable,
-    name_of,
-)
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, error_of, is_retriable, name_of
 from pyspark_kafkalog.codec.marker import PREFIX
 from pyspark_kafkalog.errors import (
-    AuthorizationError,
     BrokerError,
-    FencedError,
     KafkaLogError,
-    TransactionError,
     UnsupportedVersionError,
     listed,
 )
@@ -65,30 +51,16 @@ FENCED_HINT = (
     "Another run of this query took over, or the transaction was open for longer than"
     " kafka.transaction.timeout.ms. Nothing of this attempt is visible. Run a query only once at a time."
 )
-_KIP_360 = 3
-"""Since this version of InitProducerId, a producer may name the epoch that it believes to be the newest."""
 _LAST_OF_CLIENTS = 3
 """The last version of AddPartitionsToTxn for clients; later ones of the others select KIP-890's protocol."""
 _FIRST_WITH_STABLE = 7
 """The first version of OffsetFetch that waits for open transactions (KIP-447; Kafka 2.5)."""
 _FIRST_WITH_MEMBERS = 3
-_GROUP_AUTHORIZATION_FAILED = 30
-_TOPIC_AUTHORIZATION_FAILED = 29
-_INVALID_TXN_STATE = 48
-_INVALID_PRODUCER_ID_MAPPING = 49
-_INVALID_TRANSACTION_TIMEOUT = 50
-_TRANSACTIONAL_ID_NOT_FOUND = 105
-_OPERATION_NOT_ATTEMPTED = 55
-"""The code of a request's other partitions, if one is refused."""
-_ENDED = {
-    _INVALID_TXN_STATE: "The transaction was ended meanwhile, by a coordinator that was paused or by an"
-    " operator. Run the query again.",
-    _INVALID_PRODUCER_ID_MAPPING: "The cluster has forgotten the transactional id"
+_ENDED: Mapping[int, str] = {
+    ErrorCode.INVALID_TXN_STATE: "The transaction was ended meanwhile, by a coordinator that was paused or by"
+    " an operator. Run the query again.",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "The cluster has forgotten the transactional id"
     " (transactional.id.expiration.ms). Run the query again.",
-}
-_HINTS = {
-    _INVALID_TRANSACTION_TIMEOUT: "Lower kafka.transaction.timeout.ms, or raise the brokers'"
-    " transaction.max.timeout.ms.",
 }
 _OUTCOMES = {
     "Ongoing": Outcome.OPEN,
@@ -135,7 +107,7 @@ class Requests:
         )
 
         def read(response: Any) -> tuple[int, int] | Refused:
-            if response.error_code and (wait or response.error_code != CONCURRENT_TRANSACTIONS):
+            if response.error_code and (wait or response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS):
                 return Refused(response.error_code)
             return response.producer_id, response.producer_epoch
 
@@ -144,7 +116,7 @@ class Requests:
             read,
             f"Taking over transactional id {self.transactional_id}",
             deadline,
-            min_version=_KIP_360 if current else 0,
+            min_version=KIP_360 if current else 0,
             max_version=4,
         )
         return answer
@@ -161,7 +133,7 @@ class Requests:
 
         def read(response: Any) -> int | Refused:
             code = response.error_code
-            return Refused(code) if code and code != CONCURRENT_TRANSACTIONS else 0
+            return Refused(code) if code and code != ErrorCode.CONCURRENT_TRANSACTIONS else 0
 
         doing = f"Aborting the transaction of {self.transactional_id}"
         with suppress(_SentBeforeError):
@@ -172,7 +144,7 @@ class Requests:
 
         def read(response: Any) -> Described | Refused:
             (state,) = response.transaction_states
-            if state.error_code == _TRANSACTIONAL_ID_NOT_FOUND:
+            if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 return Described(Outcome.NOT_KNOWN)
             if state.error_code:
                 return Refused(state.error_code)
@@ -307,7 +279,7 @@ class Requests:
         def read(response: Any) -> dict[TopicPartition, Any] | Refused | None:
             found = read_offset_fetch(response)
             # An answer rather than an error to repeat: if it lasts, that is an error of its own.
-            return None if found == Refused(UNSTABLE_OFFSET_COMMIT) else found
+            return None if found == Refused(ErrorCode.UNSTABLE_OFFSET_COMMIT) else found
 
         answer: dict[TopicPartition, Any] | None = self._ask(
             offset_fetch_request(group, partitions, require_stable=require_stable),
@@ -376,11 +348,13 @@ class Requests:
         started = time.monotonic()
 
         def read(response: Any) -> int | Refused:
-            codes = [code for code in codes_in(response) if code not in (0, _OPERATION_NOT_ATTEMPTED)]
+            codes = [
+                code for code in codes_in(response) if code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            ]
             is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER
             for code in codes:
                 # Brokers learn of a new partition one after the other.
-                if is_retriable(code) and not (code == UNKNOWN_TOPIC_OR_PARTITION and is_proven):
+                if is_retriable(code) and not (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_proven):
                     return Refused(code)
             return codes[0] if codes else 0
 
@@ -389,26 +363,23 @@ class Requests:
             raise self._error(code, doing, more.get("group"))
 
     def _error(self, code: int, doing: str, group: str | None) -> KafkaLogError:
-        message = f"{doing}: {name_of(code)}"
-        if code in (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED):
-            return FencedError(message, hint=FENCED_HINT)
         if code in _ENDED:
-            return EndedTransactionError(message, hint=_ENDED[code])
-        if code in _HINTS:
-            return TransactionError(message, hint=_HINTS[code])
-        if code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return EndedTransactionError(f"{doing}: {name_of(code)}", hint=_ENDED[code])
+        if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+            return error_of(code, doing, hint=FENCED_HINT)
+        if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             right = (
                 f"Write on transactional id {self.transactional_id}, or on all that begin with {PREFIX!r},"
             )
-        elif code == _GROUP_AUTHORIZATION_FAILED:
+        elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             right = f"Read on group {group}"
             if group == self.transactional_id:
                 right += f", or on all groups that begin with {PREFIX!r},"
-        elif code == _TOPIC_AUTHORIZATION_FAILED:
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             right = "Write on the topics, Read on the one that the marker names,"
         else:
             return error_of(code, doing)
-        return AuthorizationError(message, hint=f"Grant the principal {right} in the cluster's ACLs.")
+        return error_of(code, doing, hint=f"Grant the principal {right} in the cluster's ACLs.")
 
 
 def pending_error(group: str) -> PendingOffsetError:

@@ -32,7 +32,7 @@ from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, response_of
 from pyspark_kafkalog.broker.wire.apis import way_out
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
-from pyspark_kafkalog.broker.wire.error_codes import UNSUPPORTED_VERSION, error_of
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
 from pyspark_kafkalog.broker.wire.sockets import Address, Step, no_one
 from pyspark_kafkalog.errors import (
@@ -327,7 +327,7 @@ class Connection:
                 version,
             )
             response = self._read(*self._next_answer(self._pace(), bytearray, _FIRST_FRAME))
-            if response.error_code != UNSUPPORTED_VERSION:
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
         if response.error_code:
             raise error_of(response.error_code, "The broker refused ApiVersions", broker=str(self.address))

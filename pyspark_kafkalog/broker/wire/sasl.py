@@ -12,14 +12,12 @@ from typing import Any
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from pyspark_kafkalog.broker.wire.error_codes import name_of
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, name_of
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.broker.wire.tls import sasl_configs, without_values
 from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 
-_UNSUPPORTED_MECHANISM = 33
-_ILLEGAL_STATE = 34
 _HINTS = {
     "GSSAPI": "Check the Kerberos ticket of this process, and kafka.sasl.kerberos.service.name.",
     "OAUTHBEARER": "Check the token in kafka.sasl.jaas.config, or the endpoint and client it comes from.",
@@ -46,13 +44,13 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
     assert name is not None
     broker = str(address)
     answer = call(SaslHandshakeRequest(mechanism=name), 1)
-    if answer.error_code == _UNSUPPORTED_MECHANISM:
+    if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise AuthenticationError(
             f"Expected SASL {name}, the broker offers {', '.join(answer.mechanisms)[:_DETAIL] or 'none'}",
             broker=broker,
             hint="Check kafka.sasl.mechanism.",
         )
-    if answer.error_code == _ILLEGAL_STATE:
+    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise AuthenticationError(
             "The listener does not use SASL",
             broker=broker,
