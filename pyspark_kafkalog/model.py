@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
@@ -286,6 +286,23 @@ OnCorrupt = Callable[[CorruptRecordError | DataLossError], None]
 """Called with an error for each stretch of bytes or segment that is left out. Without it, it is raised."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What is wanted of one partition: the record batches that cover ``offsets``.
+
+    ``topic_id`` is that of the planned topic, empty if unknown: if another takes its place, that is a data
+    loss. With ``confirm``, the place checks, before it gives anything, that this topic still exists with all
+    of ``offsets``, which may be empty. ``on_corrupt`` does not count where two are compared.
+    """
+
+    partition: TopicPartition
+    offsets: OffsetRange
+    read_committed: bool = False
+    topic_id: str = ""
+    confirm: bool = False
+    on_corrupt: OnCorrupt | None = field(default=None, compare=False)
+
+
 class Place(Protocol):
     """Where records live: a log directory, or the brokers of a cluster."""
 
@@ -359,14 +376,8 @@ class Place(Protocol):
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """Stored bytes per offset, on average over each partition that the place knows."""
 
-    def prefetch(
-        self,
-        ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
-        *,
-        read_committed: bool,
-        max_bytes: int,
-    ) -> set[TopicPartition]:
-        """Fetch several ranges, or their beginnings, at once, before :meth:`fetch` is called for each.
+    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> set[TopicPartition]:
+        """Make several fetches at once, or their beginnings, before :meth:`fetch` is called for each.
 
         It only saves time: what does not come now, :meth:`fetch` gets.
 
@@ -374,25 +385,13 @@ class Place(Protocol):
         :returns: those of the partitions of which :meth:`fetch` will need no more.
         """
 
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offsets: OffsetRange,
-        *,
-        read_committed: bool,
-        on_corrupt: OnCorrupt | None = None,
-        topic_id: str = "",
-        confirm: bool = False,
-    ) -> Iterator[Slice]:
-        """Record batches that cover ``offsets``, in order, in slices of a bounded size.
+    def fetch(self, wanted: Fetch) -> Iterator[Slice]:
+        """The record batches that are ``wanted``, in order, in slices of a bounded size.
 
-        :param topic_id: of the planned topic. If another takes its place, that is a data loss.
-        :param confirm: whether to check, before anything is given, that this topic still exists with all of
-            ``offsets``, which may be empty.
-        :raises UnconfirmedError: if that can't be confirmed.
+        :raises UnconfirmedError: if what ``wanted.confirm`` asks for can't be confirmed.
         :raises CorruptRecordError: where no batch can be framed, except at the torn tail of the log; unless
-            ``on_corrupt`` is given: then this is called, and the next valid batch is sought.
-        :raises DataLossError: where a segment is missing, unless ``on_corrupt`` is given.
+            ``wanted.on_corrupt`` is given: then this is called, and the next valid batch is sought.
+        :raises DataLossError: where a segment is missing, unless ``wanted.on_corrupt`` is given.
         """
 
     def topic_config(self, topic: str) -> Mapping[str, str]:

@@ -13,8 +13,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.model import (
     EncodeSettings,
-    OffsetRange,
-    OnCorrupt,
+    Fetch,
     Origin,
     Seen,
     Slice,
@@ -84,18 +83,10 @@ class Log:
         end = len(self.values)
         return {T0: Watermarks(self.log_start, end, end)}
 
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offsets: OffsetRange,
-        *,
-        read_committed: bool,
-        on_corrupt: OnCorrupt | None = None,
-        topic_id: str = "",
-        confirm: bool = False,
-    ) -> Iterator[Slice]:
+    def fetch(self, wanted: Fetch) -> Iterator[Slice]:
+        offsets = wanted.offsets
         if offsets.start < self.log_start:
-            raise DataLossError("Gone", topic_partition=partition, offset=offsets.start)
+            raise DataLossError("Gone", topic_partition=wanted.partition, offset=offsets.start)
         self.fetched.update(range(*offsets))
         data = b"".join(self._batch(offset) for offset in range(*offsets) if self.values[offset] is not None)
         yield Slice(pa.py_buffer(data), walk(data).table, Origin())

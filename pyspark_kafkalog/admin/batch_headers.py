@@ -19,7 +19,7 @@ from pyspark_kafkalog.codec.read_kernels import POSITION
 from pyspark_kafkalog.codec.size_kernels import UNKNOWN, stated_sizes
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, right_checksums
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, Slice, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Place, Slice, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.options.views import VIEWS
@@ -102,7 +102,7 @@ def batches_of_split(
     if wanted.start >= wanted.end:
         return
     rows = _Rows(partition, VIEWS["batches"] if columns is None else columns, check_crcs, measure_raw_bytes)
-    for piece in place.fetch(partition, wanted, read_committed=False, on_corrupt=_skipped):
+    for piece in place.fetch(Fetch(partition, wanted, on_corrupt=_skipped)):
         if rows.count >= _MOST_ROWS or (rows.count and rows.file != piece.origin.file):
             yield rows.take()
         found = batches_of(piece)

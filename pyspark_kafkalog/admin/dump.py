@@ -23,7 +23,7 @@ from pyspark_kafkalog.codec.format import (
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
 from pyspark_kafkalog.codec.rows import ROW_TYPES, RowColumns
 from pyspark_kafkalog.codec.walk import batches_of, first_bad_checksum
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Place, Slice, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, OnCorrupt, Place, Slice, TopicPartition
 
 _COLUMNS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers")])
 _MARKERS = {CONTROL_ABORT: "ABORT", CONTROL_COMMIT: "COMMIT"}
@@ -93,7 +93,7 @@ def dump(
     wanted = existing if offsets is None else offsets.within(existing)
     if wanted.start >= wanted.end:
         return
-    for piece in place.fetch(partition, wanted, read_committed=False, on_corrupt=on_corrupt):
+    for piece in place.fetch(Fetch(partition, wanted, on_corrupt=on_corrupt)):
         yield from _Dump(partition, piece, records=records).batches(wanted)
 
 

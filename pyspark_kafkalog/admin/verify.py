@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition, not_copied, not_here
+from pyspark_kafkalog.model import Fetch, OffsetRange, Place, TopicPartition, not_copied, not_here
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
 
@@ -128,7 +128,7 @@ class _Verification:
         if position >= offsets.end:
             return
         add_damage = self._damages.append
-        for piece in self._place.fetch(self._partition, offsets, read_committed=False, on_corrupt=add_damage):
+        for piece in self._place.fetch(Fetch(self._partition, offsets, on_corrupt=add_damage)):
             batches = batches_of(piece)
             self._batches += len(batches)
             self._size += piece.buffer.size

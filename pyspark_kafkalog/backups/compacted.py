@@ -15,7 +15,7 @@ import numpy as np
 from pyspark_kafkalog.backups.ends import Source, Target
 from pyspark_kafkalog.backups.plan import Plan
 from pyspark_kafkalog.codec.walk import batches_of
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.topics import CLEANUP_POLICY, cleanup_policies
@@ -87,7 +87,7 @@ class Tombstones:
         """Whether the copy has not every one of these offsets, as after compaction."""
         place = open_place(place_options({"path": self._target.root}))
         expected = offsets.start
-        for piece in place.fetch(partition, offsets, read_committed=False):
+        for piece in place.fetch(Fetch(partition, offsets)):
             batches = batches_of(piece)
             ends = batches.last_offset + 1
             starts = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)

@@ -13,7 +13,7 @@ from pyspark_kafkalog.backups.history import DivergedError, SharedEnd, check_epo
 from pyspark_kafkalog.backups.plan import whole_batch
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import OverlapError
-from pyspark_kafkalog.model import OffsetRange, Slice, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, Slice, TopicPartition
 
 FLUSH_BYTES = 32 << 20
 """Bytes of a partition that may be lost with the machine, and have to be copied again."""
@@ -64,7 +64,7 @@ def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: st
     wanted = OffsetRange(max(shared.first, start), max(bounds.end, log.next_offset))
     if wanted.end > bounds.high_watermark:  # a new leader does not know yet how far it may be read
         return
-    pieces = iter(source.fetch(log.partition, wanted, read_committed=False, topic_id=topic_id))
+    pieces = iter(source.fetch(Fetch(log.partition, wanted, topic_id=topic_id)))
     first = next(pieces, None)
     shared.check(first)
     if first is not None:

@@ -18,7 +18,7 @@ from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange, Slice, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, Fetch, OffsetRange, Slice, TopicPartition
 
 _RECORDS = pa.schema({name: ROW_TYPES[name] for name in ("offset", "key", "value")})
 _ANY = TopicPartition("", 0)
@@ -181,9 +181,7 @@ class SharedEnd:
 
     def _theirs(self, offsets: OffsetRange) -> Iterator[_Batch]:
         """The source's batches of these offsets that begin before the log's end."""
-        for piece in self._source.fetch(
-            self._log.partition, offsets, read_committed=False, topic_id=self._topic_id
-        ):
+        for piece in self._source.fetch(Fetch(self._log.partition, offsets, topic_id=self._topic_id)):
             for batch in _batches(piece):
                 if _first_offset(batch) >= self._end:
                     return

@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
 )
-from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
@@ -239,7 +239,7 @@ def _at(source: Source, partition: TopicPartition, marks: Watermarks, time: int 
 
 def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:
     """The base offset of the record batch that ``offset`` lies in; itself, if it lies in none."""
-    pieces = source.fetch(partition, OffsetRange(offset, offset + 1), read_committed=False)
+    pieces = source.fetch(Fetch(partition, OffsetRange(offset, offset + 1)))
     try:
         for piece in pieces:
             batches = batches_of(piece)

@@ -22,6 +22,7 @@ from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import BrokerError, DataLossError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import (
     AbortedTransaction,
+    Fetch,
     OffsetRange,
     Place,
     TopicPartition,
@@ -125,7 +126,7 @@ class SourceRecords:
             visible = Visibility(AbortedTransaction(*found) for found in planned.open_transactions)
         try:
             for piece in self._place.fetch(
-                planned.source, offsets, read_committed=self._read_committed, topic_id=planned.source_id
+                Fetch(planned.source, offsets, self._read_committed, planned.source_id)
             ):
                 if visible is not None:
                     visible.expect(piece.aborted)
@@ -156,13 +157,13 @@ class SourceRecords:
         return tuple(self._scan(partition, OffsetRange(bounds.log_start_offset, end)).open.items())
 
     def _has_marker(self, partition: TopicPartition, offsets: OffsetRange) -> bool:
-        pieces = self._place.fetch(partition, offsets, read_committed=False)
+        pieces = self._place.fetch(Fetch(partition, offsets))
         return any(batches_of(piece).is_control.any() for piece in pieces)
 
     def _scan(self, partition: TopicPartition, offsets: OffsetRange) -> TransactionScan:
         scan = TransactionScan()
         if offsets.start < offsets.end:
-            for piece in self._place.fetch(partition, offsets, read_committed=False):
+            for piece in self._place.fetch(Fetch(partition, offsets)):
                 batches = batches_of(piece)
                 beyond = np.flatnonzero(batches.base_offset >= offsets.end)
                 size = int(batches.position[beyond[0]]) if beyond.size else piece.buffer.size
@@ -258,7 +259,7 @@ class TargetRecords:
     def _check_last(self, planned: PlannedPartition, end: int) -> None:
         """See that a log's last batch is ours, and no records of other producers are before it."""
         last = OffsetRange(end - 1, end)
-        for piece in self._place.fetch(planned.destination, last, read_committed=False):
+        for piece in self._place.fetch(Fetch(planned.destination, last)):
             batches = batches_of(piece)
             producer = int(batches.producer_id[-1]), int(batches.producer_epoch[-1])
             number = (int(batches.base_offset[-1]) - planned.base) & SEQUENCE_MASK

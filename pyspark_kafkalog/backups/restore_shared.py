@@ -14,7 +14,7 @@ from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import DataLossError, InvalidRecordError, KafkaLogError
-from pyspark_kafkalog.model import OffsetRange, Place, Slice, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, Place, Slice, TopicPartition
 
 _MOST = 1000
 """Records that are compared."""
@@ -32,7 +32,7 @@ def check_shared(
     :raises DataLossError: if the source has other records there, or ends before.
     """
     end = planned.base + written
-    last = list(target.fetch(planned.destination, OffsetRange(end - 1, end), read_committed=False))
+    last = list(target.fetch(Fetch(planned.destination, OffsetRange(end - 1, end))))
     sent = _records(last, planned.destination, OffsetRange(max(end - _MOST, planned.base), end))
     if not sent:  # the target has deleted what it had
         return
@@ -47,7 +47,7 @@ def check_shared(
     offsets = OffsetRange(max(min(wanted), bounds.log_start_offset), max(wanted) + 1)
     if offsets.start >= offsets.end:
         return
-    pieces = source.fetch(planned.source, offsets, read_committed=False, topic_id=planned.source_id)
+    pieces = source.fetch(Fetch(planned.source, offsets, topic_id=planned.source_id))
     for offset, record in _records(list(pieces), planned.source, offsets).items():
         if offset in wanted and wanted[offset][: len(record)] != record[: len(wanted[offset])]:
             raise _other(planned, f"it has another record at offset {offset}")

@@ -29,8 +29,8 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import (
     BatchHeader,
+    Fetch,
     OffsetRange,
-    OnCorrupt,
     Seen,
     Slice,
     StoredSegment,
@@ -71,8 +71,8 @@ class Brokers:
         self._options = fetch
         self._expected: dict[TopicPartition, Seen] = {}
         """What plans have seen of logs' ends, until a leader confirms it."""
-        self._first_fetches: dict[TopicPartition, tuple[OffsetRange, bool, FirstFetch]] = {}
-        """What :meth:`prefetch` got for :meth:`fetch`: of these offsets, and whether read_committed."""
+        self._first_fetches: dict[Fetch, FirstFetch] = {}
+        """What :meth:`prefetch` got for :meth:`fetch`."""
         self._end_offsets = EndOffsets(self._cluster)
         self._agreement = max(connection.request_timeout_ms, fetch.poll_timeout_ms / fetch.num_retries) / 1000
         """Seconds for brokers to agree on a topic, in each attempt."""
@@ -317,60 +317,25 @@ class Brokers:
         """See :meth:`pyspark_kafkalog.model.Place.gaps`."""
         return ()
 
-    def prefetch(
-        self,
-        ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
-        *,
-        read_committed: bool,
-        max_bytes: int,
-    ) -> set[TopicPartition]:
+    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> set[TopicPartition]:
         """See :meth:`pyspark_kafkalog.model.Place.prefetch`: one request to each leader.
 
         ``max_bytes`` bounds what one of them sends; its first record batch comes whole, however large.
         """
         from pyspark_kafkalog.broker.fetch.first import fetch_first
 
-        for partition, (_, seen) in ranges.items():
-            self.expect(partition, seen)
-        found = fetch_first(
-            self._cluster, self._options, ranges, read_committed=read_committed, max_bytes=max_bytes
-        )
-        self._first_fetches = {p: (ranges[p][0], read_committed, first) for p, first in found.items()}
-        return {partition for partition, first in found.items() if first.is_whole}
+        self._first_fetches = fetch_first(self._cluster, self._options, wanted, max_bytes=max_bytes)
+        return {fetch.partition for fetch, first in self._first_fetches.items() if first.is_whole}
 
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offsets: OffsetRange,
-        *,
-        read_committed: bool,
-        on_corrupt: OnCorrupt | None = None,
-        topic_id: str = "",
-        confirm: bool = False,
-    ) -> Iterator[Slice]:
-        """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
+    def fetch(self, wanted: Fetch) -> Iterator[Slice]:
+        """See :meth:`pyspark_kafkalog.model.Place.fetch`, and :class:`.fetcher.Fetcher`.
 
         A slice has at most max.partition.fetch.bytes, or one larger batch.
-
-        :raises UnconfirmedError: see :func:`.fetcher.fetch`.
-        :raises DataLossError: if offsets of the range, or the topic, are gone.
-        :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
         """
         # This import loads the decoder's numba, which planning does not need.
-        from pyspark_kafkalog.broker.fetch.fetcher import fetch
+        from pyspark_kafkalog.broker.fetch.fetcher import Fetcher
 
-        for_offsets, for_committed, first = self._first_fetches.pop(partition, (None, None, None))
-        return fetch(
-            self._cluster,
-            self._options,
-            partition,
-            offsets,
-            read_committed=read_committed,
-            on_corrupt=on_corrupt,
-            topic_id=topic_id,
-            confirm=confirm,
-            first=first if (for_offsets, for_committed) == (offsets, read_committed) else None,
-        )
+        return Fetcher(self._cluster, self._options, wanted, self._first_fetches.pop(wanted, None)).slices()
 
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]

@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogE
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
-from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, Fetch, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.reading.ranges import ReadRules, is_another_log, rows_despite_losses
 
@@ -67,9 +67,8 @@ class PartitionRecords:
         rules = replace(self.rules, schema=schema)
         on_corrupt = None if rules.fail_on_data_loss else _ignore
         existing = offsets._replace(start=max(offsets.start, self.log_start))
-        yield from rows_despite_losses(
-            self.place, self.partition, existing, rules, on_corrupt, self._existing_after
-        )
+        wanted = Fetch(self.partition, existing, rules.read_committed, on_corrupt=on_corrupt)
+        yield from rows_despite_losses(self.place, wanted, rules, self._existing_after)
 
     def _existing_after(self, error: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
         """Those of ``rest`` that are left, if the log starts later by now, or a segment is missing.

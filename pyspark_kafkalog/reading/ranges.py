@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode_slice
@@ -19,8 +19,8 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.model import (
     EARLIEST,
     LATEST,
+    Fetch,
     OffsetRange,
-    OnCorrupt,
     Place,
     TopicPartition,
     Watermarks,
@@ -151,7 +151,9 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
         _log.warning("Skipped, because failOnDataLoss=false: %s", error)
         return rest._replace(start=rest.end if following is None else max(rest.start, following))
 
-    yield from rows_despite_losses(place, split.partition, wanted, rules, left_out, after, topic_id=topic_id)
+    yield from rows_despite_losses(
+        place, replace(first_fetch(split, wanted, rules), on_corrupt=left_out), rules, after
+    )
     if left_out is not None and left_out.count:
         _log.warning(
             "%s: skipped %d corrupt stretches in offsets %d to %d",
@@ -167,79 +169,53 @@ def is_another_log(error: KafkaLogError, rest: OffsetRange) -> bool:
     return isinstance(error, DataLossError) and error.next_offset == rest.start
 
 
+def first_fetch(split: Split, offsets: OffsetRange, rules: ReadRules) -> Fetch:
+    """The fetch that a read of ``offsets`` begins with: it must confirm the topic, if the plan knows it."""
+    topic_id = split.seen.topic_id
+    return Fetch(split.partition, offsets, rules.read_committed, topic_id, confirm=bool(topic_id))
+
+
 def rows_despite_losses(
     place: Place,
-    partition: TopicPartition,
-    wanted: OffsetRange,
+    wanted: Fetch,
     rules: ReadRules,
-    on_corrupt: OnCorrupt | None,
     after: Callable[[KafkaLogError, OffsetRange], OffsetRange | None],
-    *,
-    topic_id: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """The visible rows of ``wanted``, continued where offsets turn out to be missing.
+    """The visible rows that are ``wanted``, continued where offsets turn out to be missing.
 
     :param after: called with the error and the offsets that are left; returns those to go on with, None to
         end there.
-    :param topic_id: if known, the first fetch must confirm that the partition is this topic's.
     """
-    confirm = bool(topic_id)
-    position = wanted.start
-    while confirm or position < wanted.end:
+    position, end = wanted.offsets
+    while wanted.confirm or position < end:
         try:
-            for arrow_batch, position in _decoded(  # noqa: B007, B020 - progress survives the error below
-                place,
-                partition,
-                OffsetRange(position, wanted.end),
-                rules,
-                on_corrupt,
-                topic_id=topic_id,
-                confirm=confirm,
-            ):
+            for arrow_batch, position in _decoded(place, wanted, rules):  # noqa: B007 - outlives an error
                 if arrow_batch.num_rows:
                     yield arrow_batch
             return
         except (UnconfirmedError, DataLossError, UnknownTopicOrPartitionError) as e:
-            remaining = after(e, OffsetRange(position, wanted.end))
+            remaining = after(e, OffsetRange(position, end))
             if remaining is None:
                 return
-            wanted, position, confirm = remaining, remaining.start, False
+            wanted = replace(wanted, offsets=remaining, confirm=False)
+            position, end = remaining
 
 
-def _decoded(
-    place: Place,
-    partition: TopicPartition,
-    offsets: OffsetRange,
-    rules: ReadRules,
-    on_corrupt: OnCorrupt | None,
-    *,
-    topic_id: str = "",
-    confirm: bool = False,
-) -> Iterator[Decoded]:
-    """The visible rows of ``offsets``, all of which must exist.
-
-    :param topic_id: see :meth:`pyspark_kafkalog.model.Place.fetch`, and ``confirm``.
-    """
-    visible = Visibility(()) if rules.read_committed else None
-    position = offsets.start
-    for piece in place.fetch(
-        partition,
-        offsets,
-        read_committed=rules.read_committed,
-        on_corrupt=on_corrupt,
-        topic_id=topic_id,
-        confirm=confirm,
-    ):
+def _decoded(place: Place, wanted: Fetch, rules: ReadRules) -> Iterator[Decoded]:
+    """The visible rows that are ``wanted``, all of which must exist."""
+    visible = Visibility(()) if wanted.read_committed else None
+    position, end = wanted.offsets
+    for piece in place.fetch(wanted):
         if visible is not None:
             visible.expect(piece.aborted)
         for result in decode_slice(
             piece,
-            topic_partition=partition,
-            offsets=OffsetRange(position, offsets.end),
+            topic_partition=wanted.partition,
+            offsets=OffsetRange(position, end),
             visible=visible,
             schema=rules.schema,
             limits=rules.limits,
-            on_corrupt=on_corrupt,
+            on_corrupt=wanted.on_corrupt,
         ):
             position = result.next_offset
             yield result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark_kafkalog.model import OffsetRange, Place, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Fetch, OffsetRange, Place, TopicPartition, Watermarks
 
 
 def offsets_at(
@@ -48,7 +48,7 @@ def _first_record(place: Place, partition: TopicPartition, marks: Watermarks, ti
     from pyspark_kafkalog.codec.decode import first_record_at  # loads numpy and pyarrow
 
     offsets = OffsetRange(marks.log_start_offset, marks.high_watermark)
-    for piece in place.fetch(partition, offsets, read_committed=False):
+    for piece in place.fetch(Fetch(partition, offsets)):
         found = first_record_at(
             piece.buffer,
             timestamp=timestamp,

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
-from pyspark_kafkalog.reading.ranges import Existing, ReadRules, existing
+from pyspark_kafkalog.model import Place
+from pyspark_kafkalog.reading.ranges import Existing, ReadRules, existing, first_fetch
 from pyspark_kafkalog.reading.splits import Split
 
 Found: TypeAlias = "list[tuple[Split, Existing]]"
@@ -26,13 +26,13 @@ def prefetch(
     :raises DataLossError: see :func:`.ranges.existing`.
     """
     found = list(zip(splits, existing(place, splits, rules), strict=True))
-    ranges: dict[TopicPartition, tuple[OffsetRange, Seen]] = {
-        split.partition: (wanted, split.seen)
+    fetches = [
+        first_fetch(split, wanted, rules)
         for split, (wanted, _) in found
         if wanted is not None and wanted.start < wanted.end
-    }
-    whole = place.prefetch(ranges, read_committed=rules.read_committed, max_bytes=max_bytes)
-    return found, whole >= ranges.keys()
+    ]
+    whole = place.prefetch(fetches, max_bytes=max_bytes)
+    return found, whole >= {fetch.partition for fetch in fetches}
 
 
 def rows_together(

@@ -37,7 +37,7 @@ from pyspark_kafkalog.log.backup.opening import task_log
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.lock import partition_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.spark.backup import _copy, _Task
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, make_log, piece
@@ -362,10 +362,10 @@ class Failing:
         }
         return found, failures
 
-    def fetch(self, partition: TopicPartition, *args: Any, **rules: Any) -> Any:
-        if partition in self.silent:
-            raise BrokerConnectionError("Silence", topic_partition=partition)
-        return self._place.fetch(partition, *args, **rules)
+    def fetch(self, wanted: Fetch) -> Any:
+        if wanted.partition in self.silent:
+            raise BrokerConnectionError("Silence", topic_partition=wanted.partition)
+        return self._place.fetch(wanted)
 
 
 def test_leaders_that_do_not_answer(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError, OptionError
 from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import Encoded, OffsetRange, Origin, Slice, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Encoded, Fetch, OffsetRange, Origin, Slice, TopicPartition, Watermarks
 from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, make_log, piece, set_log_start
 from tests.log.partitions import control_batch
 
@@ -79,7 +79,7 @@ class Cluster:
     def topic_config(self, topic: str) -> dict[str, str]:
         return self.configs
 
-    def fetch(self, partition: TopicPartition, offsets: OffsetRange, **_: Any) -> Iterator[Slice]:
+    def fetch(self, wanted: Fetch) -> Iterator[Slice]:
         data = np.frombuffer(self.batches[-1], np.uint8).copy()
         sent = walk(data)
         bases = self.end - int(sent.count.sum()) + np.cumsum(sent.count) - sent.count
@@ -408,9 +408,9 @@ def test_a_topic_made_anew_while_it_is_read(
     asked: list[str] = []
     fetch = LogDirectory.fetch
 
-    def watched(self: LogDirectory, *args: Any, topic_id: str = "", **others: Any) -> Iterator[Slice]:
-        asked.append(topic_id)
-        return fetch(self, *args, topic_id=topic_id, **others)
+    def watched(self: LogDirectory, wanted: Fetch) -> Iterator[Slice]:
+        asked.append(wanted.topic_id)
+        return fetch(self, wanted)
 
     monkeypatch.setattr(LogDirectory, "fetch", watched)
     restore(source, cluster, tmp_path / "state")

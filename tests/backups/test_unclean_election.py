@@ -8,7 +8,7 @@ import pytest
 from kafka.errors import KafkaError
 
 from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka_cluster import Cluster
 
@@ -53,8 +53,7 @@ def test_what_it_lost_is_told_and_cut_off(cluster: Cluster, tmp_path: Path) -> N
     assert (row.problem, row.truncated, row.log_end_offset) == (None, [OffsetRange(50, 150)], 60)
     ours, theirs = (
         b"".join(
-            bytes(piece.buffer)
-            for piece in connect(at).place.fetch(partition, OffsetRange(0, 60), read_committed=False)
+            bytes(piece.buffer) for piece in connect(at).place.fetch(Fetch(partition, OffsetRange(0, 60)))
         )
         for at in ({"path": str(tmp_path)}, options)
     )

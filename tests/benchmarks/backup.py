@@ -17,7 +17,7 @@ import pyspark_kafkalog.broker.fetch.fetcher
 import pyspark_kafkalog.log.backup.directory  # noqa: F401
 from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.backups.copying import FLUSH_BYTES
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from tests.benchmarks.apart import contest, fill, print_memory, print_rates
 from tests.benchmarks.measure import PARTITIONS, arguments
 from tests.benchmarks.session import scratch_folder
@@ -48,7 +48,7 @@ def fetched(bootstrap: str, topic: str, folder: str) -> int:
 
     def fetch(partition: TopicPartition) -> int:
         offsets = OffsetRange(0, ends[partition])
-        found = connect(bootstrap).place.fetch(partition, offsets, read_committed=False)
+        found = connect(bootstrap).place.fetch(Fetch(partition, offsets))
         return sum(piece.buffer.size for piece in found)
 
     with ThreadPoolExecutor(BackupRules().threads) as threads:
@@ -63,7 +63,7 @@ def kept(bootstrap: str, topic: str, folder: str) -> int:
         written = flushed = 0
         offsets = OffsetRange(0, ends[partition])
         with Path(folder, str(partition)).open("wb", buffering=0) as file:
-            for piece in connect(bootstrap).place.fetch(partition, offsets, read_committed=False):
+            for piece in connect(bootstrap).place.fetch(Fetch(partition, offsets)):
                 file.write(piece.buffer)
                 written += piece.buffer.size
                 if written - flushed >= FLUSH_BYTES:

@@ -51,7 +51,7 @@ from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.topics import NewTopic
@@ -527,7 +527,7 @@ def _topics(ask: Callable[[BrokerTopics], Any]) -> Callable[[ConnectionOptions],
 
 def _read(place: Brokers) -> None:
     for committed in (True, False):
-        for _ in place.fetch(PARTITION, OffsetRange(0, 30), read_committed=committed):
+        for _ in place.fetch(Fetch(PARTITION, OffsetRange(0, 30), read_committed=committed)):
             pass
 
 

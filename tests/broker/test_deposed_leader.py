@@ -14,7 +14,7 @@ from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.reading.splits import Split
@@ -232,7 +232,7 @@ def test_a_cluster_that_goes_back_while_it_is_read(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.3)
     before = Belief(leader=1, epoch=6, end=150, most=1)
     with playing(ScriptedCluster({1: before, 2: before}, WITH_EPOCH_ENDS)) as cluster:
-        pieces = brokers(cluster).fetch(PARTITION, OffsetRange(0, 100), read_committed=False)
+        pieces = brokers(cluster).fetch(Fetch(PARTITION, OffsetRange(0, 100)))
         next(pieces)
         cluster.beliefs = copy.deepcopy(BACK)
         with pytest.raises(DataLossError, match=r"LOG_WENT_BACK.*leader epoch 6.*back at 3.*t-0") as error:

@@ -18,7 +18,7 @@ from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition, Watermarks
 from tests.broker.reading import batches, offsets_of, place, rows, rows_of_kafka_python
 from tests.codec.strategies import COMPRESSIONS
 from tests.kafka import Broker
@@ -213,15 +213,15 @@ def test_a_range_that_compaction_emptied_to_its_end(broker: Broker, monkeypatch:
     partition = new_topic(broker, cleanup_policy="compact")
     write(broker, partition, numbers(10), key=lambda i: b"%d" % i)
     brokers = place(broker.bootstrap, fetch_max_wait_ms=50)
-    real = fetch_module._PartitionFetcher._check_empty
-    monkeypatch.setattr(fetch_module._PartitionFetcher, "_check_empty", lambda self, end: real(self, 20))
+    real = fetch_module.Fetcher._check_empty
+    monkeypatch.setattr(fetch_module.Fetcher, "_check_empty", lambda self, end: real(self, 20))
     monkeypatch.setattr(brokers, "watermarks", lambda partitions, **_: {partition: Watermarks(0, 20, 20)})
     assert offsets_of(brokers, partition) == list(range(10))
     other = new_topic(broker)
     write(broker, other, numbers(10))
     brokers = place(broker.bootstrap, fetch_max_wait_ms=50, poll_timeout_ms=2_000)
     with pytest.raises(KafkaLogError, match=r"pollTimeoutMs = 2000.*no records there"):
-        list(brokers.fetch(other, OffsetRange(0, 20), read_committed=False))
+        list(brokers.fetch(Fetch(other, OffsetRange(0, 20))))
 
 
 def test_ranges_outside_of_the_log_are_data_loss(broker: Broker) -> None:
@@ -234,11 +234,11 @@ def test_ranges_outside_of_the_log_are_data_loss(broker: Broker) -> None:
         (OffsetRange(101, 120), "Offsets 101 to 119 are gone: the log ends at offset 100"),
     ):
         with pytest.raises(DataLossError, match=why) as caught:
-            list(brokers.fetch(partition, offsets, read_committed=False))
+            list(brokers.fetch(Fetch(partition, offsets)))
         assert caught.value.topic_partition == str(partition)
         assert caught.value.broker == broker.bootstrap
     assert offsets_of(brokers, partition, OffsetRange(10, 90), fail_on_data_loss=False) == list(range(40, 90))
-    assert list(brokers.fetch(partition, OffsetRange(50, 50), read_committed=False)) == []
+    assert list(brokers.fetch(Fetch(partition, OffsetRange(50, 50)))) == []
 
 
 def test_retention_that_overtakes_the_reader(broker: Broker) -> None:
@@ -283,7 +283,7 @@ def test_nothing_comes_in_time(broker: Broker) -> None:
     with pytest.raises(
         KafkaLogError, match=r"within kafkaConsumer.pollTimeoutMs = 1500\. .*ends at offset 10"
     ) as e:
-        list(brokers.fetch(partition, OffsetRange(0, 11), read_committed=False))
+        list(brokers.fetch(Fetch(partition, OffsetRange(0, 11))))
     assert e.value.offset == 10
     # Three pauses of 0.1, 0.2 and 0.4 s, each less a fifth at most, and four fetches of 0.1 s.
     assert 0.9 < time.monotonic() - began < 30
@@ -293,7 +293,7 @@ def test_records_that_come_late_are_waited_for(broker: Broker) -> None:
     partition = new_topic(broker)
     write(broker, partition, numbers(10))
     brokers = place(broker.bootstrap)
-    fetching = brokers.fetch(partition, OffsetRange(0, 20), read_committed=False)
+    fetching = brokers.fetch(Fetch(partition, OffsetRange(0, 20)))
     next(fetching)
     write(broker, partition, numbers(10))
     assert sum(len(walk(piece.buffer)) for piece in fetching) >= 1
@@ -304,7 +304,7 @@ def test_a_patient_consumer_loses_no_time_for_its_own_pauses(broker: Broker) -> 
     write(broker, partition, numbers(2_000), batch_size=5_000)
     brokers = place(broker.bootstrap, poll_timeout_ms=500, max_partition_fetch_bytes=100_000)
     found = []
-    for piece in brokers.fetch(partition, OffsetRange(0, 2_000), read_committed=False):
+    for piece in brokers.fetch(Fetch(partition, OffsetRange(0, 2_000))):
         found.append(len(piece.buffer))
         time.sleep(0.7)
     assert len(found) > 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from tests.broker.reading import batches, offsets_of, place
 from tests.broker.test_fetch import numbers, write
 from tests.kafka import Broker, Listener
@@ -129,7 +129,7 @@ def test_a_network_that_stays_dead(proxy: Proxy, partition: TopicPartition) -> N
     proxy.hold()
     began = time.monotonic()
     with pytest.raises(KafkaLogError, match=r"kafkaConsumer.pollTimeoutMs = 3000.*did not answer within"):
-        list(brokers.fetch(partition, OffsetRange(0, COUNT), read_committed=False))
+        list(brokers.fetch(Fetch(partition, OffsetRange(0, COUNT))))
     assert 2 < time.monotonic() - began < 40
 
 

@@ -14,7 +14,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.fetch.fetcher import fetch
+from pyspark_kafkalog.broker.fetch.fetcher import Fetcher
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
     AuthorizationError,
@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
     DataLossError,
     KafkaLogError,
 )
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from tests.broker.fake_broker import (
     FETCH,
@@ -132,9 +132,8 @@ def read(
         cluster = Cluster(connection)
         fetch_options = FetchOptions(**{"poll_timeout_ms": 1_000, **options})
         try:
-            pieces = fetch(
-                cluster, fetch_options, PARTITION, offsets, read_committed=False, on_corrupt=on_corrupt
-            )
+            wanted = Fetch(PARTITION, offsets, on_corrupt=on_corrupt)
+            pieces = Fetcher(cluster, fetch_options, wanted).slices()
             return [offset for piece in pieces for offset in walk(piece.buffer).base_offset.tolist()]
         finally:
             cluster.close()

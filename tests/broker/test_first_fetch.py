@@ -13,7 +13,7 @@ from pyspark_kafkalog.broker.fetch import first
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import BrokerError
-from pyspark_kafkalog.model import OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.together import prefetch, rows_together
@@ -138,14 +138,14 @@ def cluster() -> Iterator[ScriptedCluster]:
 @pytest.mark.parametrize(("topic_id", "is_whole"), [(AN_ID, {T0}), (ANOTHER_ID, set())])
 def test_only_the_planned_topic_is_taken(cluster: ScriptedCluster, topic_id: str, is_whole: set) -> None:
     place = brokers(cluster)
-    wanted = {T0: (OffsetRange(90, 100), Seen(topic_id, 6, 100))}
-    assert place.prefetch(wanted, read_committed=False, max_bytes=1 << 20) == is_whole
+    wanted = [Fetch(T0, OffsetRange(90, 100), topic_id=topic_id)]
+    assert place.prefetch(wanted, max_bytes=1 << 20) == is_whole
 
 
 def test_a_nearer_replica_is_left_to_the_fetcher(cluster: ScriptedCluster, requests: list[str]) -> None:
     place = brokers(cluster, client_rack="here")
-    wanted = {T0: (OffsetRange(90, 100), Seen(AN_ID, 6, 100))}
-    assert place.prefetch(wanted, read_committed=False, max_bytes=1 << 20) == set()
+    wanted = [Fetch(T0, OffsetRange(90, 100), topic_id=AN_ID)]
+    assert place.prefetch(wanted, max_bytes=1 << 20) == set()
     assert "FetchRequest" not in requests
 
 
@@ -154,5 +154,5 @@ def test_nothing_that_fails_is_raised(cluster: ScriptedCluster, monkeypatch: pyt
         raise BrokerError("no metadata")
 
     monkeypatch.setattr(first, "leaders_of", fail)
-    wanted = {T0: (OffsetRange(90, 100), Seen(AN_ID, 6, 100))}
-    assert brokers(cluster).prefetch(wanted, read_committed=False, max_bytes=1 << 20) == set()
+    wanted = [Fetch(T0, OffsetRange(90, 100), topic_id=AN_ID)]
+    assert brokers(cluster).prefetch(wanted, max_bytes=1 << 20) == set()

@@ -11,13 +11,13 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.fetch.fetcher import fetch
+from pyspark_kafkalog.broker.fetch.fetcher import Fetcher
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
-from pyspark_kafkalog.model import OffsetRange
+from pyspark_kafkalog.model import Fetch, OffsetRange
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from tests.broker.fake_broker import FakeBroker, Received, metadata, serving
 from tests.broker.test_fetch_scripted import PARTITION, Script, Wish, played
@@ -66,7 +66,7 @@ class Link:
             cluster = Cluster(replace(connection, bootstrap_servers=(proxy.address,)))
             fetch_options = FetchOptions(**{"poll_timeout_ms": 5_000, "fetch_max_wait_ms": 0, **options})
             try:
-                pieces = fetch(cluster, fetch_options, PARTITION, OffsetRange(0, 320), read_committed=False)
+                pieces = Fetcher(cluster, fetch_options, Fetch(PARTITION, OffsetRange(0, 320))).slices()
                 return [offset for piece in pieces for offset in walk(piece.buffer).base_offset.tolist()]
             finally:
                 cluster.close()

@@ -14,7 +14,7 @@ from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
 from pyspark_kafkalog.reading.splits import Split
@@ -348,7 +348,7 @@ def test_a_leader_that_has_just_started_is_not_believed(
 
 def test_the_headers_of_a_slice_are_those_of_its_batches(cluster: ScriptedCluster) -> None:
     place = brokers(cluster)
-    pieces = list(place.fetch(PARTITION, OffsetRange(15, 45), read_committed=False))
+    pieces = list(place.fetch(Fetch(PARTITION, OffsetRange(15, 45))))
     for piece in pieces:
         assert (piece.headers == walk(piece.buffer).table).all()
     assert sum(piece.headers.shape[1] for piece in pieces) == 4

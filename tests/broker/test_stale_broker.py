@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_kafkalog.broker.place import Brokers
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
@@ -42,4 +42,4 @@ def test_bounds_are_looked_up(place: Brokers) -> None:
 
 
 def test_records_are_fetched(place: Brokers) -> None:
-    assert list(place.fetch(PARTITION, OffsetRange(0, 100), read_committed=False))
+    assert list(place.fetch(Fetch(PARTITION, OffsetRange(0, 100))))

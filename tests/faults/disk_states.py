@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.log.layout import JOURNAL_FILE
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, QueryBatch, TopicPartition
 from tests.faults.disk import Call, Disk, recorded
 from tests.faults.publisher import QUERY, records
 from tests.fixtures_dir import SMALL_FIXTURES
@@ -94,7 +94,7 @@ def visible(root: Path) -> Counter[bytes]:
     ]
     for partition, bounds in place.watermarks(partitions, read_committed=False).items():
         offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
-        for piece in place.fetch(partition, offsets, read_committed=False):
+        for piece in place.fetch(Fetch(partition, offsets)):
             for decoded in decode(
                 piece.buffer, topic_partition=partition, offsets=offsets, visible=None, schema=_SCHEMA
             ):

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.log.care.deleting import delete_records, retain
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from tests.log.partitions import rows
 from tests.log.test_retention import BATCH, NOW, SEGMENT, log
 from tests.log.writing import T0, read, values, write
@@ -76,7 +76,7 @@ def test_a_reader_process_beside_retention(tmp_path: Path) -> None:
 def test_what_a_reader_gets_that_comes_too_late(tmp_path: Path) -> None:
     log(tmp_path)
     place = LogDirectory.open(str(tmp_path), slice_bytes=BATCH)
-    pieces = place.fetch(T0, OffsetRange(0, 90), read_committed=False)
+    pieces = place.fetch(Fetch(T0, OffsetRange(0, 90)))
     next(pieces)
     delete_records([str(tmp_path)], {TopicPartition("t", 0): 45}, execute=True)
     next(pieces)  # the open segment, to its end

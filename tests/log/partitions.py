@@ -17,7 +17,7 @@ from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import EncodeSettings, OffsetRange, OnCorrupt, Place, Slice, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, Fetch, OffsetRange, OnCorrupt, Place, Slice, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS
 from tests.codec.strategies import Row, arrow_batch
 from tests.fixtures_dir import Case
@@ -112,7 +112,7 @@ def fetched(
     read_committed: bool = False,
     on_corrupt: OnCorrupt | None = None,
 ) -> list[Slice]:
-    return list(place.fetch(partition, offsets, read_committed=read_committed, on_corrupt=on_corrupt))
+    return list(place.fetch(Fetch(partition, offsets, read_committed=read_committed, on_corrupt=on_corrupt)))
 
 
 def rows(
@@ -138,7 +138,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     visible = Visibility() if read_committed else None
     position = offsets.start
-    for piece in place.fetch(partition, offsets, read_committed=read_committed, on_corrupt=on_corrupt):
+    for piece in place.fetch(Fetch(partition, offsets, read_committed=read_committed, on_corrupt=on_corrupt)):
         if visible is not None:
             visible.expect(piece.aborted)
         for arrow_batch_, next_offset in decode(

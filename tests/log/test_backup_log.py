@@ -20,7 +20,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
-from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, TopicPartition, Watermarks
 from tests.fixtures_dir import CASES, Case, case
 
 WHOLE = [fixture for fixture in CASES if not fixture.damaged]
@@ -63,7 +63,7 @@ def bounds_of(place: LogDirectory, partition: TopicPartition) -> Watermarks:
 
 def append_all(log: BackupLog, place: LogDirectory) -> None:
     offsets = OffsetRange(log.next_offset, bounds_of(place, log.partition).high_watermark)
-    for piece in place.fetch(log.partition, offsets, read_committed=False):
+    for piece in place.fetch(Fetch(log.partition, offsets)):
         log.append(piece)
 
 
@@ -132,9 +132,7 @@ def test_a_batch_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     fixture = case("v2-none")
     place = LogDirectory.open(str(fixture.directory))
     partition = partitions_of(place)[0]
-    (piece,) = place.fetch(
-        partition, OffsetRange(0, bounds_of(place, partition).high_watermark), read_committed=False
-    )
+    (piece,) = place.fetch(Fetch(partition, OffsetRange(0, bounds_of(place, partition).high_watermark)))
     damaged = bytearray(piece.buffer)
     damaged[-1] ^= 1
     with BackupLog.create(str(tmp_path / "own"), partition, SMALL, 0) as log:

@@ -15,7 +15,7 @@ from pyarrow import fs
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Watermarks
+from pyspark_kafkalog.model import AbortedTransaction, Fetch, OffsetRange, Watermarks
 from tests.calls import calls_of
 from tests.log.partitions import (
     FIRST_TIMESTAMP,
@@ -109,7 +109,7 @@ def test_memory_is_a_slice_whatever_the_partition(partition: tuple[Path, int]) -
     root, end = partition
     place, sizes = opened(root, slice_bytes=4 << 20)
     before, most, read = pa.total_allocated_bytes(), 0, 0
-    for piece in place.fetch(T0, OffsetRange(0, end), read_committed=True):
+    for piece in place.fetch(Fetch(T0, OffsetRange(0, end), read_committed=True)):
         most = max(most, pa.total_allocated_bytes() - before)
         read += piece.buffer.size
     assert read == (root / "t-0" / "00000000000000000000.log").stat().st_size
@@ -157,7 +157,7 @@ def test_a_txnindex_saves_looking_for_a_marker_far_ahead(tmp_path: Path, indexed
         entry = struct.pack(">hqqqq", 0, 7, 0, 41, 41)
         log.with_suffix(".txnindex").write_bytes(entry)
     place, sizes = opened(tmp_path, slice_bytes=1 << 20)
-    (piece, *_) = place.fetch(T0, OffsetRange(0, 1), read_committed=True)
+    (piece, *_) = place.fetch(Fetch(T0, OffsetRange(0, 1), read_committed=True))
     assert piece.aborted == (AbortedTransaction(7, 0, 41),)
     assert (sum(sizes) < 2_000_000) == indexed
     assert offsets_read(place, T0, OffsetRange(0, 43), read_committed=True) == [*range(1, 40), 42]

@@ -27,7 +27,7 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.model import OffsetRange, StoredSize, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Fetch, OffsetRange, StoredSize, TopicPartition, Watermarks
 from tests.codec.raw import message
 from tests.fixtures_dir import case
 from tests.log.partitions import (
@@ -626,7 +626,7 @@ def test_bytes_made_to_waste_time_are_an_error_and_not_the_end_of_the_log(root: 
 
 def test_segments_that_go_while_they_are_read(root: Path) -> None:
     place = LogDirectory.open(str(root), slice_bytes=1)
-    slices = place.fetch(T0, ALL, read_committed=False)
+    slices = place.fetch(Fetch(T0, ALL))
     next(slices)
     shutil.move(segment(root, 0), segment(root, 0, ".deleted"))
     segment(root, 10).unlink()
@@ -641,7 +641,7 @@ def test_segments_that_go_while_they_are_read(root: Path) -> None:
 
 def test_segments_that_get_compacted_while_they_are_read(root: Path) -> None:
     place = LogDirectory.open(str(root), slice_bytes=1)
-    slices = place.fetch(T0, ALL, read_committed=False)
+    slices = place.fetch(Fetch(T0, ALL))
     next(slices)
     segment(root, 0).unlink()
     segment(root, 10).unlink()
@@ -652,7 +652,7 @@ def test_segments_that_get_compacted_while_they_are_read(root: Path) -> None:
 
 def test_a_partition_that_goes_while_it_is_read(root: Path) -> None:
     place = LogDirectory.open(str(root), slice_bytes=1)
-    slices = place.fetch(T0, ALL, read_committed=False)
+    slices = place.fetch(Fetch(T0, ALL))
     next(slices)
     shutil.rmtree(root / "t-0")
     next(slices)
@@ -662,7 +662,7 @@ def test_a_partition_that_goes_while_it_is_read(root: Path) -> None:
 
 def test_a_log_that_ends_early_is_data_loss(root: Path) -> None:
     place = LogDirectory.open(str(root))
-    slices = place.fetch(T0, OffsetRange(25, 40), read_committed=False)
+    slices = place.fetch(Fetch(T0, OffsetRange(25, 40)))
     assert next(slices).buffer.to_pybytes() == batch(25, 5)
     with pytest.raises(DataLossError, match="Offsets 30 to 39 are gone: the log ends at offset 30"):
         next(slices)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.ahead import PIECE_BYTES
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from tests.cli.running import run
 from tests.fixtures_dir import case
 from tests.log.partitions import rows
@@ -57,7 +57,7 @@ def read_bytes(uri: str) -> int:
     place = LogDirectory.open(uri)
     bounds = place.watermarks([T0], read_committed=False)[T0]
     offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
-    return sum(piece.buffer.size for piece in place.fetch(T0, offsets, read_committed=False))
+    return sum(piece.buffer.size for piece in place.fetch(Fetch(T0, offsets)))
 
 
 def check_requests(store: ObjectStore, root: Path, size: int, most: float) -> None:

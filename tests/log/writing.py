@@ -16,7 +16,7 @@ from pyspark_kafkalog.log.publish.ledger import History
 from pyspark_kafkalog.log.publish.publish import Published, publish
 from pyspark_kafkalog.log.publish.staging import StagedFile, Staging
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, Fetch, LogSettings, OffsetRange, QueryBatch, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
 
 Values = Mapping[TopicPartition, Sequence[bytes]]
@@ -93,7 +93,7 @@ def read(root: Path) -> dict[TopicPartition, list[bytes]]:
         offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
         rows = [
             row
-            for piece in place.fetch(partition, offsets, read_committed=False)
+            for piece in place.fetch(Fetch(partition, offsets))
             for decoded in decode(
                 piece.buffer, topic_partition=partition, offsets=offsets, visible=None, schema=_SCHEMA
             )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import (
     BatchHeader,
+    Fetch,
     OffsetRange,
-    OnCorrupt,
     Seen,
     Slice,
     StoredSize,
@@ -113,16 +113,7 @@ class FakePlace:
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         return {partition: float(self.bytes_per_record[partition]) for partition in partitions}
 
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offsets: OffsetRange,
-        *,
-        read_committed: bool,
-        on_corrupt: OnCorrupt | None = None,
-        topic_id: str = "",
-        confirm: bool = False,
-    ) -> Iterator[Slice]:
+    def fetch(self, wanted: Fetch) -> Iterator[Slice]:
         raise AssertionError("planning reads no records")
 
     def topic_config(self, topic: str) -> Mapping[str, str]:

@@ -18,9 +18,9 @@ from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     DROPPED_FIELD,
     AssemblerSettings,
+    Fetch,
     OffsetRange,
     Slice,
-    TopicPartition,
 )
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.ranges import ReadRules
@@ -157,11 +157,12 @@ def test_a_log_that_is_another_one_by_then_completes_no_message(fail: bool) -> N
     class SetBack(Log):
         is_told = False
 
-        def fetch(self, partition: TopicPartition, offsets: OffsetRange, **how: Any) -> Iterator[Slice]:
+        def fetch(self, wanted: Fetch) -> Iterator[Slice]:
+            offsets = wanted.offsets
             if offsets.start < 2 and not self.is_told:
                 self.is_told = True
                 raise DataLossError("LOG_WENT_BACK", offset=offsets.start, next_offset=offsets.start)
-            return super().fetch(partition, offsets, **how)
+            return super().fetch(wanted)
 
     log = SetBack(FOUR)
     if fail:
@@ -186,10 +187,10 @@ def test_a_segment_that_overtook_the_others_is_found_before_the_range() -> None:
 @pytest.mark.parametrize("fail", [True, False])
 def test_retention_takes_message_segments_that_had_been_seen(fail: bool) -> None:
     class Expiring(Log):
-        def fetch(self, *args: Any, **kwargs: Any) -> Iterator[Slice]:
+        def fetch(self, wanted: Fetch) -> Iterator[Slice]:
             if len(self.fetched) > 5:
                 self.log_start = 2
-            return super().fetch(*args, **kwargs)
+            return super().fetch(wanted)
 
     log = Expiring([b"x", *FOUR, b"x"])
     if fail:

@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.log.layout import format_partition_metadata
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
-from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition, Watermarks
+from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.reading.splits import Split
 from tests.log.partitions import batch
@@ -277,7 +277,7 @@ def test_the_headers_of_a_slice_are_those_of_its_batches_and_are_not_read_again(
     root: Path, slice_bytes: int, read_committed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = LogDirectory.open(str(root), slice_bytes=slice_bytes)
-    pieces = list(place.fetch(T0, OffsetRange(15, 45), read_committed=read_committed))
+    pieces = list(place.fetch(Fetch(T0, OffsetRange(15, 45), read_committed=read_committed)))
     for piece in pieces:
         assert (piece.headers == walk(piece.buffer).table).all()
     assert sum(piece.headers.shape[1] for piece in pieces) == 4

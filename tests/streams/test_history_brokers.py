@@ -14,7 +14,7 @@ from kafka import KafkaProducer
 from pyspark_kafkalog.codec.batch_identity import header_of
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.streams.history import Shared
@@ -169,7 +169,7 @@ def test_batches_of_any_size_are_looked_at(broker: Broker) -> None:
     for partition, header in found.items():
         assert header.base_offset <= header.last_offset == 2
         assert header.max_timestamp == 2000
-        pieces = place.fetch(partition, OffsetRange(2, 3), read_committed=False)
+        pieces = place.fetch(Fetch(partition, OffsetRange(2, 3)))
         assert header == header_of(batches_of(next(pieces))), "whatever follows it"
     assert place.batches_at(dict.fromkeys(partitions, 2)) == found
     assert place.batches_at(dict.fromkeys(partitions, 3)) == {}

@@ -38,7 +38,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     UnconfirmedError,
 )
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
+from pyspark_kafkalog.model import Fetch, Origin, Slice
 from pyspark_kafkalog.options.brokers import FetchOptions
 from pyspark_kafkalog.topics import cleanup_policies
 
@@ -49,77 +49,53 @@ _MIN_EMPTY = 3
 _ORIGIN = Origin()
 
 
-def fetch(
-    cluster: Cluster,
-    options: FetchOptions,
-    partition: TopicPartition,
-    offsets: OffsetRange,
-    *,
-    read_committed: bool,
-    on_corrupt: OnCorrupt | None = None,
-    topic_id: str = "",
-    confirm: bool = False,
-    first: FirstFetch | None = None,
-) -> Iterator[Slice]:
-    """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
-
-    The first response can ``confirm`` the plan: the request names the ``topic_id`` (since Kafka 3.1), the
-    response comes from the leader in the newest known epoch, and its high watermark is not below the end of
-    ``offsets``.
+class Fetcher:
+    """Gets what is ``wanted`` of one partition: what was read so far, and how long to keep retrying.
 
     :param first: the first response, if it has been fetched already.
-    :raises UnconfirmedError: if it does not; this is not waited for.
-    :raises DataLossError: if offsets of the range, or the topic, are gone.
-    :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
     """
-    fetcher = _PartitionFetcher(
-        cluster, options, partition, offsets, read_committed, on_corrupt, topic_id, first
-    )
-    try:
-        if confirm:
-            fetcher.confirm()
-        yield from fetcher.slices()
-    finally:
-        fetcher.release()
-
-
-class _PartitionFetcher:
-    """The state of one call of :func:`fetch`: what was read, and how long to keep retrying."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        options: FetchOptions,
-        partition: TopicPartition,
-        offsets: OffsetRange,
-        read_committed: bool,
-        on_corrupt: OnCorrupt | None,
-        topic_id: str = "",
-        first: FirstFetch | None = None,
+        self, cluster: Cluster, options: FetchOptions, wanted: Fetch, first: FirstFetch | None = None
     ) -> None:
         self._cluster = cluster
         self._options = options
-        self._partition = partition
-        self._position, self._end = offsets
-        self._read_committed = read_committed
-        self._on_corrupt = on_corrupt
-        self._link = FetchLink(cluster, options, partition, topic_id, first.broker if first else None)
+        self._wanted = wanted
+        self._partition = wanted.partition
+        self._position, self._end = wanted.offsets
+        self._link = FetchLink(cluster, options, wanted, first.broker if first else None)
         self._first = None if first is None else (first.frame, first.fetched)
-        """The first response, fetched already or by :meth:`confirm`."""
+        """The first response, fetched already or by :meth:`_confirm`."""
         self._smallest = 0
         """Bytes to request at least, after a batch did not fit."""
         self._empty = 0
         self._stride = 1
         self._patience = self._new_patience()
 
-    def release(self) -> None:
-        """Return the connection."""
-        self._link.release()
+    def slices(self) -> Iterator[Slice]:
+        """The record batches: one slice for each response, or several if it is corrupt in between.
 
-    def confirm(self) -> None:
+        :raises UnconfirmedError: if the first response does not confirm what was planned; this is not waited
+            for.
+        :raises DataLossError: if offsets of the range, or the topic, are gone.
+        :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
+        """
+        try:
+            if self._wanted.confirm:
+                self._confirm()
+            while self._position < self._end:
+                fetched = self._records()
+                if fetched is not None:
+                    yield from self._valid_slices(*fetched)
+                    self._patience = self._new_patience()
+        finally:
+            self._link.release()
+
+    def _confirm(self) -> None:
         """Fetch for the first time, and check that the log is as planned.
 
-        :raises UnconfirmedError: if the response does not confirm it, or none comes.
+        The request names the topic id (since Kafka 3.1), so the response comes from the leader of this topic
+        in the newest known epoch. Its high watermark must not be below the end of the range.
         """
         error: Exception | None = None
         try:
@@ -137,15 +113,7 @@ class _PartitionFetcher:
             broker=self._link.broker,
         ) from error
 
-    def slices(self) -> Iterator[Slice]:
-        """The record batches: one slice for each response, or several if it is corrupt in between."""
-        while self._position < self._end:
-            fetched = self.records()
-            if fetched is not None:
-                yield from self._valid_slices(*fetched)
-                self._patience = self._new_patience()
-
-    def records(self) -> tuple[pa.Buffer, FetchedPartition] | None:
+    def _records(self) -> tuple[pa.Buffer, FetchedPartition] | None:
         """The next response with records; None if the rest of the range proves empty."""
         while self._position < self._end:
             try:
@@ -175,13 +143,13 @@ class _PartitionFetcher:
     def _next_params(self) -> FetchParams:
         """Parameters to fetch the rest of the range, judging by what its offsets took so far."""
         if self._position >= self._end:  # only to confirm the topic
-            return FetchParams(self._position, 1, self._read_committed, max_wait_ms=0)
+            return FetchParams(self._position, 1, max_wait_ms=0)
         max_bytes = self._link.max_bytes
         mean = self._cluster.bytes_per_offset.get(self._partition)
         if mean is not None:
             max_bytes = min(max_bytes, math.ceil((self._end - self._position) * mean * 1.1) + _SLACK)
         max_bytes = max(max_bytes, self._smallest)
-        return FetchParams(self._position, max_bytes, self._read_committed, self._options.fetch_max_wait_ms)
+        return FetchParams(self._position, max_bytes, self._options.fetch_max_wait_ms)
 
     # What a response says
 
@@ -206,7 +174,8 @@ class _PartitionFetcher:
             self._empty = 0
             return found
         if not is_redirected:
-            self._check_empty(found.last_stable_offset if self._read_committed else found.high_watermark)
+            is_stable = self._wanted.read_committed
+            self._check_empty(found.last_stable_offset if is_stable else found.high_watermark)
         return None
 
     def _check_empty(self, end: int) -> None:
@@ -315,9 +284,9 @@ class _PartitionFetcher:
         self._stride *= 2
 
     def _report(self, error: CorruptRecordError) -> None:
-        if self._on_corrupt is None:
+        if self._wanted.on_corrupt is None:
             raise error
-        self._on_corrupt(error)
+        self._wanted.on_corrupt(error)
 
     # Errors
 

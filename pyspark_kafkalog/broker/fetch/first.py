@@ -1,4 +1,4 @@
-"""The first fetches of several ranges: one request to each leader asks for all that it leads.
+"""The first fetches from several partitions: one request to each leader asks for all that it leads.
 
 They only save time. What does not come, or not as planned, is left out: :mod:`.fetcher` asks for it again,
 and says what is wrong.
@@ -7,7 +7,7 @@ and says what is wrong.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerError
-from pyspark_kafkalog.model import OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.model import Fetch, TopicPartition
 from pyspark_kafkalog.options.brokers import FetchOptions
 
 _PATIENCE = 2.0
@@ -35,7 +35,7 @@ _PATIENCE = 2.0
 
 
 class FirstFetch(NamedTuple):
-    """What came of a range. Its leader confirms the topic id, if there is one, and the newest known epoch."""
+    """What came of a fetch. Its leader confirms the topic id, if there is one, and the newest known epoch."""
 
     broker: str
     frame: pa.Buffer
@@ -52,32 +52,34 @@ class FirstFetch(NamedTuple):
 def fetch_first(
     cluster: Cluster,
     options: FetchOptions,
-    ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
+    wanted: Collection[Fetch],
     *,
-    read_committed: bool,
     max_bytes: int,
-) -> dict[TopicPartition, FirstFetch]:
-    """The beginnings of ``ranges``, as far as they come at once.
+) -> dict[Fetch, FirstFetch]:
+    """The beginnings of what is ``wanted``, as far as they come at once.
 
+    :param wanted: from different partitions, all of them of one isolation level.
     :param max_bytes: of all record batches from one broker; its first one comes whole, however large.
     """
     if options.client_rack:  # the leader would only name a replica that is nearer
         return {}
-    with_ids = {partition for partition, (_, seen) in ranges.items() if seen.topic_id}
+    of_partition = {fetch.partition: fetch for fetch in wanted}
+    with_ids = {fetch.partition for fetch in wanted if fetch.topic_id}
+    read_committed = any(fetch.read_committed for fetch in wanted)
     max_version = MAX_VERSION if with_ids else FIRST_WITH_TOPIC_ID - 1
     min_version = FIRST_WITH_TOPIC_ID if with_ids else MIN_VERSION
     deadline = Deadline.after(_PATIENCE)
-    found: dict[TopicPartition, FirstFetch] = {}
+    found: dict[Fetch, FirstFetch] = {}
     asked: list[tuple[Connection, int]] = []
     try:
-        by_node, _ = leaders_of(cluster, with_ids or ranges.keys(), deadline=deadline)
+        by_node, _ = leaders_of(cluster, with_ids or of_partition.keys(), deadline=deadline)
         for node_id, epochs in by_node.items():
-            wanted = [
-                Wanted(partition, seen.topic_id, epoch, offsets.start, max_bytes)
+            partitions = [
+                Wanted(partition, fetch.topic_id, epoch, fetch.offsets.start, max_bytes)
                 for partition, epoch in epochs.items()
-                for offsets, seen in [ranges[partition]]
+                for fetch in [of_partition[partition]]
             ]
-            request = fetch_request(wanted, max_bytes=max_bytes, read_committed=read_committed)
+            request = fetch_request(partitions, max_bytes=max_bytes, read_committed=read_committed)
             with contextlib.suppress(BrokerError):
                 connection = cluster.connection(node_id, deadline=deadline)
                 version = connection.version_of(request, min_version=min_version, max_version=max_version)
@@ -86,7 +88,7 @@ def fetch_first(
         for connection, version in asked:
             if connection.in_flight:
                 with contextlib.suppress(BrokerError):
-                    found.update(_receive(cluster, connection, version, deadline, ranges, max_bytes))
+                    found.update(_receive(cluster, connection, version, deadline, of_partition, max_bytes))
     except BrokerError:
         pass  # no broker says who leads
     finally:
@@ -100,10 +102,10 @@ def _receive(
     connection: Connection,
     version: int,
     deadline: Deadline,
-    ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
+    wanted: Mapping[TopicPartition, Fetch],
     max_bytes: int,
-) -> Iterator[tuple[TopicPartition, FirstFetch]]:
-    """What a leader sends of ``ranges``."""
+) -> Iterator[tuple[Fetch, FirstFetch]]:
+    """What a leader sends of what is ``wanted``."""
     answer = connection.receive_frame(
         pa.allocate_buffer, deadline=deadline, stall=deadline.left, limit=max_bytes + FRAME_SLACK
     )
@@ -115,24 +117,22 @@ def _receive(
     connection.throttle(throttle_time_ms)
     if error_code:
         return
-    topics = {
-        _key(partition.topic, seen, version): partition.topic for partition, (_, seen) in ranges.items()
-    }
+    topics = {_key(fetch, version): partition.topic for partition, fetch in wanted.items()}
     for key, fetched in partitions:
         partition = TopicPartition(topics.get(key, ""), fetched.number)
-        if partition in ranges and not fetched.error_code and fetched.size:
+        if partition in wanted and not fetched.error_code and fetched.size:
             batches = walk(answer.buffer.slice(fetched.position, fetched.size), 0)
             if len(batches):
-                (start, end), _ = ranges[partition]
+                start, end = wanted[partition].offsets
                 next_offset = int(batches.last_offset[-1]) + 1
                 cluster.bytes_per_offset[partition] = int(batches.size.sum()) / max(next_offset - start, 1)
-                yield (
-                    partition,
-                    FirstFetch(str(connection.address), answer.buffer, fetched, next_offset >= end),
-                )
+                first = FirstFetch(str(connection.address), answer.buffer, fetched, next_offset >= end)
+                yield wanted[partition], first
 
 
-def _key(topic: str, seen: Seen, version: int) -> bytes:
+def _key(wanted: Fetch, version: int) -> bytes:
     """What stands for the topic in a response."""
-    topic_id = uuid_of(seen.topic_id)
-    return topic.encode() if version < FIRST_WITH_TOPIC_ID or topic_id is None else topic_id.bytes
+    topic_id = uuid_of(wanted.topic_id)
+    if version < FIRST_WITH_TOPIC_ID or topic_id is None:
+        return wanted.partition.topic.encode()
+    return topic_id.bytes

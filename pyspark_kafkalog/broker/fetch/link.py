@@ -24,7 +24,7 @@ from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
-from pyspark_kafkalog.model import TopicPartition, went_back
+from pyspark_kafkalog.model import Fetch, went_back
 from pyspark_kafkalog.options.brokers import FetchOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -57,7 +57,6 @@ class FetchParams:
 
     offset: int
     max_bytes: int
-    read_committed: bool
     max_wait_ms: int
     """How long the broker may wait for records if it has none."""
 
@@ -69,31 +68,28 @@ class LogWentBack(Exception):  # noqa: N818
 class FetchLink:
     """Fetches one partition's records, one request at a time, without retries.
 
-    :param topic_id: the id of its topic; by default the first one found.
+    Without a topic id in ``wanted``, the first one found counts.
+
     :param broker: the one that has been asked already.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        options: FetchOptions,
-        partition: TopicPartition,
-        topic_id: str = "",
-        broker: str | None = None,
+        self, cluster: Cluster, options: FetchOptions, wanted: Fetch, broker: str | None = None
     ) -> None:
         self._cluster = cluster
         self._options = options
-        self._partition = partition
+        self._partition = wanted.partition
+        self._read_committed = wanted.read_committed
         self._connection: Connection | None = None
         self._address = broker
         self._version = MAX_VERSION
         self._leader = Leader(-1, -1)
-        self._topic_id = topic_id
+        self._topic_id = wanted.topic_id
         self._replica: int | None = None
         self._replica_until = 0.0
         self._largest = 0
-        cluster.metadata.expect_unless_gone(partition)
-        self._epoch = cluster.metadata.newest_epoch(partition)
+        cluster.metadata.expect_unless_gone(self._partition)
+        self._epoch = cluster.metadata.newest_epoch(self._partition)
         """The newest leader epoch that was known, -1 for none."""
         self.max_bytes = options.max_partition_fetch_bytes
         """How many bytes to request at most, adapted to how long responses take."""
@@ -235,7 +231,7 @@ class FetchLink:
             max_bytes=self._largest,
             min_bytes=max(options.fetch_min_bytes, 1),
             max_wait_ms=params.max_wait_ms,
-            read_committed=params.read_committed,
+            read_committed=self._read_committed,
             rack=options.client_rack,
         )
         deadline = Deadline.after_ms(

@@ -51,7 +51,7 @@ from pyspark_kafkalog.log.segment.recovery import (
     remove_segment,
 )
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
-from pyspark_kafkalog.model import LogSettings, OffsetRange, Slice, TopicPartition
+from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, Slice, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _SLICE_BYTES = 8 << 20
@@ -220,7 +220,7 @@ class BackupLog:
         """The batches of ``offsets`` that the log has, or the next one."""
         partition = Partition(self.partition, open_folder(self.folder), lambda _, first: first)
         with suppress(DataLossError):  # it begins later, or has ended
-            yield from partition.read(offsets, on_corrupt=None, max_bytes=_SLICE_BYTES)
+            yield from partition.read(Fetch(self.partition, offsets), max_bytes=_SLICE_BYTES)
 
     def append(self, piece: Slice) -> int:
         """Append the batches of a slice, but those that the log has already; returns how many bytes.

@@ -22,7 +22,7 @@ from pyspark_kafkalog.log.segment.aside import copy_range
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.recovery import Rebuilt, write_indexes
 from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
-from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 
 _SLICE = 8 << 20
 
@@ -118,7 +118,7 @@ def salvage_segment(
     end = source.log_end_offset(segments) if following is None else following.base_offset
     offsets = OffsetRange(segment.base_offset, end)
     with suppress(DataLossError):  # where the end can't be reached from here, readers stop, too
-        for piece in source.read(offsets, on_corrupt=lambda error: None, max_bytes=_SLICE):
+        for piece in source.read(_fetch(partition, offsets), max_bytes=_SLICE):
             salvaged.add(piece.origin.position, as_array(piece.buffer), batches_of(piece))
     # What is open at the end of a log may be ended yet, as in a broker.
     if following is not None and not salvaged.end_transactions(segment.size, following.base_offset):
@@ -130,6 +130,11 @@ def salvage_segment(
             hint="Repair it without salvage: the log then ends before the damage.",
         )
     return salvaged
+
+
+def _fetch(partition: TopicPartition, offsets: OffsetRange) -> Fetch:
+    """A fetch of all that is valid."""
+    return Fetch(partition, offsets, on_corrupt=lambda error: None)
 
 
 def count_valid(
@@ -150,7 +155,7 @@ def count_valid(
     source = Partition(partition, segments[0].folder, lambda _, first: first)
     with suppress(DataLossError, LogDirectoryError, OSError):
         offsets = OffsetRange(segments[0].base_offset, source.log_end_offset(segments))
-        for piece in source.read(offsets, on_corrupt=lambda error: None, max_bytes=_SLICE):
+        for piece in source.read(_fetch(partition, offsets), max_bytes=_SLICE):
             progress(0)
             batches = batches_of(piece)
             valid = right_checksums(as_array(piece.buffer), batches)

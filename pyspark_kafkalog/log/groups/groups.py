@@ -48,7 +48,7 @@ from pyspark_kafkalog.log.publish.publish import append_batch
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.model import CommittedOffset, Group, LogSettings, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Fetch, Group, LogSettings, OffsetRange, TopicPartition
 
 RETENTION_MINUTES = 7 * 24 * 60
 """Kafka's default of offsets.retention.minutes."""
@@ -286,7 +286,7 @@ class DirectoryGroups:
                 table, begun = OffsetsTable(partition, start, topic_id), time.monotonic()
             try:
                 new = OffsetRange(table.next_offset, end)
-                for piece in self._directory.fetch(partition, new, read_committed=False):
+                for piece in self._directory.fetch(Fetch(partition, new)):
                     table.add(piece, end)
                 # Kept only if nothing failed.
                 self._tables[number] = table, begun

@@ -29,8 +29,8 @@ from pyspark_kafkalog.log.segment.missing import REPAIR, missing_in_backup
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import (
     BatchHeader,
+    Fetch,
     OffsetRange,
-    OnCorrupt,
     Seen,
     Slice,
     StoredSegment,
@@ -195,8 +195,7 @@ class LogDirectory:
         found = {}
         for partition, offset in offsets.items():
             with suppress(UnknownTopicOrPartitionError, DataLossError, CorruptRecordError):
-                wanted = OffsetRange(offset, offset + 1)
-                for piece in self.fetch(partition, wanted, read_committed=False):
+                for piece in self.fetch(Fetch(partition, OffsetRange(offset, offset + 1))):
                     header = header_of(batches_of(piece))
                     if header.base_offset <= offset:
                         found[partition] = header
@@ -283,44 +282,29 @@ class LogDirectory:
         )
         return partition.topic_partition in cleaned
 
-    def prefetch(
-        self,
-        ranges: Mapping[TopicPartition, tuple[OffsetRange, Seen]],
-        *,
-        read_committed: bool,
-        max_bytes: int,
-    ) -> set[TopicPartition]:
+    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> set[TopicPartition]:
         """See :meth:`pyspark_kafkalog.model.Place.prefetch`: files are at hand."""
-        return set(ranges)
+        return {fetch.partition for fetch in wanted}
 
-    def fetch(
-        self,
-        partition: TopicPartition,
-        offsets: OffsetRange,
-        *,
-        read_committed: bool,
-        on_corrupt: OnCorrupt | None = None,
-        topic_id: str = "",
-        confirm: bool = False,
-    ) -> Iterator[Slice]:
-        """Record batches that cover ``offsets``. See :meth:`pyspark_kafkalog.model.Place.fetch`.
+    def fetch(self, wanted: Fetch) -> Iterator[Slice]:
+        """See :meth:`pyspark_kafkalog.model.Place.fetch`.
 
-        A slice has at most ``slice_bytes``, or one larger batch. A ``topic_id`` is compared with that of the
+        A slice has at most ``slice_bytes``, or one larger batch. A topic id is compared with that of the
         partition's own folder only, before each listing.
 
-        :raises UnconfirmedError: if that folder has another id, or not all ``offsets`` are published.
-        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end; if
+        :raises UnconfirmedError: if that folder has another id, or not all offsets are published.
+        :raises DataLossError: if the log begins after the start of the offsets, or ends before their end; if
             a segment is missing in between.
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
-        source = self._existing(partition)
-        own_id = source.topic_id() if topic_id else ""
-        if confirm and not (own_id == topic_id and self._is_published(partition, offsets.end)):
+        source = self._existing(wanted.partition)
+        own_id = source.topic_id() if wanted.topic_id else ""
+        if wanted.confirm and not (own_id == wanted.topic_id and self._is_published(wanted)):
             raise UnconfirmedError(
-                "The folder may not be the one that was planned for", topic_partition=partition
+                "The folder may not be the one that was planned for", topic_partition=wanted.partition
             )
-        slices = source.read(offsets, on_corrupt=on_corrupt, max_bytes=self._slice_bytes, topic_id=own_id)
-        return with_aborted(slices, source) if read_committed else slices
+        slices = source.read(replace(wanted, topic_id=own_id), max_bytes=self._slice_bytes)
+        return with_aborted(slices, source) if wanted.read_committed else slices
 
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
@@ -333,9 +317,10 @@ class LogDirectory:
 
         return self._ask_each(ranges, end_of)
 
-    def _is_published(self, partition: TopicPartition, end: int) -> bool:
-        """Whether no unfinished publish has made the partition, or appended to it below ``end``."""
-        published = self._unpublished().get(partition, end)
+    def _is_published(self, wanted: Fetch) -> bool:
+        """Whether no unfinished publish has made the partition, or appended what is ``wanted``."""
+        end = wanted.offsets.end
+        published = self._unpublished().get(wanted.partition, end)
         return published is not None and published >= end
 
     def _bounds(self, partition: Partition, read_committed: bool) -> Watermarks:

@@ -36,7 +36,16 @@ from pyspark_kafkalog.log.segment.missing import (
     missing_in_backup,
 )
 from pyspark_kafkalog.log.segment.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
-from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, StoredSize, TopicPartition, not_here
+from pyspark_kafkalog.model import (
+    Fetch,
+    OffsetRange,
+    OnCorrupt,
+    Origin,
+    Slice,
+    StoredSize,
+    TopicPartition,
+    not_here,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -218,23 +227,22 @@ class Partition:
             )
         return faults
 
-    def read(
-        self, offsets: OffsetRange, *, on_corrupt: OnCorrupt | None, max_bytes: int, topic_id: str = ""
-    ) -> Iterator[Slice]:
-        """The batches of ``offsets`` in slices of at most ``max_bytes``, or of one larger batch.
+    def read(self, wanted: Fetch, *, max_bytes: int) -> Iterator[Slice]:
+        """The batches that are ``wanted``, in slices of at most ``max_bytes``, or of one larger batch.
 
         Where a segment has vanished (deleted, merged or divided by the cleaner), reading goes on with
         a new listing.
 
-        :param topic_id: what :meth:`topic_id` said before: a folder that has another by then is not read on.
-        :param on_corrupt: also called where a segment is missing, and then nothing is raised for that.
-        :raises DataLossError: if the log begins after the start of ``offsets``, or ends before their end; if
+        :param wanted: its topic id is what :meth:`topic_id` said before: a folder that has another by then is
+            not read on. Its ``on_corrupt`` is also called where a segment is missing.
+        :raises DataLossError: if the log begins after the start of the offsets, or ends before their end; if
             a segment is missing in between.
         :raises CorruptRecordError: see :meth:`pyspark_kafkalog.model.Place.fetch`.
         :raises LogDirectoryError: if the folder keeps changing, or the log root is gone.
         """
-        position, attempt = offsets.start, 0
-        while position < offsets.end:
+        (position, end), on_corrupt, topic_id = wanted.offsets, wanted.on_corrupt, wanted.topic_id
+        attempt = 0
+        while position < end:
             begun_at = position
             neighbours = Neighbours(self.folder, partial(self.segments, fresh=True))
             try:
@@ -242,42 +250,42 @@ class Partition:
                 if not segments or position < self.log_start_offset(segments):
                     segments = self.segments(fresh=True)
                     if position < self.log_start_offset(segments):
-                        raise self._before_start(OffsetRange(position, offsets.end), segments)
+                        raise self._before_start(OffsetRange(position, end), segments)
                 if segments and position < segments[0].base_offset:
-                    missing = OffsetRange(position, min(segments[0].base_offset, offsets.end))
+                    missing = OffsetRange(position, min(segments[0].base_offset, end))
                     if on_corrupt is None:
                         raise self._missing_start(missing)
                     on_corrupt(self._missing_start(missing))
                     position = missing.end
                     continue
                 pairs = segments_from(segments, position)
-                for opened, segment, following in _opened(pairs, offsets.end):
-                    wanted = OffsetRange(position, offsets.end)
+                for opened, segment, following in _opened(pairs, end):
+                    left = OffsetRange(position, end)
                     for piece, next_offset in self._read_segment(
-                        opened, wanted, following, neighbours, on_corrupt, max_bytes
+                        opened, left, following, neighbours, on_corrupt, max_bytes
                     ):
                         yield piece
                         position = next_offset
-                    if position >= offsets.end:
+                    if position >= end:
                         return
                     if following is None or position < following.base_offset:
                         # Compaction leaves gaps, and so does a listing that misses a segment.
                         neighbours.check(segment, following)
                     if following is not None and position < following.base_offset:
-                        wanted = OffsetRange(position, min(following.base_offset, offsets.end))
-                        self._check_gap(segment, following, wanted, neighbours, on_corrupt)
+                        left = OffsetRange(position, min(following.base_offset, end))
+                        self._check_gap(segment, following, left, neighbours, on_corrupt)
                         position = following.base_offset
-                        if position >= offsets.end:
+                        if position >= end:
                             return
-                raise self._lost(OffsetRange(position, offsets.end), f"the log ends at offset {position}")
+                raise self._lost(OffsetRange(position, end), f"the log ends at offset {position}")
             except FileNotFoundError as e:
                 if not self.folder.exists():
                     if not (root := self.folder.parent()).exists():
                         raise no_such_directory(root) from None
-                    lost = OffsetRange(position, offsets.end)
+                    lost = OffsetRange(position, end)
                     raise self._lost(lost, f"the folder is gone: {e}") from None
                 if topic_id and self.topic_id() not in ("", topic_id):
-                    lost = OffsetRange(position, offsets.end)
+                    lost = OffsetRange(position, end)
                     raise self._lost(lost, "the topic was deleted and recreated") from None
                 attempt = 1 if position > begun_at else attempt + 1
                 wait(attempt, self.folder.label(), e)

@@ -23,7 +23,7 @@ from pyspark_kafkalog.log.read.partition import Partition, segments_from
 from pyspark_kafkalog.log.segment import index
 from pyspark_kafkalog.log.segment.segment import SCAN_WINDOW, OpenSegment, Segment
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
-from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, Slice
+from pyspark_kafkalog.model import AbortedTransaction, Fetch, OffsetRange, Slice
 
 
 class StableOffset:
@@ -39,8 +39,7 @@ class StableOffset:
         """The first offset of the oldest open transaction, or the end of ``log``, the whole log."""
         if not log.start < self._seen <= log.end:
             self._scan, self._seen = _newest_snapshot(self._partition, log)
-        new = OffsetRange(self._seen, log.end)
-        for piece in self._partition.read(new, on_corrupt=_pass_over, max_bytes=SCAN_WINDOW):
+        for piece in _scanned(self._partition, OffsetRange(self._seen, log.end)):
             self._seen = _add(self._scan, piece, self._seen)
         self._seen = log.end
         self._scan.aborted.clear()
@@ -80,12 +79,16 @@ def _is_undecided(scan: TransactionScan, end: int) -> bool:
 def _scan_ahead(scan: TransactionScan, partition: Partition, seen: int, end: int) -> int:
     """Scan on until all transactions with data below ``end`` are decided, or the log ends."""
     log_end_offset = partition.log_end_offset(partition.segments())
-    ahead = OffsetRange(seen, max(seen, log_end_offset))
-    for piece in partition.read(ahead, on_corrupt=_pass_over, max_bytes=SCAN_WINDOW):
+    for piece in _scanned(partition, OffsetRange(seen, max(seen, log_end_offset))):
         seen = _add(scan, piece, seen)
         if not _is_undecided(scan, end):
             break
     return seen
+
+
+def _scanned(partition: Partition, offsets: OffsetRange) -> Iterator[Slice]:
+    wanted = Fetch(partition.topic_partition, offsets, on_corrupt=_pass_over)
+    return partition.read(wanted, max_bytes=SCAN_WINDOW)
 
 
 def _add(scan: TransactionScan, piece: Slice, seen: int) -> int:
