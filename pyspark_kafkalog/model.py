@@ -117,11 +117,46 @@ def not_copied(offsets: OffsetRange) -> str:
     return f"Offsets {offsets.start} to {offsets.end - 1} are not in this backup: its source had deleted them"
 
 
-def went_back(seen: int, now: int) -> str:
-    """What to say of a log of which a plan has seen a newer leader epoch than it has now."""
-    return (
+GO_ON = "Set failOnDataLoss=false to continue without the lost records."
+"""What a user can do where records are gone."""
+
+
+def lost(
+    partition: TopicPartition,
+    offsets: OffsetRange,
+    why: str,
+    *,
+    next_offset: int | None = None,
+    file: str | None = None,
+    broker: str | None = None,
+) -> DataLossError:
+    """The error of a fetch of ``offsets``, which its log no longer has.
+
+    :param next_offset: the first later offset that exists; None if all the rest is gone.
+    """
+    return DataLossError(
+        f"Offsets {offsets.start} to {offsets.end - 1} are gone: {why}",
+        topic_partition=partition,
+        offset=offsets.start,
+        next_offset=next_offset,
+        file=file,
+        broker=broker,
+        hint=GO_ON,
+    )
+
+
+def went_back(
+    partition: TopicPartition, offset: int, seen: int, now: int, *, broker: str | None = None
+) -> DataLossError:
+    """The error of a log of which a plan has seen a newer leader epoch than it has now."""
+    return DataLossError(
         f"LOG_WENT_BACK: the records are not those that were planned, as the log was in leader epoch {seen},"
-        f" and the cluster is back at {now}; it was set back to an older copy"
+        f" and the cluster is back at {now}; it was set back to an older copy",
+        topic_partition=partition,
+        offset=offset,
+        next_offset=offset,
+        broker=broker,
+        hint="Set failOnDataLoss=false to read what is there now.",
     )
 
 

@@ -21,6 +21,7 @@ from pyspark_kafkalog.model import (
     ALL_OFFSETS,
     COMMITTED,
     EARLIEST,
+    GO_ON,
     LATEST,
     OffsetRange,
     Place,
@@ -476,7 +477,7 @@ def _lost(
     message: str,
     partition: TopicPartition | None = None,
     *,
-    hint: str = "Set failOnDataLoss=false to continue without the lost records.",
+    hint: str = GO_ON,
 ) -> DataLossError:
     return DataLossError(message, topic_partition=partition, hint=hint)
 

@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import (
     EARLIEST,
+    GO_ON,
     LATEST,
     Fetch,
     OffsetRange,
@@ -237,9 +238,7 @@ def _check_epoch(place: Place, split: Split, rules: ReadRules) -> None:
     """
     now = place.leader_epochs([split.partition]).get(split.partition, -1)
     if 0 <= now < split.seen.leader_epoch:
-        what = went_back(split.seen.leader_epoch, now)
-        hint = "Set failOnDataLoss=false to read what is there now."
-        _lost(rules, what, split.partition, split.offsets.start, hint)
+        _lost(rules, went_back(split.partition, split.offsets.start, split.seen.leader_epoch, now))
 
 
 def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
@@ -248,7 +247,7 @@ def _is_recreated(place: Place, split: Split, rules: ReadRules) -> bool:
     if not now or now == topic_id:
         return False
     what = f"TOPIC_RECREATED: topic {topic} was deleted and recreated since the query was planned"
-    _lost(rules, what, split.partition, split.offsets.start)
+    _lost(rules, _loss(what, split.partition, split.offsets.start))
     return True
 
 
@@ -265,7 +264,7 @@ def _checked(split: Split, offsets: OffsetRange, bounds: Watermarks | None, rule
     """The part of ``offsets`` that is within ``bounds`` and wanted."""
     partition = split.partition
     if bounds is None:
-        _lost(rules, "The partition no longer exists", partition, offsets.start)
+        _lost(rules, _loss("The partition no longer exists", partition, offsets.start))
         return Existing(None, 0)
     start, end = offsets.start, max(offsets)
     lowest, highest = bounds.log_start_offset, bounds.high_watermark
@@ -278,14 +277,14 @@ def _checked(split: Split, offsets: OffsetRange, bounds: Watermarks | None, rule
         elsewhere = bounds.elsewhere and below.within(bounds.elsewhere)
         if elsewhere and elsewhere.start < elsewhere.end:
             what += f". {not_here(elsewhere)}"
-        _lost(rules, what, partition, start)
+        _lost(rules, _loss(what, partition, start))
     if max(end, split.seen.end if split.offsets.end == LATEST else 0) > highest:
         what = f"COULD_NOT_READ_OFFSET_RANGE: the log ends at {highest}, before offset "
         if highest < split.seen.end:
             what += f"{split.seen.end}, where the planner saw it end. Is it the same log on every machine?"
         else:
             what += str(end)
-        _lost(rules, what, partition, max(start, highest))
+        _lost(rules, _loss(what, partition, max(start, highest)))
     start, end = (min(max(offset, lowest), highest) for offset in (start, end))
     wanted = OffsetRange(start, end).within(split.within)
     return Existing(wanted if wanted.start < wanted.end else OffsetRange(end, end), lowest)
@@ -302,19 +301,12 @@ class _LeftOut:
         _log.warning("Skipped, because failOnDataLoss=false: %s", error)
 
 
-def _lost(
-    rules: ReadRules,
-    what: str,
-    partition: TopicPartition,
-    offset: int,
-    hint: str = "Set failOnDataLoss=false to continue without them.",
-) -> None:
-    error = DataLossError(
-        what,
-        topic_partition=partition,
-        offset=offset,
-        hint=hint if rules.fail_on_data_loss else None,
-    )
+def _loss(what: str, partition: TopicPartition, offset: int) -> DataLossError:
+    return DataLossError(what, topic_partition=partition, offset=offset, hint=GO_ON)
+
+
+def _lost(rules: ReadRules, loss: DataLossError) -> None:
+    """Raise what a look at topic, bounds and leader epoch has proved, or log it."""
     if rules.fail_on_data_loss:
-        raise error
-    _log.warning("%s", error)
+        raise loss
+    _log.warning("%s", loss.with_hint(None))

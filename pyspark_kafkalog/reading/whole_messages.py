@@ -32,7 +32,7 @@ from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.largemessage.assembler import Dropped, DropReason
 from pyspark_kafkalog.largemessage.reassembler import Reassembled, Reassembler
 from pyspark_kafkalog.largemessage.segments import Segments, find
-from pyspark_kafkalog.model import DROPPED_FIELD, OffsetRange, Place
+from pyspark_kafkalog.model import DROPPED_FIELD, GO_ON, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.dead_letters import DeadLetters
 from pyspark_kafkalog.reading.looking_back import WANTED, History, PartitionRecords
@@ -213,7 +213,7 @@ class _Reassembling:
                     "Segments of a large message were deleted before they could be read again",
                     topic_partition=self._source.partition,
                     offset=dropped.starting_offset,
-                    hint="Set failOnDataLoss=false to continue without it.",
+                    hint=GO_ON,
                 )
             if dropped.message_id not in self._completed:
                 self._counts[dropped.reason] += 1

@@ -38,7 +38,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     UnconfirmedError,
 )
-from pyspark_kafkalog.model import Fetch, Origin, Slice
+from pyspark_kafkalog.model import Fetch, OffsetRange, Origin, Slice, lost, went_back
 from pyspark_kafkalog.options.brokers import FetchOptions
 from pyspark_kafkalog.topics import cleanup_policies
 
@@ -125,16 +125,10 @@ class Fetcher:
             except BrokerConnectionError as e:
                 self._pause(e)
             except PartitionGone as e:
-                raise self._data_loss(str(e)) from None
+                raise self._lost(str(e)) from None
             except LogWentBack as e:
-                raise DataLossError(
-                    str(e),
-                    topic_partition=self._partition,
-                    offset=self._position,
-                    next_offset=self._position,
-                    broker=self._link.broker,
-                    hint="Set failOnDataLoss=false to read what is there now.",
-                ) from None
+                broker = self._link.broker
+                raise went_back(self._partition, self._position, *e.args, broker=broker) from None
             else:
                 if found is not None:
                     return frame.slice(found.position, found.size), found
@@ -212,7 +206,7 @@ class Fetcher:
             raise self._link.error(code)
 
     def _out_of_range(self) -> Exception:
-        """What to raise: only the leader in the newest known epoch, asked again, can prove loss."""
+        """What to raise: only the leader in the newest known epoch, asked for its bounds, can prove loss."""
         bounds = call_leaders(
             self._cluster,
             [self._partition],
@@ -223,12 +217,12 @@ class Fetcher:
             max_version=list_offsets.MAX_VERSION,
         ).get(self._partition)
         if bounds is None:
-            return self._data_loss("the partition no longer exists")
+            return self._lost("the partition no longer exists")
         start, end = bounds.log_start_offset, bounds.high_watermark
         if self._position < start:
-            return self._data_loss(f"the log now starts at offset {start}", next_offset=start)
+            return self._lost(f"the log now starts at offset {start}", next_offset=start)
         if self._position > end:  # it existed when the read was planned
-            return RetryFetch(self._data_loss(f"the log ends at offset {end}"))
+            return RetryFetch(self._lost(f"the log ends at offset {end}"))
         return RetryFetch(self._error(f"The broker refused the offset, but the log has {start} to {end - 1}"))
 
     # The records of a response
@@ -324,13 +318,6 @@ class Fetcher:
             hint="Set failOnDataLoss=false to continue at the next valid batch.",
         )
 
-    def _data_loss(self, why: str, *, next_offset: int | None = None) -> DataLossError:
-        last = min(next_offset or self._end, self._end) - 1
-        return DataLossError(
-            f"Offsets {self._position} to {last} are gone: {why}",
-            topic_partition=self._partition,
-            offset=self._position,
-            next_offset=next_offset,
-            broker=self._link.broker,
-            hint="Set failOnDataLoss=false to continue without them.",
-        )
+    def _lost(self, why: str, *, next_offset: int | None = None) -> DataLossError:
+        gone = OffsetRange(self._position, min(next_offset or self._end, self._end))
+        return lost(self._partition, gone, why, next_offset=next_offset, broker=self._link.broker)

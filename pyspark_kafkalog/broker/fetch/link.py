@@ -24,7 +24,7 @@ from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
-from pyspark_kafkalog.model import Fetch, went_back
+from pyspark_kafkalog.model import Fetch
 from pyspark_kafkalog.options.brokers import FetchOptions
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -62,7 +62,7 @@ class FetchParams:
 
 
 class LogWentBack(Exception):  # noqa: N818
-    """The leader epoch is older than one that was known; the text says so."""
+    """The leader epoch is older than one that was known; the arguments are that one, and the epoch now."""
 
 
 class FetchLink:
@@ -219,7 +219,7 @@ class FetchLink:
             raise PartitionGone("the topic was deleted and recreated")
         self._topic_id = self._topic_id or topic.topic_id
         if -1 < leader.epoch < self._epoch:
-            raise LogWentBack(went_back(self._epoch, leader.epoch))
+            raise LogWentBack(self._epoch, leader.epoch)
         self._epoch = max(self._epoch, leader.epoch)
         return leader
 

@@ -37,6 +37,7 @@ from pyspark_kafkalog.log.segment.missing import (
 )
 from pyspark_kafkalog.log.segment.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import (
+    GO_ON,
     Fetch,
     OffsetRange,
     OnCorrupt,
@@ -44,6 +45,7 @@ from pyspark_kafkalog.model import (
     Slice,
     StoredSize,
     TopicPartition,
+    lost,
     not_here,
 )
 
@@ -277,16 +279,18 @@ class Partition:
                         position = following.base_offset
                         if position >= end:
                             return
-                raise self._lost(OffsetRange(position, end), f"the log ends at offset {position}")
+                raise lost(
+                    self.topic_partition, OffsetRange(position, end), f"the log ends at offset {position}"
+                )
             except FileNotFoundError as e:
                 if not self.folder.exists():
                     if not (root := self.folder.parent()).exists():
                         raise no_such_directory(root) from None
-                    lost = OffsetRange(position, end)
-                    raise self._lost(lost, f"the folder is gone: {e}") from None
+                    gone = OffsetRange(position, end)
+                    raise lost(self.topic_partition, gone, f"the folder is gone: {e}") from None
                 if topic_id and self.topic_id() not in ("", topic_id):
-                    lost = OffsetRange(position, end)
-                    raise self._lost(lost, "the topic was deleted and recreated") from None
+                    gone = OffsetRange(position, end)
+                    raise lost(self.topic_partition, gone, "the topic was deleted and recreated") from None
                 attempt = 1 if position > begun_at else attempt + 1
                 wait(attempt, self.folder.label(), e)
 
@@ -385,43 +389,32 @@ class Partition:
         if base_offset is None or base_offset >= offsets.end:
             return
         name = segment_file(base_offset, LOG_SUFFIX)
-        lost = self._lost(
+        error = lost(
+            self.topic_partition,
             OffsetRange(max(offsets.start, base_offset), offsets.end),
             f"the segment {name} is missing",
             next_offset=following.base_offset,
             file=self.folder.label(name),
         )
         if on_corrupt is None:
-            raise lost
-        on_corrupt(lost)
-
-    def _lost(
-        self, offsets: OffsetRange, why: str, *, next_offset: int | None = None, file: str | None = None
-    ) -> DataLossError:
-        return DataLossError(
-            f"Offsets {offsets.start} to {offsets.end - 1} are gone: {why}",
-            topic_partition=self.topic_partition,
-            offset=offsets.start,
-            file=file,
-            next_offset=next_offset,
-            hint="Set failOnDataLoss=false to continue without them.",
-        )
+            raise error
+        on_corrupt(error)
 
     def _before_start(self, offsets: OffsetRange, segments: list[Segment]) -> DataLossError:
         """What to say of offsets that begin before the log start offset."""
         kept = self.elsewhere(segments)
         if kept is None or offsets.start < kept.start:
             start = self.log_start_offset(segments) if kept is None else kept.start
-            lost = OffsetRange(offsets.start, min(start, offsets.end))
-            return self._lost(lost, f"the log now starts at offset {start}", next_offset=start)
+            gone = OffsetRange(offsets.start, min(start, offsets.end))
+            why = f"the log now starts at offset {start}"
+            return lost(self.topic_partition, gone, why, next_offset=start)
         return DataLossError(
             not_here(offsets.within(kept)),
             topic_partition=self.topic_partition,
             offset=offsets.start,
             file=self.folder.label(),
             next_offset=kept.end,
-            hint="Read them from the cluster's brokers, if it runs. Or set failOnDataLoss=false to continue"
-            " without them.",
+            hint=f"Read them from the cluster's brokers, if it runs. {GO_ON}",
         )
 
     def _missing_start(self, offsets: OffsetRange) -> DataLossError:
