@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
+from pyspark_kafkalog.rows import COUNT, NOTE, STRING, Kind, column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -472,6 +473,14 @@ class GroupMember:
     partitions: tuple[TopicPartition, ...] = ()
 
 
+_STATE = Kind("string", value=lambda state: state or None)
+_BROKER = Kind("int", value=lambda node_id: node_id if node_id >= 0 else None)
+_MEMBERS = COUNT._replace(
+    sql="array<struct<memberId:string,clientId:string,host:string,"
+    "partitions:array<struct<topic:string,partition:int>>>>"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
@@ -481,12 +490,12 @@ class Group:
     the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
 
-    group: str
-    state: str
-    protocol_type: str = ""
-    protocol: str = ""
-    members: tuple[GroupMember, ...] | None = ()
-    coordinator: int = -1
+    group: str = field(metadata=column(STRING, "GROUP"))
+    state: str = field(metadata=column(_STATE, "STATE"))
+    protocol_type: str = field(default="", metadata=column(NOTE, "TYPE"))
+    protocol: str = field(default="", metadata=column(NOTE, "PROTOCOL"))
+    members: tuple[GroupMember, ...] | None = field(default=(), metadata=column(_MEMBERS, "MEMBERS"))
+    coordinator: int = field(default=-1, metadata=column(_BROKER, "COORDINATOR"))
 
 
 class Plan(NamedTuple):

@@ -30,7 +30,8 @@ ROOMS = {
     "errors": set(),
     "filesystem": {"errors"},
     "garbage": set(),
-    "model": {"errors"},
+    "model": {"errors", "rows"},
+    "rows": set(),
     "saying": set(),
     "groups": {"errors", "model"},
     "topics": {"errors", "model"},
@@ -38,7 +39,7 @@ ROOMS = {
     "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
-    "log": {"errors", "model", "sinks", "topics", "codec", "filesystem", "garbage"},
+    "log": {"errors", "model", "rows", "sinks", "topics", "codec", "filesystem", "garbage"},
     "broker": {"errors", "model", "sinks", "topics", "codec", "options", "filesystem", "garbage"},
     "places": {"model", "groups", "sinks", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
@@ -47,9 +48,9 @@ ROOMS = {
     "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
     "writing": {"errors", "model", "sinks", "topics", "codec", "options", "largemessage", "audit"},
     "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
-    "backups": _PLACES | _BETWEEN | {"filesystem", "log"},
-    "admin": _PLACES | _BETWEEN | {"filesystem", "backups", "log", "broker"},
-    "cli": {"errors", "model", "groups", "topics", "options", "saying", "admin", "backups", "log"},
+    "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
+    "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker"},
+    "cli": {"errors", "model", "rows", "groups", "topics", "options", "saying", "admin", "backups", "log"},
     "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups", "log"},
 }
 """For each room those that it may import; its own modules it always may."""
@@ -101,7 +102,7 @@ IMPORTERS = {
 """The rooms that may import a library."""
 
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka"}
-LIGHT = {"errors", "model", "groups", "sinks", "topics", "options", "places"}
+LIGHT = {"errors", "rows", "model", "groups", "sinks", "topics", "options", "places"}
 LIGHT_MODULES = {
     "reading.commits",
     "reading.offsets",

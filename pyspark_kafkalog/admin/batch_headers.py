@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.admin.partitions import EVERY_TOPIC, bounds_of
-from pyspark_kafkalog.admin.rows import MAX_MS, arrow_types
+from pyspark_kafkalog.admin.views import MAX_MS, VIEWS, arrow_types
 from pyspark_kafkalog.codec.buffers import Stage, as_array
 from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2
@@ -22,7 +22,6 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionErr
 from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Place, Slice, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import suggestion
-from pyspark_kafkalog.options.views import VIEWS
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 from pyspark_kafkalog.reading.splits import Split, split_ranges
 

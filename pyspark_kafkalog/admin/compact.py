@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
+from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, column
 from pyspark_kafkalog.topics import CLEANUP_POLICY, cleanup_policies
 
 COMPACT = "compact"
@@ -41,15 +42,15 @@ class CompactedPartition:
     partition all before ``first_dirty_offset`` is compacted. ``note`` says why nothing, or not all, was.
     """
 
-    topic: str
-    partition: int
-    records: int
-    removed_records: int
-    stored_bytes: int
-    removed_bytes: int
-    passes: int
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    records: int = field(metadata=column(BIGINT, "RECORDS"))
+    removed_records: int = field(metadata=column(BIGINT, "REMOVED"))
+    stored_bytes: int = field(metadata=column(SIZE, "SIZE"))
+    removed_bytes: int = field(metadata=column(SIZE, "FREED"))
+    passes: int = field(metadata=column(INT, "PASSES"))
     first_dirty_offset: int
-    note: str
+    note: str = field(metadata=column(STRING, "NOTE"))
 
 
 def compact(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.admin.partitions import existing, partitions_of
 from pyspark_kafkalog.codec.marker import marked_query, may_have_marker
@@ -14,6 +14,7 @@ from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import named_topics
+from pyspark_kafkalog.rows import BIGINT, INT, NOTE, STRING, TIMESTAMP, column
 
 OK, EXPIRED, BEYOND, GONE, MARKER, NONE, FAILED = "ok expired beyond gone marker none failed".split()  # noqa: SIM905
 """The states of a commit: within its log; below the log's start; above its end; of a partition that does not
@@ -35,19 +36,23 @@ class GroupOffset:
     why. Timestamps are ms.
     """
 
-    group: str
-    topic: str | None
-    partition: int | None
-    offset: int | None
-    leader_epoch: int | None = None
-    metadata: str = ""
-    commit_timestamp: int | None = None
-    expire_timestamp: int | None = None
-    lag: int | None = None
-    log_end_offset: int | None = None
-    expired: int | None = None
-    state: str = OK
-    note: str = ""
+    group: str = field(metadata=column(STRING, "GROUP"))
+    topic: str | None = field(metadata=column(STRING, "TOPIC"))
+    partition: int | None = field(metadata=column(INT, "PARTITION"))
+    offset: int | None = field(metadata=column(BIGINT, "OFFSET"))
+    leader_epoch: int | None = field(default=None, metadata=column(INT, "EPOCH", wide=True, rank=2))
+    metadata: str = field(default="", metadata=column(STRING, "METADATA", wide=True, rank=3))
+    commit_timestamp: int | None = field(
+        default=None, metadata=column(TIMESTAMP, "COMMITTED", wide=True, rank=2)
+    )
+    expire_timestamp: int | None = field(
+        default=None, metadata=column(TIMESTAMP, "EXPIRES", wide=True, rank=2)
+    )
+    lag: int | None = field(default=None, metadata=column(BIGINT, "LAG", rank=1))
+    log_end_offset: int | None = field(default=None, metadata=column(BIGINT, "END"))
+    expired: int | None = field(default=None, metadata=column(BIGINT))
+    state: str = field(default=OK, metadata=column(STRING))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True, rank=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +65,15 @@ class GroupLag:
     rows' states, and ``note`` says what to do.
     """
 
-    group: str
-    lag: int | None
-    max_lag: int | None
-    partitions: int
-    gone: int
-    beyond: int = 0
-    expired: int = 0
-    state: str = OK
-    note: str = ""
+    group: str = field(metadata=column(STRING, "GROUP"))
+    lag: int | None = field(metadata=column(BIGINT, "LAG"))
+    max_lag: int | None = field(metadata=column(BIGINT, "MAX LAG"))
+    partitions: int = field(metadata=column(INT, "PARTITIONS"))
+    gone: int = field(metadata=column(INT, "GONE"))
+    beyond: int = field(default=0, metadata=column(INT))
+    expired: int = field(default=0, metadata=column(BIGINT, "EXPIRED", if_any=True))
+    state: str = field(default=OK, metadata=column(STRING))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
 
     def is_alarming(self, max_lag: int, *, named: bool) -> bool:
         """Whether the lag is above ``max_lag`` or can't be trusted; of a ``named`` group it must be known."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.codec.offsets_topic import (
     CONSUMER_MEMBER,
     GROUP_METADATA,
@@ -28,6 +27,7 @@ from pyspark_kafkalog.codec.transaction_topic import (
     decode_transactional_id,
 )
 from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.rows import plain
 
 _Value = Callable[[bytes], Any]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.rows import BIGINT, BOOLEAN, INT, SIZE, STRING, TIMESTAMP, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +21,16 @@ class PartitionState:
     who may describe the cluster.
     """
 
-    topic: str
-    partition: int
-    topic_id: str | None
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    stored_bytes: int | None
-    earliest_timestamp: int | None
-    latest_timestamp: int | None
-    segments: int | None
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    topic_id: str | None = field(metadata=column(STRING, "TOPIC ID", wide=True, rank=2))
+    log_start_offset: int = field(metadata=column(BIGINT, "START"))
+    high_watermark: int = field(metadata=column(BIGINT, "END"))
+    last_stable_offset: int = field(metadata=column(BIGINT, "STABLE", wide=True))
+    stored_bytes: int | None = field(metadata=column(SIZE, "SIZE"))
+    earliest_timestamp: int | None = field(metadata=column(TIMESTAMP, "EARLIEST", wide=True, rank=1))
+    latest_timestamp: int | None = field(metadata=column(TIMESTAMP, "LATEST", rank=1))
+    segments: int | None = field(metadata=column(INT, "SEGMENTS", wide=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,16 @@ class SegmentState:
     last entry, as a broker does on loading; ``verify`` reads all entries. Writes go to the ``active`` one.
     """
 
-    topic: str
-    partition: int
-    segment: str
-    file: str
-    base_offset: int
-    stored_bytes: int
-    earliest_timestamp: int | None
-    latest_timestamp: int | None
-    index_state: str
-    active: bool
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    segment: str = field(metadata=column(STRING))
+    file: str = field(metadata=column(STRING, "FILE", wide=True, rank=2))
+    base_offset: int = field(metadata=column(BIGINT, "START"))
+    stored_bytes: int = field(metadata=column(SIZE, "SIZE"))
+    earliest_timestamp: int | None = field(metadata=column(TIMESTAMP, "EARLIEST", wide=True, rank=1))
+    latest_timestamp: int | None = field(metadata=column(TIMESTAMP, "LATEST", rank=1))
+    index_state: str = field(metadata=column(STRING, "INDEX"))
+    active: bool = field(metadata=column(BOOLEAN, "ACTIVE", wide=True))
 
 
 EVERY_TOPIC = Selection()

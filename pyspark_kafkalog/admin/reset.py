@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.admin.consumer_groups import check_no_marker
 from pyspark_kafkalog.admin.partitions import bounds_of, existing
@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import GroupError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.reading.times import offsets_at
+from pyspark_kafkalog.rows import BIGINT, INT, STRING, column
 
 _INACTIVE = ("Empty", "Dead")
 _DEFAULT_ASSEMBLER = AssemblerSettings()
@@ -44,12 +45,12 @@ class ResetStep:
     ``note`` says why it differs from the offset that was requested.
     """
 
-    group: str
-    topic: str
-    partition: int
-    current: int | None
-    offset: int
-    note: str = ""
+    group: str = field(metadata=column(STRING, "GROUP"))
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    current: int | None = field(metadata=column(BIGINT, "CURRENT"))
+    offset: int = field(metadata=column(BIGINT, "NEW"))
+    note: str = field(default="", metadata=column(STRING, "NOTE"))
     leader_epoch: int = -1
     metadata: str = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_kafkalog.admin.partitions import bounds_of
@@ -17,6 +17,7 @@ from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
 from pyspark_kafkalog.options.user_options import UserOptions, suggestion
 from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, STRINGS, column
 
 _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
 
@@ -29,13 +30,13 @@ class DeletedRecords:
     which delete theirs later. ``reasons`` name the rules by which segments go.
     """
 
-    topic: str
-    partition: int
-    log_start_offset: int
-    new_log_start_offset: int
-    segments: int | None = None
-    stored_bytes: int | None = None
-    reasons: tuple[str, ...] = ()
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    log_start_offset: int = field(metadata=column(BIGINT, "START"))
+    new_log_start_offset: int = field(metadata=column(BIGINT, "NEW START"))
+    segments: int | None = field(default=None, metadata=column(INT, "SEGMENTS"))
+    stored_bytes: int | None = field(default=None, metadata=column(SIZE, "SIZE"))
+    reasons: tuple[str, ...] = field(default=(), metadata=column(STRINGS, "BECAUSE OF"))
 
 
 def retain(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
+from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS, NewTopic, Topics
 
 PARTITIONS = "partitions"
@@ -20,15 +21,16 @@ _HELD_BY_INTERNAL_TOPICS: Mapping[str, str] = {
     "__remote_log_metadata": "the knowledge of what is in tiered storage",
 }
 """What goes with each internal topic."""
+_CREATED = Kind("boolean", text=lambda created: "created" if created else "existed before")
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
     """A topic after :func:`create_topics`; ``created`` is False if it existed before."""
 
-    topic: str
-    partitions: int
-    created: bool
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partitions: int = field(metadata=column(INT, "PARTITIONS"))
+    created: bool = field(metadata=column(_CREATED, "NOTE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,10 @@ class TopicToDelete:
     ``stored_bytes`` is None where the place does not say.
     """
 
-    topic: str
-    partitions: int
-    records: int
-    stored_bytes: int | None
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partitions: int = field(metadata=column(INT, "PARTITIONS"))
+    records: int = field(metadata=column(BIGINT, "RECORDS"))
+    stored_bytes: int | None = field(metadata=column(SIZE, "SIZE"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,10 @@ class TopicChange:
     ``current`` is the topic's own value, None if it inherits one; ``new`` is None where it shall inherit.
     """
 
-    topic: str
-    name: str
-    current: str | None
-    new: str | None
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    name: str = field(metadata=column(STRING, "NAME"))
+    current: str | None = field(metadata=column(STRING, "CURRENT"))
+    new: str | None = field(metadata=column(STRING, "NEW"))
 
 
 def create_topics(

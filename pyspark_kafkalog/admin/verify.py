@@ -8,7 +8,7 @@ whatever follows the last batch of a log.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.model import Fetch, OffsetRange, Place, TopicPartition, not_copied, not_here
+from pyspark_kafkalog.rows import BIGINT, COUNT, INT, SIZE, STRING, column
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
 
@@ -47,12 +48,12 @@ class VerifiedPartition:
     and what a backup could not copy.
     """
 
-    topic: str
-    partition: int
-    batches: int
-    records: int
-    stored_bytes: int
-    damages: tuple[Damage, ...]
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    batches: int = field(metadata=column(BIGINT, "BATCHES"))
+    records: int = field(metadata=column(BIGINT, "RECORDS"))
+    stored_bytes: int = field(metadata=column(SIZE, "SIZE"))
+    damages: tuple[Damage, ...] = field(metadata=column(COUNT, "DAMAGES"))
     notes: tuple[str, ...] = ()
 
 

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pyspark_kafkalog.admin.consumer_groups import OK, GroupOffset, lags
+from pyspark_kafkalog.rows import BIGINT, NOTE, STRING, Kind, column
 
 _KEPT = 20
 """How many looks the history holds."""
+_BARS = "▁▂▃▄▅▆▇█"
+_UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def sparkline(values: Sequence[int]) -> str:
+    """A bar for each value, the greatest at full height; one of 0 has the lowest."""
+    top = max(values, default=0)
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // top) if top else 0] for value in values)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units that there are."""
+    left = round(seconds)
+    for (name, size), (smaller, small) in pairwise(_UNITS):
+        if left >= size:
+            return f"{left // size}{name} {left % size // small}{smaller}"
+    return f"{left}s"
+
+
+_RATE = Kind("double", text=lambda per_second: f"{per_second:,.1f}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +44,15 @@ class GroupPace:
     :class:`.consumer_groups.GroupLag`.
     """
 
-    group: str
-    lag: int | None
-    max_lag: int | None
-    consumed_per_second: float | None
-    produced_per_second: float | None
-    seconds_to_catch_up: float | None
-    history: tuple[int, ...]
-    state: str = OK
-    note: str = ""
+    group: str = field(metadata=column(STRING, "GROUP"))
+    lag: int | None = field(metadata=column(BIGINT, "LAG"))
+    max_lag: int | None = field(metadata=column(BIGINT, "MAX LAG"))
+    consumed_per_second: float | None = field(metadata=column(_RATE, "CONSUMED/S"))
+    produced_per_second: float | None = field(metadata=column(_RATE, "PRODUCED/S"))
+    seconds_to_catch_up: float | None = field(metadata=column(Kind("double", text=duration), "CATCH UP"))
+    history: tuple[int, ...] = field(metadata=column(Kind("array<bigint>", text=sparkline), "LAGS"))
+    state: str = field(default=OK, metadata=column(STRING))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
 
 
 class LagWatch:

@@ -18,6 +18,7 @@ from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, TopicPartiti
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.offsets import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
+from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 GONE = "The source no longer has the partition"
@@ -61,6 +62,9 @@ class BackupRules:
             raise OptionError("Expected at least one thread, and a rate above 0")
 
 
+_RANGES = Kind(text=lambda ranges: " ".join(f"{start}-{end - 1}" for start, end in ranges) or None)
+
+
 @dataclass(slots=True)
 class BackedUpPartition:
     """What a backup has of one partition, and what came of the last attempt to copy the rest.
@@ -74,13 +78,13 @@ class BackedUpPartition:
     what is wrong with the copy.
     """
 
-    topic: str
-    partition: int
-    log_start_offset: int = 0
-    log_end_offset: int = 0
-    high_watermark: int | None = None
-    copied_bytes: int = 0
-    gaps: list[OffsetRange] = field(default_factory=list)
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    log_start_offset: int = field(default=0, metadata=column(BIGINT, "START"))
+    log_end_offset: int = field(default=0, metadata=column(BIGINT, "END"))
+    high_watermark: int | None = field(default=None, metadata=column(BIGINT, "SOURCE'S END"))
+    copied_bytes: int = field(default=0, metadata=column(SIZE, "COPIED"))
+    gaps: list[OffsetRange] = field(default_factory=list, metadata=column(_RANGES, "GAPS"))
     truncated: list[OffsetRange] = field(default_factory=list)
     renewed: bool = False
     note: str | None = None

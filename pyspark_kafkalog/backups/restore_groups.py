@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.codec.marker import marked_query
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.rows import BIGINT, INT, STRING, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,13 @@ class RestoredOffset:
     true), or that the old one is beyond the end of what is restored.
     """
 
-    group: str
-    topic: str
-    partition: int
-    offset: int
-    target_topic: str
-    target_offset: int
-    note: str = ""
+    group: str = field(metadata=column(STRING, "GROUP"))
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    offset: int = field(metadata=column(BIGINT, "OFFSET"))
+    target_topic: str = field(metadata=column(STRING, "TARGET", wide=True))
+    target_offset: int = field(metadata=column(BIGINT, "NEW"))
+    note: str = field(default="", metadata=column(STRING, "NOTE"))
     refused: bool = False
 
 

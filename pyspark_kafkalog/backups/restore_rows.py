@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset
 from pyspark_kafkalog.model import OffsetRange
+from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, Kind, column
+
+_KEPT = Kind("boolean", text=lambda keeps_offsets: "kept" if keeps_offsets else "mapped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +22,16 @@ class RestoredPartition:
     and ``end``: what its own source had deleted before it was copied.
     """
 
-    topic: str
-    partition: int
-    start: int
-    end: int
-    records: int
-    stored_bytes: int | None
-    target_topic: str
-    target_start: int
-    target_end: int
-    keeps_offsets: bool
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    start: int = field(metadata=column(BIGINT, "START", wide=True))
+    end: int = field(metadata=column(BIGINT, "END", wide=True))
+    records: int = field(metadata=column(BIGINT, "RECORDS"))
+    stored_bytes: int | None = field(metadata=column(SIZE, "SIZE"))
+    target_topic: str = field(metadata=column(STRING, "TARGET"))
+    target_start: int = field(metadata=column(BIGINT, "FROM", wide=True))
+    target_end: int = field(metadata=column(BIGINT, "TO", wide=True))
+    keeps_offsets: bool = field(metadata=column(_KEPT, "OFFSETS"))
     gaps: Sequence[OffsetRange] = ()
 
 

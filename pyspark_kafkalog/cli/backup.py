@@ -13,9 +13,8 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka, connect, names_brokers
 from pyspark_kafkalog.admin.printable import one_line
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
 from pyspark_kafkalog.cli.place import on_place, parse_time, rate_option
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import OffsetRange, check_topic
@@ -144,24 +143,11 @@ def adopt(
     Create the topics first, with as many partitions, and leave them empty; then stop the broker. Its
     partitions become copies of those in DIRECTORY, with the broker's topic ids. Exits with 1 if some can't.
     """
+    from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
+
     found = connect(directory).logs.adopt(log_dir, _topics(topics), groups=not no_groups, execute=execute)
-    if as_json:
-        show_json(plain(found))
-    else:
-        show_table(
-            ["TOPIC", "PARTITION", "START", "END", "ABORTED", "PROBLEM"],
-            [
-                (
-                    row.topic,
-                    row.partition,
-                    row.log_start_offset,
-                    row.log_end_offset,
-                    ", ".join(f"producer {t.producer_id} from {t.first_offset}" for t in row.aborted) or None,
-                    row.problem,
-                )
-                for row in found
-            ],
-        )
+    show_rows(AdoptedPartition, found, as_json=as_json)
+    if not as_json:
         for topic, note in dict.fromkeys((row.topic, row.note) for row in found if row.note):
             click.echo(one_line(f"{topic}: {note}"))
     say_if_dry(execute)
@@ -217,26 +203,13 @@ def _until_stopped(follow: bool) -> Iterator[threading.Event | None]:
 
 
 def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bool) -> None:
+    from pyspark_kafkalog.backups.plan import BackedUpPartition
+
     problems = [row for row in found if row.problem]
     if as_json:
-        show_json({"partitions": plain(list(found)), "problems": len(problems)})
+        show_json({"partitions": found, "problems": len(problems)})
     else:
-        show_table(
-            ["TOPIC", "PARTITION", "START", "END", "SOURCE'S END", "COPIED", "GAPS"],
-            [
-                (
-                    row.topic,
-                    row.partition,
-                    row.log_start_offset,
-                    row.log_end_offset,
-                    row.high_watermark,
-                    size_text(row.copied_bytes),
-                    " ".join(map(_offsets, row.gaps)) or None,
-                )
-                for row in found
-                if row.partition >= 0
-            ],
-        )
+        show_rows(BackedUpPartition, [row for row in found if row.partition >= 0])
     for row in found:
         if row.note:
             _say(row, row.note)

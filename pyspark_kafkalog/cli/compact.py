@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from pyspark_kafkalog.admin.kafka import connect, names_brokers
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+from pyspark_kafkalog.cli.output import json_option, progress, show_rows
 
 
 @click.command()
@@ -50,6 +49,8 @@ def compact(
     """
     if names_brokers(directory):
         raise click.UsageError("Expected a log directory, got brokers: these compact by themselves.")
+    from pyspark_kafkalog.admin.compact import CompactedPartition
+
     given = pairs("--config", configs)
     with progress("Compacting", None, in_bytes=True) as done:
         found = connect(directory).logs.compact(
@@ -60,23 +61,5 @@ def compact(
             dedupe_buffer_size=dedupe_buffer_size,
             progress=done,
         )
-    if as_json:
-        show_json(plain(found))
-    else:
-        show_table(
-            ["TOPIC", "PARTITION", "RECORDS", "REMOVED", "SIZE", "FREED", "PASSES", "NOTE"],
-            [
-                (
-                    row.topic,
-                    row.partition,
-                    row.records,
-                    row.removed_records,
-                    size_text(row.stored_bytes),
-                    size_text(row.removed_bytes),
-                    row.passes,
-                    row.note,
-                )
-                for row in found
-            ],
-        )
+    show_rows(CompactedPartition, found, as_json=as_json)
     say_if_dry(execute)

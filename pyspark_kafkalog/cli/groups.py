@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import group_option
-from pyspark_kafkalog.cli.output import json_option, show_json, show_table, wide_option
+from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
 from pyspark_kafkalog.cli.place import on_place
+from pyspark_kafkalog.model import Group
+from pyspark_kafkalog.rows import STRING, column
 from pyspark_kafkalog.saying import said
 
 
@@ -22,36 +25,23 @@ def groups(kafka: Kafka, groups: tuple[str, ...], members: bool, wide: bool, as_
     """Show consumer groups and their states."""
     with said("Looking up groups"):
         rows = kafka.groups.describe(groups or None)
-    if as_json:
-        show_json(plain(rows))
-    elif members:
-        show_table(
-            ["GROUP", "MEMBER", "CLIENT", "HOST", "PARTITIONS"],
-            [
-                (
-                    row.group,
-                    member.member_id,
-                    member.client_id,
-                    member.host,
-                    ", ".join(map(str, member.partitions)),
-                )
-                for row in rows
-                for member in row.members or ()
-            ],
-            only=None if wide else ("GROUP", "CLIENT", "HOST", "PARTITIONS"),
-        )
+    if members and not as_json:
+        listed = [
+            _Member(row.group, one.member_id, one.client_id, one.host, ", ".join(map(str, one.partitions)))
+            for row in rows
+            for one in row.members or ()
+        ]
+        show_rows(_Member, listed, wide=wide)
     else:
-        show_table(
-            ["GROUP", "STATE", "TYPE", "PROTOCOL", "MEMBERS", "COORDINATOR"],
-            [
-                (
-                    row.group,
-                    row.state or None,
-                    row.protocol_type or None,
-                    row.protocol or None,
-                    None if row.members is None else len(row.members),
-                    row.coordinator if row.coordinator >= 0 else None,
-                )
-                for row in rows
-            ],
-        )
+        show_rows(Group, rows, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A row of ``--members``."""
+
+    group: str = field(metadata=column(STRING, "GROUP"))
+    member_id: str = field(metadata=column(STRING, "MEMBER", wide=True))
+    client_id: str = field(metadata=column(STRING, "CLIENT"))
+    host: str = field(metadata=column(STRING, "HOST"))
+    partitions: str = field(metadata=column(STRING, "PARTITIONS"))

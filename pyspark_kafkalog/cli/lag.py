@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import count, pairwise
+from itertools import count
 
 import click
 
@@ -15,15 +15,13 @@ from pyspark_kafkalog.admin.consumer_groups import MARKER, GroupLag, GroupOffset
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.prometheus import prometheus_text
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.cli.commands import group_option, topic_option
-from pyspark_kafkalog.cli.output import json_option, show_json, show_table
+from pyspark_kafkalog.cli.output import json_option, show_json, show_rows
 from pyspark_kafkalog.cli.place import offsets_of, on_place, selection
+from pyspark_kafkalog.rows import plain
 from pyspark_kafkalog.saying import said
 
-_BARS = "▁▂▃▄▅▆▇█"
-_UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 _CLEAR = "\x1b[2J\x1b[H"
 """Clears a terminal."""
 
@@ -111,21 +109,9 @@ def lag(
 def _show_once(rows: Sequence[GroupLag], as_json: bool) -> None:
     total = total_lag(rows)
     if as_json:
-        show_json({"groups": plain(rows), "lag": total})
+        show_json({"groups": rows, "lag": total})
         return
-    titles = ["GROUP", "LAG", "MAX LAG", "PARTITIONS", "GONE"]
-    show_table(
-        [*titles, "EXPIRED", "NOTE"],
-        [
-            (row.group, row.lag, row.max_lag, row.partitions, row.gone, row.expired, row.note or None)
-            for row in rows
-        ],
-        only=[
-            *titles,
-            *(["EXPIRED"] if any(row.expired for row in rows) else []),
-            *(["NOTE"] if any(row.note for row in rows) else []),
-        ],
-    )
+    show_rows(GroupLag, rows)
     click.echo(f"Total lag: {total}")
 
 
@@ -153,43 +139,5 @@ def _watch(
 def _show(paces: Sequence[GroupPace]) -> None:
     if sys.stdout.isatty():
         click.echo(_CLEAR, nl=False)
-    titles = ["GROUP", "LAG", "MAX LAG", "CONSUMED/S", "PRODUCED/S", "CATCH UP", "LAGS"]
-    show_table(
-        [*titles, "NOTE"],
-        [
-            (
-                pace.group,
-                pace.lag,
-                pace.max_lag,
-                _rate(pace.consumed_per_second),
-                _rate(pace.produced_per_second),
-                duration(pace.seconds_to_catch_up),
-                sparkline(pace.history),
-                pace.note or None,
-            )
-            for pace in paces
-        ],
-        only=[*titles, *(["NOTE"] if any(pace.note for pace in paces) else [])],
-    )
+    show_rows(GroupPace, paces)
     sys.stdout.flush()
-
-
-def sparkline(values: Sequence[int]) -> str:
-    """A bar for each value, the greatest at full height; one of 0 has the lowest."""
-    top = max(values, default=0)
-    return "".join(_BARS[-(-value * (len(_BARS) - 1) // top) if top else 0] for value in values)
-
-
-def _rate(per_second: float | None) -> str | None:
-    return None if per_second is None else f"{per_second:,.1f}"
-
-
-def duration(seconds: float | None) -> str | None:
-    """Seconds in the two largest units that there are; None as None."""
-    if seconds is None:
-        return None
-    left = round(seconds)
-    for (name, size), (smaller, small) in pairwise(_UNITS):
-        if left >= size:
-            return f"{left // size}{name} {left % size // small}{smaller}"
-    return f"{left}s"

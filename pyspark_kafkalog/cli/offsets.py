@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
+from pyspark_kafkalog.admin.consumer_groups import GroupOffset
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import (
     ShownByDefault,
     execute_option,
@@ -19,11 +20,12 @@ from pyspark_kafkalog.cli.commands import (
     say_if_dry,
     topic_option,
 )
-from pyspark_kafkalog.cli.output import json_option, show_json, show_table, time_text, wide_option
+from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
 from pyspark_kafkalog.cli.place import named_partitions, offsets_of, on_place, parse_time
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
+from pyspark_kafkalog.rows import BIGINT, INT, STRING, column
 
 one_group_option = click.option("--group", required=True, help="The consumer group.")
 
@@ -45,30 +47,7 @@ def offsets() -> None:
 def show(kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], wide: bool, as_json: bool) -> None:
     """Show each committed offset and its lag."""
     rows = offsets_of(kafka, groups, topics)
-    if as_json:
-        show_json(plain(rows))
-        return
-    titles = ["GROUP", "TOPIC", "PARTITION", "OFFSET", "END", "LAG"]
-    show_table(
-        [*titles, "NOTE", "EPOCH", "COMMITTED", "EXPIRES", "METADATA"],
-        [
-            (
-                row.group,
-                row.topic,
-                row.partition,
-                row.offset,
-                row.log_end_offset,
-                row.lag,
-                row.note or None,
-                row.leader_epoch,
-                time_text(row.commit_timestamp),
-                time_text(row.expire_timestamp),
-                row.metadata,
-            )
-            for row in rows
-        ],
-        only=None if wide else (*titles, *(["NOTE"] if any(row.note for row in rows) else [])),
-    )
+    show_rows(GroupOffset, rows, as_json=as_json, wide=wide)
 
 
 @offsets.command()
@@ -193,19 +172,21 @@ def delete(
         raise click.UsageError("--whole-group covers all topics: leave out --topic and --all-topics.")
     partitions = None if whole_group else _partitions(kafka, topics, all_topics)
     committed = kafka.groups.plan_deletion(group, partitions)
-    rows = [
-        {"group": group, **partition._asdict(), "offset": committed[partition].offset}
-        for partition in sorted(committed)
-    ]
+    rows = [_DeletedOffset(group, *partition, committed[partition].offset) for partition in sorted(committed)]
     if execute and whole_group:
         kafka.groups.delete(group)
     elif execute:
         kafka.groups.delete_offsets(group, list(committed))
-    if as_json:
-        show_json(rows)
-    else:
-        show_table(["GROUP", "TOPIC", "PARTITION", "OFFSET"], [list(row.values()) for row in rows])
+    show_rows(_DeletedOffset, rows, as_json=as_json)
     say_if_dry(execute)
+
+
+@dataclass(frozen=True, slots=True)
+class _DeletedOffset:
+    group: str = field(metadata=column(STRING, "GROUP"))
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    offset: int = field(metadata=column(BIGINT, "OFFSET"))
 
 
 def _partitions(kafka: Kafka, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
@@ -230,14 +211,5 @@ def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
 def _carry_out(kafka: Kafka, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:
     if execute:
         kafka.groups.reset(steps)
-    if as_json:
-        show_json(plain(steps))
-    else:
-        show_table(
-            ["GROUP", "TOPIC", "PARTITION", "CURRENT", "NEW", "NOTE"],
-            [
-                (step.group, step.topic, step.partition, step.current, step.offset, step.note)
-                for step in steps
-            ],
-        )
+    show_rows(ResetStep, steps, as_json=as_json)
     say_if_dry(execute)

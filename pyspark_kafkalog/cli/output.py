@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
 from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
 from pyspark_kafkalog.admin.printable import printable
+from pyspark_kafkalog.rows import plain, table_columns
 from pyspark_kafkalog.saying import said
 
 _Item = TypeVar("_Item")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 wide_option = click.option(
     "--wide", is_flag=True, help="Show all columns, not only those that fit 80 characters."
@@ -26,45 +24,49 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def show_json(value: Any) -> None:
-    """Print a value as one JSON document."""
-    click.echo(json.dumps(value, indent=2))
+    """Print a value, which may be or hold rows, as one JSON document."""
+    click.echo(json.dumps(plain(value), indent=2))
 
 
-def show_table(
-    titles: Sequence[str], rows: Iterable[Sequence[Any]], *, only: Collection[str] | None = None
+def show_rows(
+    row_class: type[_Item], rows: Sequence[_Item], *, as_json: bool = False, wide: bool = False
 ) -> None:
-    """Print rows under titles: numbers right-aligned, None as a dash.
+    """Print rows as a table, with the columns that their class declares, or as JSON.
 
-    A pipe or a narrow terminal gets plain text, one line per row, with nothing cut off.
+    Numbers are right-aligned, None is a dash. A pipe or a narrow terminal gets plain text, one line per row,
+    with nothing cut off.
 
-    :param only: the titles of the columns to show; None for all.
+    :param wide: whether to show all columns, not only those that fit 80 characters.
     """
+    if as_json:
+        show_json(rows)
+        return
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    shown = [number for number, title in enumerate(titles) if only is None or title in only]
-    titles = [titles[number] for number in shown]
-    lines = [[row[number] for number in shown] for row in rows]
+    shown = table_columns(row_class, rows, wide=wide)
+    titles = [one.title for one in shown]
+    lines = [[one.cell(row, wide=wide) for one in shown] for row in rows]
     texts = [[cell(value) for value in line] for line in lines]
     widths = [max(cell_len(text[number]) for text in [titles, *texts]) for number in range(len(titles))]
     console = Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
-    plain = not console.is_terminal or sum(widths) + 3 * len(widths) + 2 > console.width
-    table = Table(box=None if plain else SIMPLE_HEAD, pad_edge=False)
+    is_plain = not console.is_terminal or sum(widths) + 3 * len(widths) + 2 > console.width
+    table = Table(box=None if is_plain else SIMPLE_HEAD, pad_edge=False)
     for number, title in enumerate(titles):
         is_number = any(isinstance(line[number], int) for line in lines)
         table.add_column(title, justify="right" if is_number else "left", no_wrap=True)
     for text in texts:
         table.add_row(*text)
-    if not plain:
+    if not is_plain:
         console.print(table)
         return
-    wide = Console(
+    paper = Console(
         width=sum(widths) + 2 * len(widths), markup=False, highlight=False, emoji=False, no_color=True
     )
-    with wide.capture() as capture:
-        wide.print(table)
+    with paper.capture() as capture:
+        paper.print(table)
     for line in capture.get().splitlines():
         click.echo(click.unstyle(line).rstrip())
 
@@ -74,29 +76,6 @@ def cell(value: Any) -> str:
     if value is None:
         return "-"
     return printable(str(value))
-
-
-def time_text(ms: int | None, *, wide: bool = True) -> str | None:
-    """A timestamp in UTC, in whole seconds if not ``wide``; a number if it is beyond the range of dates."""
-    if ms is None:
-        return None
-    precision = "milliseconds" if wide else "seconds"
-    try:
-        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec=precision).replace("+00:00", "Z")
-    except OverflowError:
-        return str(ms)
-
-
-def size_text(size: int | None) -> str | None:
-    """A size in the largest unit that leaves at least 1 of it."""
-    if size is None:
-        return None
-    amount, unit = float(size), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:

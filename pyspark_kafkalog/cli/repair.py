@@ -11,9 +11,8 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka, connect
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
 from pyspark_kafkalog.cli.place import parse_partition
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
@@ -74,24 +73,12 @@ def _size(kafka: Kafka, partitions: list[TopicPartition] | None) -> int | None:
 
 
 def _show(found: RepairedDirectory, *, execute: bool, discard: bool, as_json: bool) -> None:
+    from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
+
     if as_json:
-        show_json(plain(found))
+        show_json(found)
         return
-    show_table(
-        ["TOPIC", "PARTITION", "START", "END", "SIZE", "CUT", "STEPS"],
-        [
-            (
-                partition.topic,
-                partition.partition,
-                partition.log_start_offset,
-                partition.log_end_offset,
-                size_text(partition.stored_bytes),
-                size_text(partition.cut_bytes),
-                len(partition.steps),
-            )
-            for partition in found.partitions
-        ],
-    )
+    show_rows(RepairedPartition, found.partitions)
     for step in (*found.steps, *(step for partition in found.partitions for step in partition.steps)):
         click.echo(one_line(_sentence(step, found.path)))
     for partition in found.partitions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,10 +9,9 @@ import click
 from pyspark_kafkalog.admin.exchange import parse
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import printable
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry, topic_option
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text, wide_option
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows, wide_option
 from pyspark_kafkalog.cli.place import on_place, options_for, parse_time, rate_option
 from pyspark_kafkalog.model import not_copied
 from pyspark_kafkalog.options.properties import parse_properties
@@ -101,6 +99,8 @@ def restore(
         raise click.UsageError("Give --group or --no-groups, not both.")
     import_arrow()
     from pyspark_kafkalog.backups.restore import RestoreSettings
+    from pyspark_kafkalog.backups.restore_groups import RestoredOffset
+    from pyspark_kafkalog.backups.restore_rows import RestoredPartition
 
     properties = parse_properties(source_config.read()) if source_config is not None else {}
     settings = RestoreSettings(
@@ -119,9 +119,12 @@ def restore(
     with progress("Restoring" if execute else "Reading", None, in_bytes=True) as done:
         restored = origin.logs.restore(kafka, settings, execute=execute, progress=done)
     if as_json:
-        show_json(plain(restored))
+        show_json(restored)
     else:
-        _show(restored.partitions, restored.groups, wide=wide)
+        show_rows(RestoredPartition, restored.partitions, wide=wide)
+        if restored.groups:
+            click.echo()
+            show_rows(RestoredOffset, restored.groups, wide=wide)
         click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
     say_if_dry(execute)
     refused = sorted({row.group for row in restored.groups if row.refused})
@@ -155,43 +158,3 @@ def _ends(text: str) -> dict[Any, int]:
     return {
         partition: offset.offset for offset_map in wanted.values() for partition, offset in offset_map.items()
     }
-
-
-def _show(partitions: Sequence[Any], groups: Sequence[Any], *, wide: bool) -> None:
-    show_table(
-        ["TOPIC", "PARTITION", "START", "END", "RECORDS", "SIZE", "TARGET", "FROM", "TO", "OFFSETS"],
-        [
-            (
-                row.topic,
-                row.partition,
-                row.start,
-                row.end,
-                row.records,
-                size_text(row.stored_bytes),
-                row.target_topic,
-                row.target_start,
-                row.target_end,
-                "kept" if row.keeps_offsets else "mapped",
-            )
-            for row in partitions
-        ],
-        only=None if wide else ("TOPIC", "PARTITION", "RECORDS", "SIZE", "TARGET", "OFFSETS"),
-    )
-    if groups:
-        click.echo()
-        show_table(
-            ["GROUP", "TOPIC", "PARTITION", "OFFSET", "TARGET", "NEW", "NOTE"],
-            [
-                (
-                    row.group,
-                    row.topic,
-                    row.partition,
-                    row.offset,
-                    row.target_topic,
-                    row.target_offset,
-                    row.note,
-                )
-                for row in groups
-            ],
-            only=None if wide else ("GROUP", "TOPIC", "PARTITION", "OFFSET", "NEW", "NOTE"),
-        )

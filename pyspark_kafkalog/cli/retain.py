@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import execute_option, partitions_option, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, show_json, show_table, size_text
+from pyspark_kafkalog.cli.output import json_option, show_rows
 from pyspark_kafkalog.cli.place import named_partitions, on_place, parse_time
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition, check_topic
@@ -19,9 +18,6 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
 from pyspark_kafkalog.saying import said
-
-if TYPE_CHECKING:
-    from pyspark_kafkalog.admin.retain import DeletedRecords
 
 _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASCII)
 
@@ -51,6 +47,8 @@ def retain(
     configuration in the directory; what neither says is kept. Segments below the log start offset go in
     any case.
     """
+    from pyspark_kafkalog.admin.retain import DeletedRecords
+
     configs = {
         name: str(value)
         for name, value in (
@@ -66,7 +64,8 @@ def retain(
     with said("Looking for segments that are due"):
         named = [check_topic(topic) for topic in topics] or None
         rows = kafka.logs.retain(named, configs, execute=execute)
-    _show(rows, execute=execute, as_json=as_json)
+    show_rows(DeletedRecords, rows, as_json=as_json)
+    say_if_dry(execute)
 
 
 def _unlimited(parser: Any, name: str, text: str) -> Any:
@@ -104,22 +103,22 @@ def delete_records(
     OFFSET is the first to keep; -1 stands for the high watermark, which deletes all records. For example
     orders=5000, orders:0,1=5000.
     """
+    from pyspark_kafkalog.admin.retain import DeletedRecords, parse_offset_json
+
     given = [bool(offsets), to_datetime is not None, offset_json_file is not None]
     if sum(given) != 1:
         raise click.UsageError("Give exactly one of TOPIC=OFFSET, --to-datetime and --offset-json-file.")
     if bool(topics) != (to_datetime is not None):
         raise click.UsageError("Give --topic and --to-datetime together.")
     if offset_json_file is not None:
-        from pyspark_kafkalog.admin.retain import parse_offset_json
-
         wanted = parse_offset_json(offset_json_file.read())
     elif to_datetime is not None:
         partitions = named_partitions(kafka.place, topics)
         wanted = kafka.logs.offsets_before(partitions, to_datetime)
     else:
         wanted = _offsets(kafka, offsets)
-    rows = kafka.logs.delete_records(wanted, execute=execute)
-    _show(rows, execute=execute, as_json=as_json)
+    show_rows(DeletedRecords, kafka.logs.delete_records(wanted, execute=execute), as_json=as_json)
+    say_if_dry(execute)
 
 
 def _offsets(kafka: Kafka, texts: Sequence[str]) -> dict[TopicPartition, int]:
@@ -133,25 +132,3 @@ def _offsets(kafka: Kafka, texts: Sequence[str]) -> dict[TopicPartition, int]:
                 raise OptionError("Two offsets were given", topic_partition=partition)
             wanted[partition] = int(match["offset"])
     return wanted
-
-
-def _show(rows: Sequence[DeletedRecords], *, execute: bool, as_json: bool) -> None:
-    if as_json:
-        show_json(plain(rows))
-    else:
-        show_table(
-            ["TOPIC", "PARTITION", "START", "NEW START", "SEGMENTS", "SIZE", "BECAUSE OF"],
-            [
-                (
-                    row.topic,
-                    row.partition,
-                    row.log_start_offset,
-                    row.new_log_start_offset,
-                    row.segments,
-                    size_text(row.stored_bytes),
-                    ", ".join(row.reasons) or None,
-                )
-                for row in rows
-            ],
-        )
-    say_if_dry(execute)

@@ -5,16 +5,10 @@ from __future__ import annotations
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.admin.rows import plain
+from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
+from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, pairs, say_if_dry, topic_option
-from pyspark_kafkalog.cli.output import (
-    json_option,
-    show_json,
-    show_table,
-    size_text,
-    time_text,
-    wide_option,
-)
+from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
 from pyspark_kafkalog.cli.place import on_place, selection
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.table import SERVERS
@@ -53,39 +47,7 @@ def show(
         return
     with said("Looking up partitions"):
         rows = kafka.topics.partitions(selection(topics), internal=internal)
-    if as_json:
-        show_json(plain(rows))
-        return
-    show_table(
-        [
-            "TOPIC",
-            "PARTITION",
-            "START",
-            "END",
-            "STABLE",
-            "SIZE",
-            "SEGMENTS",
-            "EARLIEST",
-            "LATEST",
-            "TOPIC ID",
-        ],
-        [
-            (
-                row.topic,
-                row.partition,
-                row.log_start_offset,
-                row.high_watermark,
-                row.last_stable_offset,
-                size_text(row.stored_bytes),
-                row.segments,
-                time_text(row.earliest_timestamp, wide=wide),
-                time_text(row.latest_timestamp, wide=wide),
-                row.topic_id,
-            )
-            for row in rows
-        ],
-        only=None if wide else ("TOPIC", "PARTITION", "START", "END", "SIZE", "LATEST"),
-    )
+    show_rows(PartitionState, rows, as_json=as_json, wide=wide)
 
 
 def _show_segments(kafka: Kafka, topics: tuple[str, ...], internal: bool, wide: bool, as_json: bool) -> None:
@@ -93,27 +55,7 @@ def _show_segments(kafka: Kafka, topics: tuple[str, ...], internal: bool, wide: 
         raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
     with said("Looking up segments"):
         rows = kafka.topics.segments(selection(topics), internal=internal)
-    if as_json:
-        show_json(plain(rows))
-        return
-    show_table(
-        ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "ACTIVE", "EARLIEST", "LATEST", "FILE"],
-        [
-            (
-                row.topic,
-                row.partition,
-                row.base_offset,
-                size_text(row.stored_bytes),
-                row.index_state,
-                "yes" if row.active else "no",
-                time_text(row.earliest_timestamp, wide=wide),
-                time_text(row.latest_timestamp, wide=wide),
-                row.file,
-            )
-            for row in rows
-        ],
-        only=None if wide else ("TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"),
-    )
+    show_rows(SegmentState, rows, as_json=as_json, wide=wide)
 
 
 @topics.command()
@@ -141,13 +83,7 @@ def create(
     new = [NewTopic(name, partitions, replication_factor, values) for name in names]
     with said("Creating topics"):
         rows = kafka.topics.create(new, if_not_exists=if_not_exists)
-    if as_json:
-        show_json(plain(rows))
-    else:
-        show_table(
-            ["TOPIC", "PARTITIONS", "NOTE"],
-            [(row.topic, row.partitions, "created" if row.created else "existed before") for row in rows],
-        )
+    show_rows(CreatedTopic, rows, as_json=as_json)
 
 
 @topics.command()
@@ -166,13 +102,7 @@ def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool,
     if execute:
         with said("Deleting topics"):
             kafka.topics.delete(rows)
-    if as_json:
-        show_json(plain(rows))
-    else:
-        show_table(
-            ["TOPIC", "PARTITIONS", "RECORDS", "SIZE"],
-            [(row.topic, row.partitions, row.records, size_text(row.stored_bytes)) for row in rows],
-        )
+    show_rows(TopicToDelete, rows, as_json=as_json)
     say_if_dry(execute)
 
 
@@ -209,11 +139,5 @@ def alter(
     if execute:
         with said("Changing topics"):
             kafka.topics.alter(changes)
-    if as_json:
-        show_json(plain(changes))
-    else:
-        show_table(
-            ["TOPIC", "NAME", "CURRENT", "NEW"],
-            [(change.topic, change.name, change.current, change.new) for change in changes],
-        )
+    show_rows(TopicChange, changes, as_json=as_json)
     say_if_dry(execute)

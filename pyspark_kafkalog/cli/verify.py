@@ -11,9 +11,8 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
-from pyspark_kafkalog.admin.rows import plain
 from pyspark_kafkalog.cli.commands import topic_option
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_table, size_text
+from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
 from pyspark_kafkalog.cli.place import on_place, selection
 from pyspark_kafkalog.saying import said
 
@@ -30,6 +29,8 @@ def verify(ctx: click.Context, kafka: Kafka, topics: tuple[str, ...], as_json: b
     and the indexes of a directory. Exits with 1 if it finds damage. What a broker with tiered storage has
     moved out of its directory, and what a backup could not copy, is noted, and does not count as damage.
     """
+    from pyspark_kafkalog.admin.verify import VerifiedPartition
+
     with _without_warnings():  # what they say is reported below
         with said("Looking up partitions"):
             partitions = partitions_of(kafka.place, selection(topics), internal=True)
@@ -39,22 +40,9 @@ def verify(ctx: click.Context, kafka: Kafka, topics: tuple[str, ...], as_json: b
             found = list(kafka.records.verify(partitions, progress=done))
     damages = [damage for partition in found for damage in partition.damages]
     if as_json:
-        show_json({"partitions": plain(found), "damages": len(damages)})
+        show_json({"partitions": found, "damages": len(damages)})
     else:
-        show_table(
-            ["TOPIC", "PARTITION", "BATCHES", "RECORDS", "SIZE", "DAMAGES"],
-            [
-                (
-                    partition.topic,
-                    partition.partition,
-                    partition.batches,
-                    partition.records,
-                    size_text(partition.stored_bytes),
-                    len(partition.damages),
-                )
-                for partition in found
-            ],
-        )
+        show_rows(VerifiedPartition, found)
         for damage in damages:
             named = {"offset": damage.offset, "file": damage.file, "byte": damage.position}
             where = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)

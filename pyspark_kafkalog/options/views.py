@@ -1,4 +1,4 @@
-"""The option ``view``: what a batch read shows instead of records, and in which columns."""
+"""The option ``view``: what a batch read shows instead of records."""
 
 from __future__ import annotations
 
@@ -11,89 +11,6 @@ from pyspark_kafkalog.options.table import VIEW_USES, Use, Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import separated
 
-VIEWS: Mapping[str, Mapping[str, str]] = {
-    "group-offsets": {
-        "group": "string",
-        "topic": "string",
-        "partition": "int",
-        "offset": "bigint",
-        "leaderEpoch": "int",
-        "metadata": "string",
-        "commitTimestamp": "timestamp",
-        "expireTimestamp": "timestamp",
-        "lag": "bigint",
-        "logEndOffset": "bigint",
-        "expired": "bigint",
-        "state": "string",
-        "note": "string",
-    },
-    "groups": {
-        "group": "string",
-        "state": "string",
-        "protocolType": "string",
-        "protocol": "string",
-        "members": "array<struct<memberId:string,clientId:string,host:string,"
-        "partitions:array<struct<topic:string,partition:int>>>>",
-        "coordinator": "int",
-    },
-    "topics": {
-        "topic": "string",
-        "partition": "int",
-        "topicId": "string",
-        "logStartOffset": "bigint",
-        "highWatermark": "bigint",
-        "lastStableOffset": "bigint",
-        "storedBytes": "bigint",
-        "earliestTimestamp": "timestamp",
-        "latestTimestamp": "timestamp",
-        "segments": "int",
-    },
-    "segments": {
-        "topic": "string",
-        "partition": "int",
-        "segment": "string",
-        "file": "string",
-        "baseOffset": "bigint",
-        "storedBytes": "bigint",
-        "earliestTimestamp": "timestamp",
-        "latestTimestamp": "timestamp",
-        "indexState": "string",
-        "active": "boolean",
-    },
-    "batches": {
-        "topic": "string",
-        "partition": "int",
-        "segment": "string",
-        "baseOffset": "bigint",
-        "lastOffset": "bigint",
-        "records": "int",
-        "storedBytes": "bigint",
-        "rawBytes": "bigint",
-        "compression": "string",
-        "firstTimestamp": "timestamp",
-        "maxTimestamp": "timestamp",
-        "producerId": "bigint",
-        "producerEpoch": "int",
-        "transactional": "boolean",
-        "control": "boolean",
-        "position": "bigint",
-        "magic": "int",
-        "valid": "boolean",
-    },
-    "audit": {
-        "side": "string",
-        "topic": "string",
-        "kind": "string",
-        "bucketStart": "timestamp",
-        "bucketEnd": "timestamp",
-        "messages": "bigint",
-        "bytes": "bigint",
-        "query": "string",
-        "batch": "bigint",
-    },
-}
-"""The columns of each view with their Spark types, in order, all nullable."""
-
 _GROUP = "kafka.group.id"
 _OF_FOLDERS = {
     "audit": "Give load() the path of auditLocation.",
@@ -104,7 +21,7 @@ _OF_FOLDERS = {
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """What to show: a key of :data:`VIEWS`, which partitions, and which groups (None: all).
+    """What to show: a key of :data:`.table.VIEW_USES`, which partitions, and which groups (None: all).
 
     The other fields are for ``batches``: whether to verify checksums, whether to decompress what states no
     size, and the least number of tasks.

@@ -15,7 +15,7 @@ from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.model import OffsetRange, Place, QueryBatch, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
-from pyspark_kafkalog.options.views import VIEWS, ViewOptions
+from pyspark_kafkalog.options.views import ViewOptions
 from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
@@ -181,6 +181,8 @@ class ViewReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], view: ViewOptions, schema: StructType) -> None:
+        from pyspark_kafkalog.admin.views import VIEWS
+
         self._place_options = place_options(options)
         self._view = view
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
@@ -193,7 +195,7 @@ class ViewReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows, as arrow batches."""
-        from pyspark_kafkalog.admin.view_table import view_table
+        from pyspark_kafkalog.admin.views import view_table
 
         table = view_table(self._place_options, self._view).select(list(self._columns))
         yield from table.cast(self._schema).to_batches()

@@ -52,10 +52,15 @@ class KafkaLogDataSource(DataSource):
         :raises OptionError: for options that are wrong in both a batch and a stream.
         """
         from pyspark_kafkalog.options.settings import default_columns
-        from pyspark_kafkalog.options.views import VIEWS, view_options
+        from pyspark_kafkalog.options.views import view_options
 
         view = view_options(self.options)
-        columns = default_columns(self.options) if view is None else VIEWS[view.view]
+        if view is None:
+            columns = default_columns(self.options)
+        else:
+            from pyspark_kafkalog.admin.views import VIEWS
+
+            columns = dict(VIEWS[view.view])
         # What "timestamp" means, spark.sql.timestampType says.
         return ", ".join(
             f"{name} {'timestamp_ltz' if kind == 'timestamp' else kind}" for name, kind in columns.items()

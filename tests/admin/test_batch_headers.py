@@ -13,13 +13,13 @@ import pytest
 from pyspark_kafkalog.admin.batch_headers import batches, batches_of_split, plan_batches
 from pyspark_kafkalog.admin.dump import dump
 from pyspark_kafkalog.admin.partitions import partitions_of
+from pyspark_kafkalog.admin.views import VIEWS
 from pyspark_kafkalog.codec.compression import decompress
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.options.views import VIEWS
 from tests.codec.raw import message
 from tests.fixtures_dir import CASES, Case, case
 

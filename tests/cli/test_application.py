@@ -15,7 +15,6 @@ import pytest
 from pyspark_kafkalog import saying
 from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.cli import output
-from pyspark_kafkalog.cli.output import size_text, time_text
 from pyspark_kafkalog.cli.place import options_for
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
@@ -119,18 +118,6 @@ def test_names_cannot_command_a_terminal(root: Path, groups: DirectoryGroups) ->
     groups.commit("\x1b[31m[bold]red", {U0: CommittedOffset(1)})
     assert "\\x1b[31m[bold]red" in run("groups", root).out
     assert printable("é\n漢\x9b") == "é\\n漢\\x9b"
-
-
-def test_times_and_sizes() -> None:
-    assert time_text(1_600_000_000_006) == "2020-09-13T12:26:40.006Z"
-    assert time_text(2**62) == str(2**62)
-    assert [size_text(n) for n in (None, 0, 1023, 1024, 5 << 40)] == [
-        None,
-        "0 B",
-        "1023 B",
-        "1.0 KiB",
-        "5.0 TiB",
-    ]
 
 
 def test_what_takes_long_is_said_once(

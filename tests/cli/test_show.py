@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.cli.lag import duration, sparkline
+from pyspark_kafkalog.admin.watching import duration, sparkline
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
@@ -157,9 +157,9 @@ def test_sparkline(values: list[int], line: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, None), (0.0, "0s"), (59.4, "59s"), (61, "1m 1s"), (7260, "2h 1m"), (90_000, "1d 1h")],
+    [(0.0, "0s"), (59.4, "59s"), (61, "1m 1s"), (7260, "2h 1m"), (90_000, "1d 1h")],
 )
-def test_duration(seconds: float | None, text: str | None) -> None:
+def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 

@@ -18,7 +18,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -58,12 +58,20 @@ from pyspark_kafkalog.log.segment.missing import GIVE_UP, missing_in_backup
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.recovery import Scan, begin_segment, offsets_of
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, TopicPartition
+from pyspark_kafkalog.rows import BIGINT, INT, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
 _OTHER_CLUSTER = 1 << 62
 """Set in the ids of producers of the backup: a cluster counts its own up from 0."""
+
+
+_ABORTED = Kind(
+    text=lambda aborted: (
+        ", ".join(f"producer {one.producer_id} from {one.first_offset}" for one in aborted) or None
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +82,12 @@ class AdoptedPartition:
     the offset of the marker that aborts them. ``note`` says that the broker's topic has more partitions.
     """
 
-    topic: str
-    partition: int
-    log_start_offset: int
-    log_end_offset: int
-    aborted: tuple[AbortedTransaction, ...] = ()
-    problem: str | None = None
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    log_start_offset: int = field(metadata=column(BIGINT, "START"))
+    log_end_offset: int = field(metadata=column(BIGINT, "END"))
+    aborted: tuple[AbortedTransaction, ...] = field(default=(), metadata=column(_ABORTED, "ABORTED"))
+    problem: str | None = field(default=None, metadata=column(STRING, "PROBLEM"))
     note: str | None = None
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
@@ -50,6 +50,7 @@ from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
 from pyspark_kafkalog.log.segment.steps import Action, RepairStep
 from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.rows import BIGINT, COUNT, INT, SIZE, STRING, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +74,13 @@ class RepairedPartition:
     ``dropped_records`` of valid batches behind the damage, which a salvage keeps.
     """
 
-    topic: str
-    partition: int
-    log_start_offset: int
-    log_end_offset: int
-    stored_bytes: int
-    cut_bytes: int
-    steps: tuple[RepairStep, ...]
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    log_start_offset: int = field(metadata=column(BIGINT, "START"))
+    log_end_offset: int = field(metadata=column(BIGINT, "END"))
+    stored_bytes: int = field(metadata=column(SIZE, "SIZE"))
+    cut_bytes: int = field(metadata=column(SIZE, "CUT"))
+    steps: tuple[RepairStep, ...] = field(metadata=column(COUNT, "STEPS"))
     dropped: OffsetRange | None = None
     dropped_records: int = 0
 
