@@ -1,8 +1,8 @@
 """All messages of the package, read from its syntax trees: ``ci/messages`` writes them to tests/messages.txt.
 
-A message is a string with a space and a word in it: an error, its hint, a line of the log, a help text. All
-such strings are listed, not only the arguments of some calls, so none is missed because a helper passes it
-on. Docstrings are left out, except for those of commands, which click shows.
+A message is a string with a space and a word in it: an error, its hint, a line of the log. All such strings
+are listed, not only the arguments of some calls, so none is missed because a helper passes it on. Docstrings
+and the help of commands are left out: docs/commands.md shows that.
 """
 
 from __future__ import annotations
@@ -52,28 +52,18 @@ def _strings(node: ast.AST) -> Iterator[ast.AST]:
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 yield from _strings(part)
-    elif isinstance(node, ast.FunctionDef) and _is_command(node):
-        yield ast.Constant(ast.get_docstring(node))
-        yield from _strings_below(node)
     elif not _is_silent(node):
-        yield from _strings_below(node)
-
-
-def _strings_below(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        yield from _strings(child)
-
-
-def _is_command(node: ast.FunctionDef) -> bool:
-    calls = (decorator.func for decorator in node.decorator_list if isinstance(decorator, ast.Call))
-    return any(isinstance(call, ast.Attribute) and call.attr in ("command", "group") for call in calls)
+        for child in ast.iter_child_nodes(node):
+            yield from _strings(child)
 
 
 def _is_silent(node: ast.AST) -> bool:
-    """Docstrings and regular expressions."""
+    """Docstrings, regular expressions, titles of columns, and the help of commands."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
-    return isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.")
+    if isinstance(node, ast.keyword):
+        return node.arg in ("help", "epilog")
+    return isinstance(node, ast.Call) and re.match(r"re\.|column$", ast.unparse(node.func)) is not None
 
 
 def _text(node: ast.AST) -> str:

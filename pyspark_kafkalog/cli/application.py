@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import re
 import sys
 from contextlib import suppress
@@ -19,22 +21,9 @@ from typing import Any, NoReturn, TextIO, cast
 
 import click
 
+from pyspark_kafkalog import cli
 from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.admin.printable import one_line
-from pyspark_kafkalog.cli.backup import adopt, backup, copy
-from pyspark_kafkalog.cli.cat import cat, export
-from pyspark_kafkalog.cli.compact import compact
-from pyspark_kafkalog.cli.doctor import doctor
-from pyspark_kafkalog.cli.dump import dump
-from pyspark_kafkalog.cli.groups import groups
-from pyspark_kafkalog.cli.lag import lag
-from pyspark_kafkalog.cli.offsets import offsets
-from pyspark_kafkalog.cli.produce import produce
-from pyspark_kafkalog.cli.repair import repair
-from pyspark_kafkalog.cli.restore import restore
-from pyspark_kafkalog.cli.retain import delete_records, retain
-from pyspark_kafkalog.cli.topics import topics
-from pyspark_kafkalog.cli.verify import verify
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
@@ -42,7 +31,20 @@ WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
 
 
 class Application(click.Group):
-    """Prints every error as one line on stderr; the exit code says its kind."""
+    """Prints every error as one line on stderr; the exit code says its kind.
+
+    The other modules of this folder have the commands, with ``@kafkalog.command()``.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        _load_commands()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command of this name."""
+        _load_commands()
+        return super().get_command(ctx, name)
 
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run and exit."""
@@ -86,6 +88,11 @@ class Application(click.Group):
             ctx.exit(_failed(FAILED, str(e)))
 
 
+def _load_commands() -> None:
+    for module in pkgutil.iter_modules(cli.__path__):
+        importlib.import_module(f"{cli.__name__}.{module.name}")
+
+
 def _drop_output() -> None:
     """Python would try once more at its end."""
     with suppress(OSError), click.open_file(os.devnull, "wb") as nowhere:
@@ -121,26 +128,3 @@ def kafkalog() -> None:
 
     Exit codes: 0 success, 1 damage, a problem or lag found, 2 wrong command, 3 failure.
     """
-
-
-for command in (
-    topics,
-    cat,
-    produce,
-    export,
-    groups,
-    offsets,
-    lag,
-    dump,
-    verify,
-    repair,
-    restore,
-    compact,
-    retain,
-    delete_records,
-    backup,
-    copy,
-    adopt,
-    doctor,
-):
-    kafkalog.add_command(command)

@@ -13,6 +13,7 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka, connect, names_brokers
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
 from pyspark_kafkalog.cli.place import on_place, parse_time, rate_option
@@ -46,7 +47,7 @@ threads_option = click.option(
 )
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @directory_argument
 @topic_option
@@ -86,7 +87,7 @@ def backup(
     _show(ctx, found, as_json=as_json)
 
 
-@click.command()
+@kafkalog.command()
 @click.argument("source")
 @directory_argument
 @topic_option
@@ -121,7 +122,7 @@ def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **ru
     _show(ctx, found, as_json=as_json)
 
 
-@click.command()
+@kafkalog.command()
 @directory_argument
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(file_okay=False, exists=True))
 @topic_option

@@ -17,6 +17,7 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.output import progress, said_until_first
 from pyspark_kafkalog.cli.place import on_place, parse_time
@@ -109,7 +110,7 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_records
 
 
-@click.command(
+@kafkalog.command(
     epilog="Letters of --format: %t topic, %p partition, %o offset, %T timestamp in ms, %k key, %s or"
     r" %v value, %h headers, %K and %S sizes of key and value, %% percent; \n \r \t \0 \\ \xHH."
 )
@@ -156,7 +157,7 @@ def cat(
             _write(lines.render(rows))
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @on_records
 @click.argument("file", type=click.Path(dir_okay=False))

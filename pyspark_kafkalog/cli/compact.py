@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from pyspark_kafkalog.admin.kafka import connect, names_brokers
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_rows
 
 
-@click.command()
+@kafkalog.command()
 @click.argument("directory", metavar="DIR")
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
 @click.option(

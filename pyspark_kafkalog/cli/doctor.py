@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, show_json
 from pyspark_kafkalog.cli.place import on_place
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @json_option
 @click.pass_context

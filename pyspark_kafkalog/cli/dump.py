@@ -12,6 +12,7 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import one_line, printable
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import cell, progress
 from pyspark_kafkalog.cli.place import on_place, one_partition
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.dump import DumpedBatch, DumpedRecord
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @click.argument("partition", required=False)
 @click.option("--from", "start", type=click.IntRange(0, MAX_LONG), default=0, help="Start at this offset.")

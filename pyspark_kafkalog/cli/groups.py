@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import group_option
 from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
 from pyspark_kafkalog.cli.place import on_place
@@ -15,7 +16,7 @@ from pyspark_kafkalog.rows import STRING, column
 from pyspark_kafkalog.saying import said
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @group_option
 @click.option("--members", is_flag=True, help="Show each member and its assigned partitions.")

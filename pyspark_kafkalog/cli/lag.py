@@ -16,6 +16,7 @@ from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import group_option, topic_option
 from pyspark_kafkalog.cli.output import json_option, show_json, show_rows
 from pyspark_kafkalog.cli.place import offsets_of, on_place, selection
@@ -32,7 +33,7 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
     return seconds
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @group_option
 @topic_option

@@ -12,6 +12,7 @@ from pyspark_kafkalog.admin.consumer_groups import GroupOffset
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import (
     ShownByDefault,
     execute_option,
@@ -30,7 +31,7 @@ from pyspark_kafkalog.rows import BIGINT, INT, STRING, column
 one_group_option = click.option("--group", required=True, help="The consumer group.")
 
 
-@click.group(cls=ShownByDefault)
+@kafkalog.group(cls=ShownByDefault)
 def offsets() -> None:
     """Show or change the committed offsets of groups.
 

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.place import on_place
 from pyspark_kafkalog.options.table import SERVERS
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @click.argument("topic")
 @click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)

@@ -11,6 +11,7 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka, connect
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
 from pyspark_kafkalog.cli.place import parse_partition
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.log.segment.steps import RepairStep
 
 
-@click.command()
+@kafkalog.command()
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.argument("partitions", metavar="[PARTITION]...", nargs=-1)
 @click.option(

@@ -9,6 +9,7 @@ import click
 from pyspark_kafkalog.admin.exchange import parse
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import printable
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry, topic_option
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows, wide_option
@@ -19,7 +20,7 @@ from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import TIME_FORMS
 
 
-@click.command()
+@kafkalog.command()
 @click.argument("source")
 @on_place
 @topic_option

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import execute_option, partitions_option, say_if_dry
 from pyspark_kafkalog.cli.output import json_option, show_rows
 from pyspark_kafkalog.cli.place import named_partitions, on_place, parse_time
@@ -22,7 +23,7 @@ from pyspark_kafkalog.saying import said
 _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASCII)
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--retention-ms", metavar="TIME", help="Age of segments to delete, such as 604800000 or 7d.")
@@ -72,7 +73,7 @@ def _unlimited(parser: Any, name: str, text: str) -> Any:
     return int(text) if text.strip() in ("-1", "0") else parser(name, text)
 
 
-@click.command("delete-records")
+@kafkalog.command("delete-records")
 @on_place
 @click.argument("offsets", nargs=-1, metavar="[TOPIC[:PARTITION]=OFFSET]...")
 @partitions_option

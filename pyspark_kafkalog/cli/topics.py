@@ -7,6 +7,7 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
 from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, pairs, say_if_dry, topic_option
 from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
 from pyspark_kafkalog.cli.place import on_place, selection
@@ -23,7 +24,7 @@ set_option = click.option(
 if_exists_option = click.option("--if-exists", is_flag=True, help="Leave out topics that don't exist.")
 
 
-@click.group(cls=ShownByDefault)
+@kafkalog.group(cls=ShownByDefault)
 def topics() -> None:
     """Show, create, delete or alter topics.
 

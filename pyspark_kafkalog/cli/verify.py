@@ -11,13 +11,14 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.commands import topic_option
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
 from pyspark_kafkalog.cli.place import on_place, selection
 from pyspark_kafkalog.saying import said
 
 
-@click.command()
+@kafkalog.command()
 @on_place
 @topic_option
 @json_option
