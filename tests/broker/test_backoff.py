@@ -7,7 +7,7 @@ import pytest
 from pyspark_kafkalog.broker.wire import backoff as module
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
+from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 LOADING = BrokerError("The coordinator loads")
@@ -63,3 +63,25 @@ def test_an_attempt_that_had_time_tells_why_it_failed(clock: Clock) -> None:
     clock.attempt_of(backoff.deadline.left)
     with pytest.raises(BrokerConnectionError, match="did not answer"):
         backoff.pause(TIMED_OUT)
+
+
+def test_an_attempt_is_repeated_while_it_returns_an_error(clock: Clock) -> None:
+    outcomes = [LOADING, TIMED_OUT, "done"]
+    assert backoff_of(1).repeat(lambda: outcomes.pop(0)) == "done"
+    with pytest.raises(BrokerError, match="loads"):
+        backoff_of(1).repeat(lambda: LOADING)
+
+
+def test_only_what_failed_is_repeated_and_the_last_error_of_each_is_told(clock: Clock) -> None:
+    asked = []
+
+    def attempt(names: list[str]) -> dict[str, KafkaLogError]:
+        asked.append(names)
+        return {"a": LOADING, "b": TIMED_OUT} if len(asked) == 1 else {"b": LOADING}
+
+    failures: dict[str, KafkaLogError] = {}
+    backoff_of(0.25).repeat_each(["b", "a", "c"], attempt, failures)
+    assert asked == [["a", "b", "c"], ["a", "b"]]
+    assert failures == {"b": LOADING}
+    with pytest.raises(BrokerError, match="loads"):
+        backoff_of(0.25).repeat_each(["b"], lambda _: {"b": LOADING})

@@ -212,16 +212,18 @@ class Cluster:
 
         A contradiction that arises only later does not matter: the topic was as known when this began.
         """
-        backoff = self.new_backoff(None if agreement is None else Deadline.after(agreement))
-        self.refresh(topics)
-        while topics := self.metadata.in_doubt(topics):
-            backoff.pause(
-                BrokerConnectionError(
-                    "A broker reports that a topic was deleted or recreated, which is not confirmed yet",
-                    hint="If that lasts, check that the other brokers are up and reachable.",
-                )
+
+        def attempt(remaining: list[str]) -> dict[str, KafkaLogError]:
+            self.refresh(remaining)
+            error = BrokerConnectionError(
+                "A broker reports that a topic was deleted or recreated, which is not confirmed yet",
+                hint="If that lasts, check that the other brokers are up and reachable.",
             )
-            self.refresh(topics)
+            return dict.fromkeys(self.metadata.in_doubt(remaining), error)
+
+        self.new_backoff(None if agreement is None else Deadline.after(agreement)).repeat_each(
+            topics, attempt
+        )
 
     def new_backoff(self, deadline: Deadline | None = None) -> Backoff:
         """Pauses between attempts until a deadline, by default for request.timeout.ms."""
@@ -265,9 +267,10 @@ class Cluster:
         backoff = self.new_backoff(deadline)
         brokers = self.metadata.brokers
         last = [brokers[node] for node in avoid if node in brokers]
-        while True:
+
+        def attempt() -> Any:
             connection = self.any_connection(deadline=deadline, last=last)
-            last = [*(address for address in last if address != connection.address), connection.address]
+            last[:] = [*(address for address in last if address != connection.address), connection.address]
             self.answered_by = connection.node_id
             longest = self.options.request_timeout_ms / 1000
             patience = min(longest, backoff.deadline.left)
@@ -275,23 +278,24 @@ class Cluster:
                 patience /= 2
             # A connection that was slow to open is worth the wait for a response.
             patience = max(patience, longest / 4)
-            error: KafkaLogError
             try:
                 response = connection.call(
                     request, max_version=max_version, deadline=deadline, stall=patience
                 )
                 with connection.reading():
                     code = error_code(response)
-                if not code:
-                    return response
-                error = error_of(code, doing, broker=str(connection.address))
-                if not is_retriable(code) or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise error
             except BrokerConnectionError as e:
-                error = e
+                return e
             finally:
                 self.release(connection)
-            backoff.pause(error, first_contact=not self.metadata.brokers)
+            if not code:
+                return response
+            error = error_of(code, doing, broker=str(connection.address))
+            if not is_retriable(code) or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise error
+            return error
+
+        return backoff.repeat(attempt, first_contact=lambda: not self.metadata.brokers)
 
     def call_brokers(
         self, request: Any, *, doing: str, error_code: Callable[[Any], int], deadline: Deadline
@@ -300,9 +304,9 @@ class Cluster:
 
         :param deadline: for everything.
         """
-        backoff = self.new_backoff(deadline)
         answers: dict[int, Any] = {}
-        while True:
+
+        def attempt() -> dict[int, Any] | KafkaLogError:
             error: KafkaLogError | None = None
             self.refresh([], deadline=deadline)
             for node_id in self.metadata.brokers.keys() - answers.keys():
@@ -318,9 +322,9 @@ class Cluster:
                 error = error_of(code, doing, broker=str(self.metadata.brokers[node_id]))
                 if not is_retriable(code):
                     raise error
-            if error is None:
-                return answers
-            backoff.pause(error)
+            return answers if error is None else error
+
+        return self.new_backoff(deadline).repeat(attempt)
 
     def call_broker(self, node_id: int, request: Any, deadline: Deadline) -> Any:
         """Ask one broker, once.

@@ -98,12 +98,13 @@ def ask_coordinators(
     :raises UnsupportedVersionError: if a broker has the request in none of these versions.
     :raises BrokerConnectionError: if no broker tells who the coordinators are.
     """
-    backoff = Backoff(cluster.options, deadline)
+    backoff = cluster.new_backoff(deadline)
     answers: dict[str, Answer | Refused] = {}
     tried: list[Address] = []
-    remaining = sorted(set(names))
     believed_since = time.monotonic()
-    while remaining:
+
+    def attempt(remaining: list[str]) -> dict[str, KafkaLogError]:
+        nonlocal believed_since, tried
         unknown = [name for name in remaining if (kind, name) not in cluster.coordinators]
         for name in unknown:
             tried += cluster.doubted.pop((kind, name), ())
@@ -135,15 +136,9 @@ def ask_coordinators(
                 ):
                     doubt(cluster, kind, name)
                     believed_since = time.monotonic()
-        remaining = [name for name in remaining if name not in answers]
-        if remaining and errors:
-            last = [*errors.values()][-1]
-            try:
-                backoff.pause(last)
-            except KafkaLogError as e:
-                lasted = {name: errors.get(name, last) for name in remaining}
-                failures.update({name: e if error is last else error for name, error in lasted.items()})
-                break
+        return errors
+
+    backoff.repeat_each(names, attempt, failures)
     return answers
 
 
@@ -211,12 +206,15 @@ def _find(
     """
     if not names:
         return {}
+
+    def attempt() -> dict[str, Any] | BrokerConnectionError:
+        try:
+            return _find_coordinators(cluster, kind, names, backoff.deadline, tried)
+        except BrokerConnectionError as e:
+            return e
+
     refused: dict[str, int] = {}
-    try:
-        answers = _find_coordinators(cluster, kind, names, backoff.deadline, tried)
-    except BrokerConnectionError as e:
-        backoff.pause(e, first_contact=not cluster.metadata.brokers)
-        return {}
+    answers = backoff.repeat(attempt, first_contact=lambda: not cluster.metadata.brokers)
     for name, answer in answers.items():
         if answer.error_code:
             refused[name] = answer.error_code

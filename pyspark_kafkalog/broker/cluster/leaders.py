@@ -48,12 +48,9 @@ def call_leaders(
     :raises UnsupportedVersionError: if a broker has the requests in none of these versions.
     :raises KafkaLogError: for an error that no retry cures until then.
     """
-    backoff = cluster.new_backoff(deadline)
     answers: dict[TopicPartition, Answer] = {}
-    remaining = sorted(set(partitions))
-    for partition in remaining:
-        cluster.metadata.expect_unless_gone(partition)
-    while remaining:
+
+    def attempt(remaining: list[TopicPartition]) -> dict[TopicPartition, KafkaLogError]:
         errors: dict[TopicPartition, KafkaLogError] = {}
         by_node, leaderless = leaders_of(cluster, remaining)
         leaderless = [p for p in leaderless if not cluster.metadata.is_gone(p)]
@@ -74,15 +71,12 @@ def call_leaders(
                 cluster.forget([partition.topic])
             else:
                 answers[partition] = outcome
-        remaining = [p for p in remaining if p in errors]
-        if remaining:
-            try:
-                backoff.pause([*errors.values()][-1])
-            except KafkaLogError:
-                if failures is None:
-                    raise
-                failures.update(errors)
-                break
+        return errors
+
+    partitions = sorted(set(partitions))
+    for partition in partitions:
+        cluster.metadata.expect_unless_gone(partition)
+    cluster.new_backoff(deadline).repeat_each(partitions, attempt, failures)
     return answers
 
 

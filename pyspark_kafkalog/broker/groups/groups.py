@@ -122,16 +122,19 @@ class BrokerGroups:
         doing = f"Reading the committed offsets of group {group}"
         request = offset_fetch_request(group, partitions, require_stable=settled)
         deadline = Deadline.after(self._timeout)
-        backoff = self._cluster.new_backoff(deadline)
         pending: KafkaLogError | None = None
-        while True:
+
+        def attempt() -> dict[TopicPartition, CommittedOffset] | KafkaLogError:
+            nonlocal pending
             answer = self._call(
                 group, request, _read_settled, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline
             )
             if answer is not None:
                 return _committed(answer, doing, group)
             pending = pending or pending_error(self._cluster, group, deadline)
-            backoff.pause(pending)
+            return pending
+
+        return self._cluster.new_backoff(deadline).repeat(attempt)
 
     def committed_by(
         self, groups: Collection[str]

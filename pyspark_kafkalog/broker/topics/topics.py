@@ -76,12 +76,15 @@ class BrokerTopics:
     def leader_configs(self, expected: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str | None]]:
         """See :meth:`pyspark_kafkalog.topics.ClusterTopics.leader_configs`; for request.timeout.ms."""
         backoff = self._cluster.new_backoff()
-        while True:
+
+        def attempt() -> dict[str, dict[str, str | None]] | BrokerConnectionError:
             self._cluster.refresh(list(expected), deadline=backoff.deadline)
             try:
                 return self._from_leaders(expected, backoff.deadline)
             except BrokerConnectionError as e:
-                backoff.pause(e)
+                return e
+
+        return backoff.repeat(attempt)
 
     def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """See :meth:`pyspark_kafkalog.topics.Topics.create`; waits until leaders are known.
@@ -195,9 +198,10 @@ class BrokerTopics:
         :param done_before: the code that says, after a lost answer, that the request had been carried out.
         """
         cluster, deadline = self._cluster, Deadline.after_ms(self._options.request_timeout_ms)
-        backoff, is_lost = cluster.new_backoff(deadline), False
-        while True:
-            error: KafkaLogError
+        is_lost = False
+
+        def attempt() -> Answers | KafkaLogError:
+            nonlocal is_lost
             try:
                 connection = cluster.connection(self._controller(doing, deadline), deadline=deadline)
                 try:
@@ -209,15 +213,15 @@ class BrokerTopics:
                 finally:
                     cluster.release(connection)
             except BrokerConnectionError as e:
-                error, is_lost = e, True
-            else:
-                if is_lost:
-                    refused = {name: why for name, why in refused.items() if why.code != done_before}
-                retried = [why for why in refused.values() if _is_retried(why)]
-                if not retried:
-                    return refused
-                error = error_of(retried[0].code, doing, message=retried[0].message)
-            backoff.pause(error, first_contact=not cluster.metadata.brokers)
+                is_lost = True
+                return e
+            if is_lost:
+                refused = {name: why for name, why in refused.items() if why.code != done_before}
+            retried = [why for why in refused.values() if _is_retried(why)]
+            return error_of(retried[0].code, doing, message=retried[0].message) if retried else refused
+
+        backoff = cluster.new_backoff(deadline)
+        return backoff.repeat(attempt, first_contact=lambda: not cluster.metadata.brokers)
 
     def _controller(self, doing: str, deadline: Deadline) -> int:
         """The controller by the newest metadata; in KRaft any broker."""
@@ -229,14 +233,16 @@ class BrokerTopics:
 
     def _wait_for_leaders(self, made: Sequence[NewTopic]) -> None:
         """Wait until a broker knows the leaders of all partitions; they exist all the same if that fails."""
-        backoff = self._cluster.new_backoff()
-        names = [topic.topic for topic in made]
-        while names:
+
+        def attempt(names: list[str]) -> dict[str, KafkaLogError]:
             self._cluster.refresh(names)
-            names = [topic.topic for topic in made if not self._has_leaders(topic)]
-            if names and not backoff.deadline.expired:
-                error = BrokerConnectionError(f"Topic {names[0]} was created, but has no leader yet")
-                backoff.pause(error)
+            return {
+                topic.topic: BrokerConnectionError(f"Topic {topic.topic} was created, but has no leader yet")
+                for topic in made
+                if not self._has_leaders(topic)
+            }
+
+        self._cluster.new_backoff().repeat_each([topic.topic for topic in made], attempt)
 
     def _has_leaders(self, topic: NewTopic) -> bool:
         known = self._cluster.metadata.topics.get(topic.topic)

@@ -258,12 +258,12 @@ class Requests:
         :raises PendingOffsetError: if a transaction that commits one of them stays open.
         :raises UnsupportedVersionError: before Kafka 2.5.
         """
-        backoff = self._cluster.new_backoff(deadline)
-        while True:
+
+        def attempt() -> dict[TopicPartition, CommittedOffset] | PendingOffsetError:
             found = self.committed_now(group, partitions, deadline=deadline, require_stable=require_stable)
-            if found is not None:
-                return found
-            backoff.pause(pending_error(group))
+            return pending_error(group) if found is None else found
+
+        return self._cluster.new_backoff(deadline).repeat(attempt)
 
     def committed_now(
         self,

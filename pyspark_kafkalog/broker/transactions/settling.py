@@ -263,21 +263,22 @@ def newest_epoch(
 
 def _wait_for_untold(cluster: Cluster, partitions: Collection[TopicPartition], deadline: Deadline) -> None:
     """Wait until all transactions that are open now are over, also those of other producers."""
-    backoff = cluster.new_backoff(deadline)
     until: dict[TopicPartition, int] = {}
-    while partitions:
-        bounds = _bounds(cluster, partitions, deadline)
+
+    def attempt(remaining: list[TopicPartition]) -> dict[TopicPartition, KafkaLogError]:
+        bounds = _bounds(cluster, remaining, deadline)
         for partition, found in bounds.items():
             until.setdefault(partition, found.high_watermark)
-        partitions = [p for p, found in bounds.items() if found.last_stable_offset < until[p]]
-        if partitions:
-            error = TransactionError(
-                f"A transaction is open on {listed(partitions, 5)}, and the brokers do not tell whose it is",
-                hint="If it is an earlier one of this query, a new one would decide about its rows. Wait"
-                " until it is over, or let the brokers (Kafka 2.8 or newer) tell: grant the principal Read on"
-                " the topic.",
-            )
-            backoff.pause(error)
+        still_open = [p for p, found in bounds.items() if found.last_stable_offset < until[p]]
+        error = TransactionError(
+            f"A transaction is open on {listed(still_open, 5)}, and the brokers do not tell whose it is",
+            hint="If it is an earlier one of this query, a new one would decide about its rows. Wait"
+            " until it is over, or let the brokers (Kafka 2.8 or newer) tell: grant the principal Read on"
+            " the topic.",
+        )
+        return dict.fromkeys(still_open, error)
+
+    cluster.new_backoff(deadline).repeat_each(partitions, attempt)
 
 
 def _bounds(

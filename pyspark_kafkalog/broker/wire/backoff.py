@@ -1,10 +1,12 @@
-"""Pauses between attempts."""
+"""THE loop of attempts: what has to be repeated, until a deadline and with pauses in between."""
 
 from __future__ import annotations
 
 import logging
 import random
 import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import (
@@ -13,7 +15,11 @@ from pyspark_kafkalog.broker.wire.sockets import (
     NeverReachedError,
     UnknownHostError,
 )
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+
+Answer = TypeVar("Answer")
+Key = TypeVar("Key", bound=Any)
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -38,9 +44,52 @@ class Backoff:
         """When attempts must end."""
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
         self._has_warned = False
-        self._before_last: Exception | None = None
+        self._before_last: KafkaLogError | None = None
 
-    def pause(self, error: Exception, *, first_contact: bool = False, grow: bool = True) -> None:
+    def repeat(
+        self,
+        attempt: Callable[[], Answer | KafkaLogError],
+        *,
+        first_contact: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """What ``attempt`` returns; if that is an error, it is repeated.
+
+        :param first_contact: see :meth:`pause`.
+        :raises KafkaLogError: the last error, if no time for another attempt is left; and what ``attempt``
+            raises, which no repetition cures.
+        """
+        while True:
+            outcome = attempt()
+            if not isinstance(outcome, KafkaLogError):
+                return outcome
+            self.pause(outcome, first_contact=first_contact())
+
+    def repeat_each(
+        self,
+        keys: Iterable[Key],
+        attempt: Callable[[list[Key]], Mapping[Key, KafkaLogError]],
+        failures: dict[Key, KafkaLogError] | None = None,
+    ) -> None:
+        """Repeat ``attempt`` with those keys for which it returns errors.
+
+        :param failures: takes the last error of each key, if no time for another attempt is left.
+        :raises KafkaLogError: one of them without ``failures``; and what ``attempt`` raises.
+        """
+        remaining = sorted(set(keys))
+        while remaining:
+            errors = attempt(remaining)
+            remaining = [key for key in remaining if key in errors]
+            if remaining:
+                last = [*errors.values()][-1]
+                try:
+                    self.pause(last)
+                except KafkaLogError as e:
+                    if failures is None:
+                        raise
+                    failures.update({k: e if error is last else error for k, error in errors.items()})
+                    return
+
+    def pause(self, error: KafkaLogError, *, first_contact: bool = False, grow: bool = True) -> None:
         """Wait before another attempt, or raise ``error`` if no time for one is left.
 
         An attempt that had less time than the pause before it may have failed for that reason alone:
