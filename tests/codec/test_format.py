@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import sys
 import zlib
 
 import google_crc32c
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.codec.checksums import crc32, crc32c, crcmod_crc32c
+from pyspark_kafkalog.codec.checksums import crc32, crc32c, crcmod_crc32c, fastest_crc32c
 
 CHECK = b"123456789"
 
@@ -22,3 +24,16 @@ def test_both_implementations_of_crc32c_agree(data: bytes) -> None:
     array = np.frombuffer(data, np.uint8)
     assert crc32c(array) == google_crc32c.value(data) == crcmod_crc32c()(array)
     assert crc32(array) == zlib.crc32(data)
+
+
+@pytest.mark.parametrize("lacking", ["the package", "its C build"])
+def test_crcmod_stands_in_for_google_crc32c(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if lacking == "the package":
+        monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    else:
+        monkeypatch.setattr(google_crc32c, "implementation", "python")
+        monkeypatch.setattr(google_crc32c, "value", None)
+        monkeypatch.setattr(google_crc32c, "extend", None)
+    compute, extend = fastest_crc32c()
+    assert compute(CHECK) == 0xE3069283
+    assert extend(compute(CHECK[:4]), np.frombuffer(CHECK[4:], np.uint8)) == 0xE3069283
