@@ -25,14 +25,9 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.marker import (
-    LostRowsError,
-    Marker,
-    OldMarkerError,
-    RowsOf,
-    Settling,
-)
-from pyspark_kafkalog.broker.transactions.query_marker import MarkedBatch, QueryMarker
+from pyspark_kafkalog.broker.transactions.intent import Settling
+from pyspark_kafkalog.broker.transactions.marker import LostRowsError, Marker, OldMarkerError, RowsOf
+from pyspark_kafkalog.broker.transactions.query_marker import QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Described, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
@@ -70,7 +65,7 @@ from pyspark_kafkalog.errors import (
     listed,
 )
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, TopicPartition
-from pyspark_kafkalog.options.brokers import ProduceOptions, TransactionOptions
+from pyspark_kafkalog.options.brokers import ProduceOptions
 
 _FASTEST = 1 << 30
 """Bytes a second that no cluster takes from one producer."""
@@ -543,16 +538,15 @@ class Committing:
         return Deadline.after_ms(self._options.delivery_timeout_ms)
 
 
-def commit_work(
-    cluster: Cluster, options: ProduceOptions, transactions: TransactionOptions, work: Work
-) -> None:
-    """Commit a batch in one transaction, unless it is a micro-batch that was committed before."""
+def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> None:
+    """Commit a batch in one transaction, unless it is a micro-batch that was committed before.
+
+    :param timeout_ms: how long the transaction may be open (transaction.timeout.ms).
+    """
     batch = work.batch
     requests = Requests(cluster, work.transactional_id)
-    marker = None
-    if batch.batch_id is not None:
-        marker = QueryMarker(requests, MarkedBatch.of(transactions, work))
-    steps = Committing(cluster, requests, options, work, timeout_ms=transactions.timeout_ms, marker=marker)
+    marker = None if batch.batch_id is None else QueryMarker(requests, work)
+    steps = Committing(cluster, requests, options, work, timeout_ms=timeout_ms, marker=marker)
     if commit_once(steps):
         _log.info("%s committed %d records as %s", batch, work.records, work.transactional_id)
     else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark_kafkalog.broker.transactions.marker import RowsOf, store_json, stored_json
+from pyspark_kafkalog.broker.transactions.intent import store_json, stored_json
+from pyspark_kafkalog.broker.transactions.marker import RowsOf
 from pyspark_kafkalog.filesystem.folder import Folder
 
 _FILE = "producers.json"

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
+from pyspark_kafkalog.broker.transactions.intent import Intent, Settling, store_intent, stored_intent
 from pyspark_kafkalog.broker.transactions.marker import (
     WRITE_IT,
-    Expectation,
-    Intent,
     Marker,
     OldMarkerError,
     RowsEnd,
     RowsOf,
-    Settling,
     check_newest,
-    store_intent,
-    stored_intent,
 )
 from pyspark_kafkalog.broker.transactions.producers import store_producers, stored_producers
 from pyspark_kafkalog.broker.transactions.requests import Requests
@@ -30,73 +25,35 @@ from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK
 from pyspark_kafkalog.errors import TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.private import make_folder
-from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
-from pyspark_kafkalog.options.brokers import TransactionOptions
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedBatch:
-    """What is known of a batch that its query's marker will name.
+class QueryMarker:
+    """The marker as one run of a batch sees it. :meth:`read` comes first, and after the fence.
 
-    :param topics: that may have the marker, the best first; empty if no row has one.
-    :param plan: what the checkpoint says of it.
-    :param folder: of the query's intent.
-    :param is_job: see :class:`.marker.Expectation`, as ``required``.
+    :raises TransactionError: if the folder of the query's intent can't be made.
     """
 
-    batch: QueryBatch
-    topics: Collection[str]
-    plan: Plan
-    folder: Folder
-    is_job: bool
-    required: bool
-
-    @classmethod
-    def of(cls, transactions: TransactionOptions, work: Work) -> MarkedBatch:
-        """What is known of the batch that a commit writes; the query's folder is made.
-
-        :raises TransactionError: if it can't be made.
-        """
-        folder = work.folders.of_intent(work.transactional_id)
-        try:
-            make_folder(folder)
-        except OSError as e:
-            raise TransactionError(
-                f"Could not make a folder for what the query keeps about its writes: {e}",
-                file=folder.label(),
-                hint="Let the user that runs Spark's driver write to the checkpoint, or to the"
-                " stagingLocation.",
-            ) from None
-        written, read = (
-            sorted({partition.topic for partition in partitions})
-            for partitions in (work.partitions, work.plan.offsets)
-        )
-        topics = [*written, *read]
-        is_required = transactions.fail_on_missing_marker
-        return cls(work.batch, topics, work.plan, folder, transactions.is_job, is_required)
-
-
-class QueryMarker:
-    """The marker as one run of a batch sees it. :meth:`read` comes first, and after the fence."""
-
-    def __init__(self, requests: Requests, marked: MarkedBatch) -> None:
+    def __init__(self, requests: Requests, work: Work) -> None:
         self.group = requests.transactional_id
-        self.is_required = marked.required
+        self.is_required = work.required
         self._requests = requests
-        self._marked = marked
+        self._work = work
+        self._folder = _made(work.folders.of_intent(self.group))
         self._glimpse: tuple[Marker | None] | None = None
         """The marker as :meth:`is_pending` has found it, unless it was pending or there was no cell."""
         self._cell: TopicPartition | None = None
         self._seen: Marker | None = None
-        self._expectation: Expectation | None = None
+        self._cluster_id: str | None = None
+        self._intent: Intent | None = None
         self._producer_ids: set[int] = set()
 
     def is_pending(self, *, deadline: Deadline) -> bool:
         """Whether a transaction that commits the marker is not over."""
         self._glimpse = None
-        cells = self._cells(stored_intent(self._marked.folder), deadline)
+        cells = self._cells(stored_intent(self._folder), deadline)
         if not cells:
             return False
         found = self._requests.committed_now(self.group, cells, deadline=deadline)
@@ -126,14 +83,14 @@ class QueryMarker:
             self._check_newest(committed)  # another driver may have committed it since then
 
     def _check_newest(self, committed: RowsOf | None) -> None:
-        intent = stored_intent(self._marked.folder)
+        intent = stored_intent(self._folder)
         if intent is not None and self._glimpse is not None:
-            skipped = stored_producers(self._marked.folder).skipped
+            skipped = stored_producers(self._folder).skipped
             check_newest(self._glimpse[0], intent, committed, skipped)
 
     def last_committed(self, *, deadline: Deadline) -> Marker | None:
         """The marker as it was before what is pending; to be asked at any time."""
-        cells = self._cells(stored_intent(self._marked.folder), deadline)
+        cells = self._cells(stored_intent(self._folder), deadline)
         if not cells:
             return None
         found = self._requests.committed(self.group, cells[:1], deadline=deadline, require_stable=False)
@@ -146,21 +103,8 @@ class QueryMarker:
 
     def read(self, cluster_id: str | None, *, deadline: Deadline) -> Marker | None:
         """The marker in the cluster, after every transaction that is over."""
-        marked = self._marked
-        batch_id = marked.batch.batch_id
-        assert batch_id is not None, "only numbered batches have a marker"
-        intent = stored_intent(marked.folder)
-        self._expectation = Expectation(
-            marked.batch.query_id,
-            cluster_id,
-            batch_id,
-            marked.plan.digest,
-            intent,
-            marked.is_job,
-            marked.required,
-            marked.plan.before,
-        )
-        places = self._places(intent, deadline, require_stable=True)
+        self._cluster_id, self._intent = cluster_id, stored_intent(self._folder)
+        places = self._places(self._intent, deadline, require_stable=True)
         return max(
             filter(None, [self._look_in(topics, deadline) for topics in places]),
             key=lambda marker: marker.batch_id,
@@ -171,7 +115,7 @@ class QueryMarker:
         self, intent: Intent | None, deadline: Deadline, *, require_stable: bool
     ) -> list[Collection[str]]:
         """Topics of which the first may have the marker; that of the last list will have the next one."""
-        marked = self._marked
+        known = self._work.marker_topics
         if intent is not None and intent.topic:
             topics: Collection[str] = [intent.topic]
         else:
@@ -179,9 +123,9 @@ class QueryMarker:
                 self.group, None, deadline=deadline, require_stable=require_stable
             )
             newest = sorted(found, key=lambda cell: found[cell].offset, reverse=True)
-            topics = [cell.topic for cell in newest] or marked.topics
-        if not marked.required and marked.topics and {*topics}.isdisjoint(marked.topics):
-            return [topics, marked.topics]  # the topic that had it may be gone
+            topics = [cell.topic for cell in newest] or known
+        if not self.is_required and known and {*topics}.isdisjoint(known):
+            return [topics, known]  # the topic that had it may be gone
         return [topics]
 
     def _look_in(self, topics: Collection[str], deadline: Deadline) -> Marker | None:
@@ -202,25 +146,22 @@ class QueryMarker:
 
         :param producer_id: that of the rows that may be produced next.
         """
-        expectation = self._known()
-        intent = expectation.intent
-        if expectation.is_met_by(marker):
+        work, intent = self._work, self._intent
+        if work.is_committed(marker, intent, self._cluster_id):
             assert marker is not None, "it says so"
             self._note_skipped(RowsOf(marker.producer_id, marker.epoch))
             return True
-        is_tried = intent is not None and (intent.confirmed or intent.batch == expectation.batch_id)
+        is_tried = intent is not None and (intent.confirmed or intent.batch == work.number)
         if intent is None or intent.topic != self.topic or not is_tried:
-            intent = self._now(expectation).new_intent(self.topic)
-            store_intent(self._marked.folder, intent)
-            self._expectation = replace(expectation, intent=intent)
+            self._store_intent()
         if self._cell is None:
             return True  # without a topic there are no rows; the first batch that has some will be marked
-        known = stored_producers(self._marked.folder)
+        known = stored_producers(self._folder)
         now = known.with_id(producer_id)
         if not self.is_required:  # what went back counts as it is now
             now = replace(now, skipped=None)
         if now != known:
-            store_producers(self._marked.folder, now)
+            store_producers(self._folder, now)
         self._producer_ids = {*now.ids}
         return False
 
@@ -230,15 +171,16 @@ class QueryMarker:
         Never raises: the batch is there.
         """
         try:
-            known = stored_producers(self._marked.folder)
+            known = stored_producers(self._folder)
             if known.skipped != skipped:
-                store_producers(self._marked.folder, replace(known, skipped=skipped))
+                store_producers(self._folder, replace(known, skipped=skipped))
         except Exception as e:
             _log.warning("Could not store that the query's last batch is committed: %s", e)
 
-    def _now(self, expectation: Expectation) -> Expectation:
-        """With the intent as it is now: another driver may have changed it."""
-        return replace(expectation, intent=stored_intent(self._marked.folder))
+    def _store_intent(self, *, confirmed: bool = False) -> None:
+        known = stored_intent(self._folder)  # as it is now: another driver may have changed it
+        self._intent = self._work.new_intent(known, self.topic, self._cluster_id, confirmed=confirmed)
+        store_intent(self._folder, self._intent)
 
     def commit(self, producer: ProducerId, records: int, *, deadline: Deadline) -> None:
         """Commit the marker as a part of the open transaction, and see that :meth:`read` saw the newest one.
@@ -247,13 +189,13 @@ class QueryMarker:
 
         :raises OldMarkerError: if another one has been committed since then.
         """
-        expectation, cell = self._known(), self._cell
+        work, cell = self._work, self._cell
         assert cell is not None, "nothing is committed without a cell"
         marker = Marker(
-            expectation.query_id,
-            expectation.cluster_id,
-            expectation.batch_id,
-            expectation.plan or "",
+            work.batch.query_id,
+            self._cluster_id,
+            work.number,
+            work.plan.digest or "",
             records,
             producer.id,
             producer.epoch,
@@ -286,7 +228,7 @@ class QueryMarker:
             for partition, following in producer.sequences.items()
             if partition.topic == topic and following > 0
         ]
-        before = self._seen or Marker(self._known().query_id, None, -1)
+        before = self._seen or Marker(self._work.batch.query_id, None, -1)
         return before.ends_with(producer.id, new)
 
     @property
@@ -304,23 +246,21 @@ class QueryMarker:
 
         Never raises, as the batch is visible by now.
         """
-        expectation = self._known()
-        if self._cell is None or (expectation.intent is not None and expectation.intent.confirmed):
+        if self._cell is None or (self._intent is not None and self._intent.confirmed):
             return
         try:
-            intent = self._now(expectation).new_intent(self._cell.topic, confirmed=True)
-            store_intent(self._marked.folder, intent)
+            self._store_intent(confirmed=True)
         except Exception as e:
             _log.warning("Could not store that the query's first batch is committed: %s", e)
 
     def settling(self) -> tuple[Settling, ...]:
         """See :class:`.marker.Intent`."""
-        intent = stored_intent(self._marked.folder)
+        intent = stored_intent(self._folder)
         return () if intent is None else intent.settling
 
     def carried_out(self) -> tuple[Settling, ...]:
         """See :class:`.marker.Intent`."""
-        intent = stored_intent(self._marked.folder)
+        intent = stored_intent(self._folder)
         return () if intent is None else intent.carried_out
 
     def note_settling(
@@ -338,15 +278,19 @@ class QueryMarker:
         :param carried_out: what was, and is over: a committed transaction without a marker.
         :raises TransactionError: if it can't be written.
         """
-        marked = self._marked
-        intent = stored_intent(marked.folder)
+        intent = stored_intent(self._folder)
         if intent is None:
-            assert marked.batch.batch_id is not None, "only numbered batches have a marker"
-            topic = next(iter(marked.topics), "")
-            since_ms = time.time_ns() // 1_000_000
-            intent = Intent(marked.batch.query_id, cluster_id, topic, marked.batch.batch_id, since_ms)
-        store_intent(marked.folder, intent.noting(new=new, over=over, carried_out=carried_out))
+            intent = self._work.new_intent(None, next(iter(self._work.marker_topics), ""), cluster_id)
+        store_intent(self._folder, intent.noting(new=new, over=over, carried_out=carried_out))
 
-    def _known(self) -> Expectation:
-        assert self._expectation is not None, "read() comes first"
-        return self._expectation
+
+def _made(folder: Folder) -> Folder:
+    try:
+        make_folder(folder)
+    except OSError as e:
+        raise TransactionError(
+            f"Could not make a folder for what the query keeps about its writes: {e}",
+            file=folder.label(),
+            hint="Let the user that runs Spark's driver write to the checkpoint, or to the stagingLocation.",
+        ) from None
+    return folder

@@ -106,8 +106,11 @@ class TransactionalSink:
             from pyspark_kafkalog.broker.transactions.work import Work
 
         note_reached(self.connection)  # by the tasks
-        work = Work(batch, finished, self.folders, plan)
-        commit_work(cluster_of(self.connection), self.produce, self.transactions, work)
+        options = self.transactions
+        work = Work(
+            batch, finished, self.folders, plan, options.is_job, required=options.fail_on_missing_marker
+        )
+        commit_work(cluster_of(self.connection), self.produce, options.timeout_ms, work)
         self._sweep(batch)
 
     def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:

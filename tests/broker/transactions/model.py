@@ -17,15 +17,8 @@ from typing import Any
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome, PendingOffsetError, UnknownResultError
 from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.marker import (
-    Expectation,
-    Intent,
-    Marker,
-    OldMarkerError,
-    RowsOf,
-    Settling,
-    check_newest,
-)
+from pyspark_kafkalog.broker.transactions.intent import Intent, Settling
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf, check_newest
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.transactions.settling import (
     Decided,
@@ -39,6 +32,7 @@ from pyspark_kafkalog.broker.transactions.settling import (
 )
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from pyspark_kafkalog.model import TopicPartition
+from tests.broker.transactions.works import work_of
 
 PARTITIONS = TopicPartition("t", 0), TopicPartition("t", 1)
 REFUSED = "what a broker says to an old epoch, or to what does not fit its state"
@@ -240,7 +234,8 @@ class ModelSteps:
         self.tells = {*self.partitions, *(number for number in others if world.tells())}
         self.epoch = -1
         self.dead = False
-        self.expectation = Expectation("query", None, batch, "", world.intent)
+        self.work = work_of(batch)
+        self.known = world.intent
         self.seen: Marker | None = None
         self.decided: Decided | None = None
         self.patience = 9
@@ -315,8 +310,11 @@ class ModelSteps:
             self.note(over=over)
         return left
 
+    def new_intent(self) -> Intent:
+        return self.work.new_intent(self.known, "t", None)
+
     def note(self, **changes: Any) -> None:
-        intent = self.world.intent or self.expectation.new_intent("t")
+        intent = self.world.intent or self.new_intent()
         self.world.intent = intent.noting(**changes)
 
     def check_newest(self) -> None:
@@ -404,8 +402,8 @@ class ModelSteps:
         return self.seen
 
     def is_committed(self, marker: Marker | None) -> bool:
-        self.world.intent = self.world.intent or self.expectation.new_intent("t")
-        if not self.expectation.is_met_by(marker):
+        self.world.intent = self.world.intent or self.new_intent()
+        if not self.work.is_committed(marker, self.known, None):
             return False
         assert marker is not None
         self.world.skipped = RowsOf(0, marker.epoch)
@@ -459,4 +457,4 @@ class ModelSteps:
 
     def confirm(self) -> None:
         """What follows the protocol."""
-        self.world.intent = replace(self.world.intent or self.expectation.new_intent("t"), confirmed=True)
+        self.world.intent = replace(self.world.intent or self.new_intent(), confirmed=True)

@@ -20,7 +20,8 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, Settling
+from pyspark_kafkalog.broker.transactions.intent import Settling
+from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError
 from pyspark_kafkalog.broker.transactions.settling import CutShortError
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from tests.broker.transactions.model import Kafka, KilledError, ModelSteps, UnknownError, World

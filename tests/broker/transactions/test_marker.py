@@ -10,22 +10,19 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
+from pyspark_kafkalog.broker.transactions.intent import Intent, Settling, store_intent, stored_intent
 from pyspark_kafkalog.broker.transactions.marker import (
-    Expectation,
-    Intent,
     Marker,
     OldMarkerError,
     RowsEnd,
     RowsOf,
-    Settling,
-    store_intent,
-    stored_intent,
     transactional_id,
 )
 from pyspark_kafkalog.broker.transactions.producers import Producers, store_producers, stored_producers
 from pyspark_kafkalog.errors import KafkaLogError, TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
+from tests.broker.transactions.works import work_of
 
 INTENT = Intent("query", "cluster", "topic", 3, 1_700_000_000_000)
 INTENT_OF_QUERY = replace(INTENT, confirmed=True)
@@ -147,17 +144,17 @@ def test_a_marker_keeps_where_rows_end_of_partitions_without_new_ones() -> None:
 
 @pytest.mark.parametrize("is_job", [False, True])
 def test_a_job_may_begin_with_any_batch(is_job: bool) -> None:
-    expectation = Expectation("query", "cluster", 5, "", None, is_job)
+    work = work_of(5, is_job=is_job)
     if is_job:
-        assert not expectation.is_met_by(None)
+        assert not work.is_committed(None, None, "cluster")
     else:
         with pytest.raises(TransactionError, match="Batch 5 of this query is to be written"):
-            expectation.is_met_by(None)
+            work.is_committed(None, None, "cluster")
 
 
 def test_a_clock_that_goes_back_only_prolongs_the_first_attempt() -> None:
     intent = Intent("query", "cluster", "topic", 0, 2**50)
-    assert not Expectation("query", "cluster", 0, "", intent).is_met_by(None)
+    assert not work_of(0).is_committed(None, intent, "cluster")
 
 
 @pytest.mark.parametrize(
@@ -172,30 +169,30 @@ def test_a_clock_that_goes_back_only_prolongs_the_first_attempt() -> None:
 )
 def test_a_marker_of_another_history(batch: int, plan: str | None, before: str, text: str) -> None:
     marker = Marker("query", "cluster", 3, "three")
-    expected = Expectation("query", "cluster", batch, plan, INTENT_OF_QUERY, before=before)
+    work = work_of(batch, plan, before=before)
     with pytest.raises(TransactionError, match=text):
-        expected.is_met_by(marker)
-    lenient = replace(expected, required=False)
+        work.is_committed(marker, INTENT_OF_QUERY, "cluster")
+    lenient = replace(work, required=False)
     if "no later" in text or "nothing tells" in text:
-        assert not lenient.is_met_by(marker)
+        assert not lenient.is_committed(marker, INTENT_OF_QUERY, "cluster")
     else:
         with pytest.raises(TransactionError, match=text):
-            lenient.is_met_by(marker)
+            lenient.is_committed(marker, INTENT_OF_QUERY, "cluster")
 
 
 def test_what_going_on_costs_is_said() -> None:
     """The rows of batches between are missing if the topic went back, too, and nothing writes them again."""
     group = transactional_id("query")
     for batch, between in ((5, "batch 4"), (9, "batches 4 to 8")):
-        expected = Expectation("query", "cluster", batch, "new", INTENT_OF_QUERY, before="old")
+        work = work_of(batch, "new", before="old")
         with pytest.raises(OldMarkerError) as behind:
-            expected.is_met_by(Marker("query", "cluster", 3, "three"))
+            work.is_committed(Marker("query", "cluster", 3, "three"), INTENT_OF_QUERY, "cluster")
         text = str(behind.value)
         assert f"group {group}" in text
         assert f"If topic topic went back, too, the rows of {between} are missing" in text
         assert "Bring back the newer data, or use a new checkpoint" in text
         with pytest.raises(OldMarkerError) as missing:
-            expected.is_met_by(None)
+            work.is_committed(None, INTENT_OF_QUERY, "cluster")
         text = str(missing.value)
         assert f"marker's group {group}" in text
         assert "recreated, or went back, the rows of earlier batches are missing" in text
@@ -205,5 +202,5 @@ def test_what_going_on_costs_is_said() -> None:
 
 def test_a_marker_of_the_same_history() -> None:
     marker = Marker("query", "cluster", 3, "three")
-    assert Expectation("query", "cluster", 3, "three", INTENT_OF_QUERY, before="two").is_met_by(marker)
-    assert not Expectation("query", "cluster", 4, "four", INTENT_OF_QUERY, before="three").is_met_by(marker)
+    assert work_of(3, "three", before="two").is_committed(marker, INTENT_OF_QUERY, "cluster")
+    assert not work_of(4, "four", before="three").is_committed(marker, INTENT_OF_QUERY, "cluster")

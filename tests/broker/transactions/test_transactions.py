@@ -23,7 +23,8 @@ from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, query_marker
-from pyspark_kafkalog.broker.transactions.marker import Intent, transactional_id
+from pyspark_kafkalog.broker.transactions.intent import Intent
+from pyspark_kafkalog.broker.transactions.marker import transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline

@@ -1,0 +1,145 @@
+"""What a run of a query notes before it begins, beside its checkpoint: that it writes here, and which batch.
+
+Without it, a first batch looks like one whose marker the cluster lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pyspark_kafkalog.errors import TransactionError
+from pyspark_kafkalog.filesystem.folder import Folder
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Kept = TypeVar("_Kept")
+_INTENT = "intent.json"
+_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, AttributeError)
+
+
+class Settling(NamedTuple):
+    """That a transaction with the epoch ``by`` writes the markers of a committed one with ``epoch``.
+
+    Until it has ``begun``, an abort of it can reach the marker of the query, but no rows and no other group.
+    """
+
+    producer_id: int
+    epoch: int
+    by: int
+    begun: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """That a query writes to a cluster, exactly once.
+
+    ``topic`` has the marker; it is empty as long as no row said one. ``batch`` was tried first, or by a job
+    last, at ``since_ms`` by this machine's clock. ``confirmed`` says that one is known to be committed.
+    ``settling`` has the committed transactions whose markers are being written, ``carried_out`` the last one
+    of which that is done.
+    """
+
+    query_id: str
+    cluster_id: str | None
+    topic: str
+    batch: int
+    since_ms: int
+    confirmed: bool = False
+    settling: tuple[Settling, ...] = ()
+    carried_out: tuple[Settling, ...] = ()
+
+    def noting(
+        self,
+        *,
+        new: Settling | None = None,
+        over: Collection[Settling] = (),
+        carried_out: Settling | None = None,
+    ) -> Intent:
+        """With what is settled from now on, and without what is over; what has begun stays so."""
+        settling = [each for each in self.settling if each not in over]
+        if new is not None:
+            same = [each for each in settling if each[:3] == new[:3]]
+            settling = [*(each for each in settling if each not in same), max([new, *same])]
+        done = self.carried_out if carried_out is None else (carried_out,)
+        return replace(self, settling=tuple(settling), carried_out=done)
+
+
+_INTENT_TYPES: dict[str, tuple[type, ...]] = {
+    "query_id": (str,),
+    "cluster_id": (str, type(None)),
+    "topic": (str,),
+    "batch": (int,),
+    "since_ms": (int,),
+    "confirmed": (bool,),
+}
+
+
+def stored_intent(folder: Folder) -> Intent | None:
+    """The intent in a query's folder; None if there is none.
+
+    :raises TransactionError: if it can't be read or parsed.
+    """
+    return stored_json(folder, _INTENT, _intent)
+
+
+def _intent(found: Any) -> Intent:
+    if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
+        raise TypeError
+    settling, carried_out = (
+        tuple(map(_settling, found.pop(name, ()))) for name in ("settling", "carried_out")
+    )
+    return Intent(**found, settling=settling, carried_out=carried_out)
+
+
+def _settling(found: Any) -> Settling:
+    producer_id, epoch, by, *begun = map(int, found)
+    return Settling(producer_id, epoch, by, begun != [False])
+
+
+def store_intent(folder: Folder, intent: Intent) -> None:
+    """Store the intent, before the first transaction begins.
+
+    :raises TransactionError: if it can't be written.
+    """
+    store_json(folder, _INTENT, intent)
+
+
+def stored_json(folder: Folder, name: str, parse: Callable[[Any], _Kept]) -> _Kept | None:
+    """What a file in a query's folder has, parsed; None if there is none.
+
+    :raises TransactionError: if it can't be read or parsed.
+    """
+    try:
+        data = folder.read_replaced(name)
+        return None if data is None else parse(json.loads(data))
+    except OSError as e:
+        raise _cannot("read", folder, name, e) from None
+    except _UNREADABLE:
+        raise TransactionError(
+            "What the query keeps about its writes is corrupt",
+            file=folder.label(name),
+            hint="Stop all runs of the query, then delete the file.",
+        ) from None
+
+
+def store_json(folder: Folder, name: str, kept: DataclassInstance) -> None:
+    """Replace a file in a query's folder, and flush it.
+
+    :raises TransactionError: if it can't be written.
+    """
+    try:
+        folder.replace(name, json.dumps(asdict(kept)).encode(), flush=True)
+    except OSError as e:
+        raise _cannot("store", folder, name, e) from None
+
+
+def _cannot(do: str, folder: Folder, name: str, error: OSError) -> TransactionError:
+    return TransactionError(
+        f"Could not {do} what the query keeps about its writes: {error}",
+        file=folder.label(name),
+        hint="Let the user that runs Spark's driver read and write the checkpoint, or the stagingLocation.",
+    )
