@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import QueryBatch
@@ -104,7 +104,7 @@ def open_producer(options: WriteOptions, producer_id: tuple[int, int, str]) -> P
     return open_producer(options.brokers, options.produce, options.encode_settings, producer_id)
 
 
-def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink:
+def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[Any]:
     """The sink of the place that the options name.
 
     :param batch: of a job, which begins now; None for a query.

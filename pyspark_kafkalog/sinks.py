@@ -8,12 +8,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from pyspark_kafkalog.model import Encoded, EncodeSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
 
+FinishedT = TypeVar("FinishedT")
+"""What a task gives to the commit; it is pickled."""
+GivenT = TypeVar("GivenT", covariant=True)
 
-class TaskSink(Protocol):
+
+class TaskSink(Protocol[GivenT]):
     """Takes the encoded record batches of one task. If left without :meth:`finish`, it drops what it can."""
 
     def partition_count(self, topic: str) -> int:
@@ -37,24 +41,24 @@ class TaskSink(Protocol):
     def visible_records(self) -> int:
         """How many of the appended records readers can see by now, whatever becomes of the others."""
 
-    def finish(self) -> Any:
+    def finish(self) -> GivenT:
         """Wait until everything appended is safe, and return what :meth:`Sink.commit` needs."""
 
 
-class Sink(Protocol):
+class Sink(Protocol[FinishedT]):
     """Writes rows to a place. Made on the driver and pickled to the tasks, so it holds little."""
 
     @property
     def needs_commit(self) -> bool:
         """Whether :meth:`commit` makes rows visible; if not, they are visible once they are written."""
 
-    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink]:
+    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink[FinishedT]]:
         """The sink of one task of ``batch``."""
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Any], plan: Plan) -> None:
+    def commit(self, batch: QueryBatch, finished: Sequence[FinishedT], plan: Plan) -> None:
         """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated."""
 
-    def abort(self, batch: QueryBatch, finished: Sequence[Any]) -> None:
+    def abort(self, batch: QueryBatch, finished: Sequence[FinishedT]) -> None:
         """Take back what the tasks of ``batch`` have written, as far as possible; never raises.
 
         Another driver may be at the same micro-batch. So what a message does not name stays, unless the batch

@@ -301,7 +301,7 @@ class TargetRecords:
         if number < offsets.count:
             raise self._lost(planned, f"expected {offsets.count} records, got {number}")
 
-    def _send(self, waiting: Sequence[_Numbered], sink: TaskSink, limit: RateLimit) -> None:
+    def _send(self, waiting: Sequence[_Numbered], sink: TaskSink[object], limit: RateLimit) -> None:
         """Send batches, after the map is on disk that says where their records are from."""
         self._state.save()
         for planned, number, found in waiting:

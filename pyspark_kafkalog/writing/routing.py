@@ -83,7 +83,7 @@ class Router:
         self._sticky: dict[str, StickyPartitioner] = {}
 
     @classmethod
-    def to_sink(cls, sink: TaskSink, options: WriteOptions, *, first: int = 0) -> Router:
+    def to_sink(cls, sink: TaskSink[object], options: WriteOptions, *, first: int = 0) -> Router:
         """The one that the options ask for, among the partitions that ``sink`` knows.
 
         :raises OptionError: if the partitioner can't be imported or is not callable.

@@ -64,7 +64,7 @@ def _timestamps(rows: pa.RecordBatch, now_ms: int) -> pa.Array:
 def write_rows(
     arrow_batches: Iterable[pa.RecordBatch],
     router: Router,
-    sink: TaskSink,
+    sink: TaskSink[object],
     *,
     splitter: Splitter | None = None,
     audit: WriteAudit | None = None,

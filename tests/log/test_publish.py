@@ -25,11 +25,12 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem import folder as filesystem
 from pyspark_kafkalog.log import lock
+from pyspark_kafkalog.log.journal_file import PartitionEnd
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish import publish as publish_module
 from pyspark_kafkalog.log.publish.staging import Section, StagedFile
-from pyspark_kafkalog.log.publish.undo import PartitionEnd, Undo
+from pyspark_kafkalog.log.publish.undo import Undo
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.log.writing import (

@@ -9,7 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import (
@@ -24,6 +24,8 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.broker.produce.state import PartitionResult
+
+    Finished = Mapping[TopicPartition, PartitionResult]
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -52,7 +54,7 @@ class BrokerSink:
     def commit(
         self,
         batch: QueryBatch,
-        finished: Sequence[Mapping[TopicPartition, PartitionResult]],
+        finished: Sequence[Finished],
         plan: Plan,
     ) -> None:
         """Log what was written."""
@@ -70,5 +72,5 @@ class BrokerSink:
                 topic,
             )
 
-    def abort(self, batch: QueryBatch, finished: Sequence[Any]) -> None:
+    def abort(self, batch: QueryBatch, finished: Sequence[Finished]) -> None:
         """Do nothing: produced records cannot be withdrawn."""

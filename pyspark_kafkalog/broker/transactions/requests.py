@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafka.protocol.admin import DescribeTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType
@@ -28,6 +28,7 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
+    Fetched,
     by_topic,
     offset_fetch_request,
     offsets_by_topic,
@@ -81,6 +82,9 @@ class Described(NamedTuple):
     epoch: int = -1
 
 
+_Answer = TypeVar("_Answer")
+
+
 class _SentBeforeError(Exception):
     """A request that may be sent only once would be repeated."""
 
@@ -111,7 +115,7 @@ class Requests:
                 return Refused(response.error_code)
             return response.producer_id, response.producer_epoch
 
-        answer: tuple[int, int] = self._ask(
+        return self._ask(
             request,
             read,
             f"Taking over transactional id {self.transactional_id}",
@@ -119,7 +123,6 @@ class Requests:
             min_version=KIP_360 if current else 0,
             max_version=4,
         )
-        return answer
 
     def abort_open(self, timeout_ms: int, *, deadline: Deadline) -> None:
         """Have the open transaction aborted, by InitProducerId; it may be open still if no answer came.
@@ -154,10 +157,9 @@ class Requests:
         doing = f"Looking up the newest transaction of {self.transactional_id}"
         request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         try:
-            answer: Described = self._ask(request, read, doing, deadline, max_version=0)
+            return self._ask(request, read, doing, deadline, max_version=0)
         except UnsupportedVersionError:
             return Described(Outcome.NOT_TOLD)
-        return answer
 
     def add_partitions(
         self, producer: ProducerId, partitions: Collection[TopicPartition], *, deadline: Deadline
@@ -276,12 +278,12 @@ class Requests:
         """Like :meth:`committed`, but None if a transaction that commits one of them is not over."""
         doing = f"Reading the offsets of group {group}"
 
-        def read(response: Any) -> dict[TopicPartition, Any] | Refused | None:
+        def read(response: Any) -> Fetched | Refused | None:
             found = read_offset_fetch(response)
             # An answer rather than an error to repeat: if it lasts, that is an error of its own.
             return None if found == Refused(ErrorCode.UNSTABLE_OFFSET_COMMIT) else found
 
-        answer: dict[TopicPartition, Any] | None = self._ask(
+        answer = self._ask(
             offset_fetch_request(group, partitions, require_stable=require_stable),
             read,
             doing,
@@ -303,7 +305,7 @@ class Requests:
     def _ask(
         self,
         request: Any,
-        read: Callable[[Any], Any],
+        read: Callable[[Any], _Answer | Refused],
         doing: str,
         deadline: Deadline,
         *,
@@ -312,7 +314,7 @@ class Requests:
         min_version: int = 0,
         max_version: int,
         once: bool = False,
-    ) -> Any:
+    ) -> _Answer:
         repeats = count()
 
         def make(_: Sequence[str]) -> Any:
@@ -342,7 +344,15 @@ class Requests:
         return answer
 
     def _ask_partitions(
-        self, request: Any, codes_in: Callable[[Any], list[int]], doing: str, deadline: Deadline, **more: Any
+        self,
+        request: Any,
+        codes_in: Callable[[Any], list[int]],
+        doing: str,
+        deadline: Deadline,
+        *,
+        group: str | None = None,
+        kind: CoordinatorType = CoordinatorType.TRANSACTION,
+        max_version: int,
     ) -> None:
         """Ask about partitions, each of which has a code in the response."""
         started = time.monotonic()
@@ -358,9 +368,9 @@ class Requests:
                     return Refused(code)
             return codes[0] if codes else 0
 
-        code = self._ask(request, read, doing, deadline, **more)
+        code = self._ask(request, read, doing, deadline, group=group, kind=kind, max_version=max_version)
         if code:
-            raise self._error(code, doing, more.get("group"))
+            raise self._error(code, doing, group)
 
     def _error(self, code: int, doing: str, group: str | None) -> KafkaLogError:
         if code in _ENDED:

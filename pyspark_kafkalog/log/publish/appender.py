@@ -29,6 +29,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
+from pyspark_kafkalog.log.journal_file import BATCH, PartitionEnd
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
@@ -38,7 +39,6 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.publish.undo import BATCH, PartitionEnd
 from pyspark_kafkalog.log.segment.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 

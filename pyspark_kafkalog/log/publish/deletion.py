@@ -19,9 +19,8 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
@@ -29,73 +28,47 @@ from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.layout import (
-    OFFSET_CHECKPOINTS,
-    is_unused_folder,
-    parse_partition_folder,
-)
+from pyspark_kafkalog.log.journal_file import Deletion
+from pyspark_kafkalog.log.layout import OFFSET_CHECKPOINTS
 from pyspark_kafkalog.log.publish.appender import append, open_partition, pending_batches
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 
-VERSION = 3
-"""Of a journal that deletes. Earlier versions of the package refuse it, and show none of its partitions."""
 _LONGEST_NAME = 255
 _SETTINGS = LogSettings()
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-def deletion(root: str, partitions: Collection[TopicPartition]) -> dict[str, Any]:
-    """The content of the journal that deletes topics, given with all their partitions.
+def new_folders(root: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    """The names that the folders of partitions get when they are deleted.
 
     :raises LogDirectoryError: if a file that tells of them can't be read, as it would not be rid of them.
     """
     for name in OFFSET_CHECKPOINTS:
         read_offsets(root, name)
     read_topic_configs(open_folder(root))
-    return {
-        "version": VERSION,
-        "partitions": {
-            str(partition): {"created": True, "folder": deleted_name(partition, uuid.uuid4().hex)}
-            for partition in sorted(partitions)
-        },
-        "topics": sorted({partition.topic for partition in partitions}),
-    }
+    return {partition: deleted_name(partition, uuid.uuid4().hex) for partition in sorted(partitions)}
 
 
-def is_sound(journal: Mapping[str, Any]) -> bool:
-    """Whether the journal names partitions, and only folders that such a deletion makes."""
-    try:
-        return all(
-            parse_partition_folder(name) is not None
-            and is_unused_folder(entry["folder"])
-            and "/" not in entry["folder"]
-            for name, entry in journal["partitions"].items()
-        ) and all(isinstance(topic, str) for topic in journal["topics"])
-    except (KeyError, TypeError, AttributeError):
-        return False
-
-
-def has_renamed_all(root: str, journal: Mapping[str, Any]) -> bool:
+def has_renamed_all(root: str, deletion: Deletion) -> bool:
     """Whether no partition is left under its name: brokers append to none of them any more."""
-    return not any(os.path.lexists(os.path.join(root, name)) for name in journal["partitions"])
+    return not any(os.path.lexists(os.path.join(root, str(partition))) for partition in deletion.folders)
 
 
-def carry_out(root: str, journal: Mapping[str, Any], tombstones: Mapping[TopicPartition, np.ndarray]) -> None:
+def carry_out(root: str, deletion: Deletion) -> None:
     """Delete what the journal names, as far as it is still there. It can run again."""
-    folders = {name: entry["folder"] for name, entry in journal["partitions"].items()}
-    for name, folder in folders.items():
-        path = os.path.join(root, name)
+    for partition, folder in deletion.folders.items():
+        path = os.path.join(root, str(partition))
         if os.path.islink(path):
             os.unlink(path)
         elif os.path.lexists(path):
             os.replace(path, os.path.join(root, folder))
     sync_folder(root)
-    _forget(root, folders.keys(), journal["topics"])
-    _append_tombstones(root, tombstones)
-    for folder in folders.values():
+    _forget(root, deletion.folders.keys(), deletion.topics)
+    _append_tombstones(root, deletion.tombstones)
+    for folder in deletion.folders.values():
         path = os.path.join(root, folder)
         shutil.rmtree(path, ignore_errors=True)
         if os.path.lexists(path):
@@ -103,9 +76,8 @@ def carry_out(root: str, journal: Mapping[str, Any], tombstones: Mapping[TopicPa
     sync_folder(root)
 
 
-def _forget(root: str, names: Iterable[str], topics: Collection[str]) -> None:
+def _forget(root: str, gone: Collection[TopicPartition], topics: Collection[str]) -> None:
     """Take partitions out of the checkpoints, and topics out of the file of configurations."""
-    gone = {parse_partition_folder(name) for name in names}
     for name in OFFSET_CHECKPOINTS:
         with suppress(LogDirectoryError):  # a repair empties one that is malformed
             offsets = read_offsets(root, name)

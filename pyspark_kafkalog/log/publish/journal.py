@@ -23,44 +23,37 @@ After an undo it does not come back: the folder's state is no longer certain.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
-import json
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
-from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
+from pyspark_kafkalog.log.journal_file import (
+    Begun,
+    Deletion,
+    Ledger,
+    MalformedError,
+    PartitionEnd,
+    parse_journal,
+    parse_ledger,
+)
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     JOURNAL_FILE,
-    JOURNAL_SEPARATOR,
     RECOVERY_POINT_CHECKPOINT,
-    parse_partition_folder,
-    partition_of,
 )
 from pyspark_kafkalog.log.publish import deletion
-from pyspark_kafkalog.log.publish.undo import (
-    BATCH,
-    ForeignError,
-    PartitionEnd,
-    is_list_of,
-    plan_undo,
-    read_text,
-)
+from pyspark_kafkalog.log.publish.undo import ForeignError, plan_undo, read_text
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
-VERSION = 2
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -73,51 +66,51 @@ def begin(
     append_time: int | None = None,
     configured: Collection[str] = (),
     plan: str = "",
-) -> dict[str, Any]:
+) -> Begun:
     """Write the journal, and return it. Only then may partitions be appended to.
 
-    :param batches: the record batches to append, of dtype :data:`.undo.BATCH`.
+    :param batches: the record batches to append, of dtype :data:`.journal_file.BATCH`.
     :param append_time: the timestamp, in ms, that they will get; None to keep theirs.
     :param configured: new topics whose configurations go with an undo.
     :param plan: a digest of the plan of a micro-batch, for the ledger; empty if that is not known.
     """
-    journal = {
-        "version": VERSION,
-        "query_id": None if batch.batch_id is None else batch.query_id,
-        "batch_id": batch.batch_id,
-        "plan": plan,
-        "append_time": append_time,
-        "topics": sorted(configured),
-        "partitions": {str(partition): asdict(end) for partition, end in ends.items()},
-        "clean_shutdown": _text(root, CLEAN_SHUTDOWN_FILE),
-        "checkpoints": _checkpoints(root),
-    }
-    _write(root, journal, batches)
-    if journal["clean_shutdown"] is not None:
+    begun = Begun(
+        ends,
+        batches,
+        None if batch.batch_id is None else batch.query_id,
+        batch.batch_id,
+        plan,
+        append_time,
+        sorted(configured),
+        _text(root, CLEAN_SHUTDOWN_FILE),
+        _checkpoints(root),
+    )
+    put(root, JOURNAL_FILE, begun.text())
+    if begun.clean_shutdown is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
         sync_folder(root)
-    return journal
+    return begun
 
 
-def commit(root: str, journal: dict[str, Any]) -> None:
+def commit(root: str, begun: Begun) -> None:
     """Make all that was appended since :func:`begin` visible at once; it must be on disk.
 
     :raises OSError: if that fails. Once it is visible, nothing is raised.
     """
     path = os.path.join(root, JOURNAL_FILE)
     try:
-        if journal["query_id"] is None:
+        if begun.query_id is None:
             os.unlink(path)
         else:
-            os.replace(path, os.path.join(root, ledger_file(journal["query_id"])))
+            os.replace(path, os.path.join(root, ledger_file(begun.query_id)))
     except OSError:
         if _text(root, JOURNAL_FILE) is not None:
             raise
         # A network mount may report a failure after it has done it.
     try:
         sync_folder(root)
-        if journal["clean_shutdown"] is not None:
-            put(root, CLEAN_SHUTDOWN_FILE, journal["clean_shutdown"])
+        if begun.clean_shutdown is not None:
+            put(root, CLEAN_SHUTDOWN_FILE, begun.clean_shutdown)
     except Exception as e:
         # The records are visible: an error now would say that they are not.
         _log.warning("Published, but could not flush %s: %s", root, e)
@@ -130,31 +123,26 @@ def recover(root: str) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(root, _TEMPORARY_FILE))
-    journal = read(root, JOURNAL_FILE)
-    if journal is None:
+    path, text = os.path.join(root, JOURNAL_FILE), _text(root, JOURNAL_FILE)
+    if text is None:
         return
-    path = os.path.join(root, JOURNAL_FILE)
-    if journal["version"] == deletion.VERSION:
-        if not deletion.is_sound(journal):
-            raise unusable(path)
-        tombstones = _read_tombstones(root)
-        # Then a deletion changes checkpoints itself.
+    try:
+        journal = parse_journal(text)
+    except MalformedError as e:
+        raise unusable(path) from e
+    if isinstance(journal, Deletion):
+        # A deletion that has renamed all changes checkpoints itself.
         if not deletion.has_renamed_all(root, journal):
             for trace in _traces(root, journal):
                 raise _appended_to(path, trace)
         with unclean(root):
-            _finish_deletion(root, journal, tombstones)
+            _finish_deletion(root, journal)
         return
-    batches = _read_batches(root)
-    entries = [
-        _entry(path, name, entry, batches.get(name, ""))
-        for name, entry in _mapping(path, journal.get("partitions")).items()
-    ]
-    append_time, configured = journal.get("append_time"), journal.get("topics", [])
-    if not isinstance(append_time, int | None) or not is_list_of(configured, str):
-        raise unusable(path)
     try:
-        plans = [plan_undo(os.path.join(root, name), end, rows, append_time) for name, end, rows in entries]
+        plans = [
+            plan_undo(os.path.join(root, str(partition)), end, journal.comes[partition], journal.append_time)
+            for partition, end in journal.ends.items()
+        ]
     except ForeignError as e:
         raise _foreign(path, str(e)) from None
     undos = [plan for plan in plans if plan is not None]
@@ -165,7 +153,7 @@ def recover(root: str) -> None:
         _log.warning("Undoing an interrupted publish in %s", root)
     for undo in undos:
         undo.run()
-    deletion.forget_configs(root, configured)
+    deletion.forget_configs(root, journal.topics)
     sync_folder(root)
     os.unlink(path)
     sync_folder(root)
@@ -180,52 +168,25 @@ def delete(
     :raises LogDirectoryError: if a checkpoint or the file of configurations is malformed; nothing is deleted.
     :raises OSError: if that fails. Once the journal is on disk the topics are gone for readers.
     """
-    journal = {**deletion.deletion(root, partitions), "checkpoints": _checkpoints(root)}
+    folders = deletion.new_folders(root, partitions)
+    topics = sorted({partition.topic for partition in partitions})
+    journal = Deletion(folders, topics, tombstones, _checkpoints(root))
     with unclean(root):
-        _write(root, journal, tombstones)
-        _finish_deletion(root, journal, tombstones)
+        put(root, JOURNAL_FILE, journal.text())
+        _finish_deletion(root, journal)
 
 
-def _write(root: str, journal: Mapping[str, Any], batches: Mapping[TopicPartition, np.ndarray]) -> None:
-    """Put a journal on disk, with the list of what is appended."""
-    listed = {
-        str(partition): base64.b64encode(data.tobytes()).decode() for partition, data in batches.items()
-    }
-    put(root, JOURNAL_FILE, json.dumps(journal, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed))
-
-
-def _finish_deletion(
-    root: str, journal: Mapping[str, Any], tombstones: Mapping[TopicPartition, np.ndarray]
-) -> None:
-    deletion.carry_out(root, journal, tombstones)
+def _finish_deletion(root: str, journal: Deletion) -> None:
+    deletion.carry_out(root, journal)
     os.unlink(os.path.join(root, JOURNAL_FILE))
     sync_folder(root)
 
 
-def _entry(path: str, name: str, entry: object, listed: Any) -> tuple[str, PartitionEnd, np.ndarray]:
-    """A partition of a journal, and the batches to append to it."""
-    fields = _mapping(path, entry)
-    try:
-        batches = np.frombuffer(base64.b64decode(listed, validate=True), BATCH)
-        end = PartitionEnd(**fields)
-    except (ValueError, TypeError) as e:
-        raise unusable(path) from e
-    if parse_partition_folder(name) is None or not end.is_sound():
-        raise unusable(path)
-    return name, end, batches
-
-
-def _mapping(path: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise unusable(path)
-    return value
-
-
-def _traces(root: str, journal: Mapping[str, Any]) -> Iterator[str]:
+def _traces(root: str, journal: Begun | Deletion) -> Iterator[str]:
     """What a broker leaves in the root when it stops, or after it has run for some seconds."""
     if _text(root, CLEAN_SHUTDOWN_FILE) is not None:
         yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was created"
-    if journal.get("checkpoints") != _checkpoints(root):
+    if journal.checkpoints != _checkpoints(root):
         yield f"a checkpoint in {root} has changed"
 
 
@@ -276,43 +237,16 @@ def _checkpoints(root: str) -> str:
     return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
-def read(root: str, name: str) -> dict[str, Any] | None:
-    """The journal or a ledger, of any version that can be read."""
-    text = _text(root, name)
-    if text is None:
-        return None
-    content = _parsed(text.partition(JOURNAL_SEPARATOR)[0])
-    if not isinstance(content, dict) or content.get("version") not in (1, VERSION, deletion.VERSION):
-        raise unusable(os.path.join(root, name))
-    return content
+def read_ledger(path: str) -> Ledger | None:
+    """The ledger in a file, of any version that can be read; None without one.
 
-
-def _read_batches(root: str) -> dict[str, Any]:
-    """The journal's list of each partition. Version 1 has none, so only an empty publish can be undone."""
-    listed = (_text(root, JOURNAL_FILE) or "").partition(JOURNAL_SEPARATOR)[2]
-    return _mapping(os.path.join(root, JOURNAL_FILE), _parsed(listed or "{}"))
-
-
-def _read_tombstones(root: str) -> dict[TopicPartition, np.ndarray]:
-    """The record batches of a journal that deletes."""
+    :raises LogDirectoryError: if it can't be read.
+    """
+    text = read_text(path)
     try:
-        tombstones = {
-            partition_of(name): np.frombuffer(base64.b64decode(listed, validate=True), np.uint8)
-            for name, listed in _read_batches(root).items()
-        }
-    except (ValueError, TypeError) as e:
-        raise unusable(os.path.join(root, JOURNAL_FILE)) from e
-    if any(walk(data).end < max(data.size, 1) for data in tombstones.values()):
-        raise unusable(os.path.join(root, JOURNAL_FILE))
-    return tombstones
-
-
-def _parsed(text: str) -> object:
-    """The content of a JSON document; None if it is invalid."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+        return None if text is None else parse_ledger(text)
+    except MalformedError as e:
+        raise unusable(path) from e
 
 
 def unusable(path: str) -> LogDirectoryError:

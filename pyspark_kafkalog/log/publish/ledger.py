@@ -6,11 +6,11 @@ older than the checkpoint, and one that is missing was lost.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.journal_file import Ledger
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.model import Plan, QueryBatch
 from pyspark_kafkalog.sinks import LastBatch, Standing, standing
@@ -40,23 +40,19 @@ def is_published(root: str, batch: QueryBatch, history: History) -> bool:
     """
     if batch.batch_id is None:
         return False
-    name = journal.ledger_file(batch.query_id)
-    path = os.path.join(root, name)
-    ledger = journal.read(root, name)
+    path = os.path.join(root, journal.ledger_file(batch.query_id))
+    ledger = journal.read_ledger(path)
     if ledger is None:
         if batch.batch_id and history.required and not history.is_job:
             raise _missing(path, batch)
         return False
-    number, plan = ledger.get("batch_id"), ledger.get("plan")
-    if ledger.get("query_id") != batch.query_id:
+    if ledger.query_id != batch.query_id:
         raise journal.unusable(path)
-    if not isinstance(number, int) or not isinstance(plan, str | None):
-        raise journal.unusable(path)
-    last = LastBatch(number, plan or "")
+    last = LastBatch(ledger.batch_id, ledger.plan or "")
     found = standing(batch.batch_id, history.plan, last, is_job=history.is_job)
     if found is Standing.UNKNOWN and _was_planned_before(path, history.plan):
         return True
-    if found is Standing.BEHIND and plan is None:
+    if found is Standing.BEHIND and ledger.plan is None:
         return False  # an earlier version noted no micro-batches without rows
     if found in (Standing.AHEAD, Standing.OTHER) or (history.required and found in _UNPROVEN):
         raise _refused(found, path, batch, last)
@@ -107,13 +103,8 @@ def _refused(found: Standing, path: str, batch: QueryBatch, last: LastBatch) -> 
 def note(root: str, batch: QueryBatch, history: History) -> None:
     """Note in the ledger a batch that has no rows."""
     if batch.batch_id is not None:
-        ledger = {
-            "version": journal.VERSION,
-            "query_id": batch.query_id,
-            "batch_id": batch.batch_id,
-            "plan": history.plan.digest or "",
-        }
-        journal.put(root, journal.ledger_file(batch.query_id), json.dumps(ledger))
+        ledger = Ledger(batch.query_id, batch.batch_id, history.plan.digest or "")
+        journal.put(root, journal.ledger_file(batch.query_id), ledger.text())
 
 
 def _was_planned_before(path: str, plan: Plan) -> bool:

@@ -154,7 +154,7 @@ def _append_at_once(
         logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
         append_time = _append_time(settings)
         try:
-            entries = journal.begin(
+            begun = journal.begin(
                 root,
                 {partition: log.end() for partition, log in logs.items()},
                 {partition: batches.listed() for partition, batches in pending.items()},
@@ -163,7 +163,7 @@ def _append_at_once(
                 plan=plan,
             )
             offsets = _append_all(root, logs, pending, settings, append_time, progress)
-            journal.commit(root, entries)
+            journal.commit(root, begun)
         except BaseException:
             _undo(root)
             raise

@@ -158,13 +158,13 @@ def _make(root: str, partitions: Mapping[TopicPartition, str], configs: Mapping[
         for partition, topic_id in partitions.items()
     }
     ends = {partition: log.end() for partition, log in logs.items()}
-    entries = journal.begin(root, ends, {}, _NO_QUERY, configured=configs.keys())
+    begun = journal.begin(root, ends, {}, _NO_QUERY, configured=configs.keys())
     try:
         for log in logs.values():
             create_folder(log)
         _set_configs(root, configs)
         sync_folder(root)
-        journal.commit(root, entries)
+        journal.commit(root, begun)
     except BaseException:
         journal.recover(root)
         raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import numpy as np
@@ -29,6 +29,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.walk import find_batch
 from pyspark_kafkalog.filesystem.durable import cut, sync_folder
+from pyspark_kafkalog.log.journal_file import PartitionEnd
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     LEADER_EPOCH_CHECKPOINT,
@@ -43,9 +44,6 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.segment.active_segment import map_file
 from pyspark_kafkalog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
-
-BATCH = np.dtype([("size", "<u4"), ("records", "<u4"), ("crc", "<u4")])
-"""A record batch before it is appended: its bytes, the number of its offsets, its checksum."""
 
 _HEADER = np.dtype(
     {
@@ -71,51 +69,6 @@ _INDEXES = {INDEX_SUFFIX: OFFSET_ENTRY.itemsize, TIME_INDEX_SUFFIX: TIME_ENTRY.i
 
 class ForeignError(Exception):
     """Something that others did or may have done: a clause that names the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionEnd:
-    """The end of a partition before a publish, and its files.
-
-    ``segment`` is the base offset of its active segment (None if it had none)
-    and ``sizes`` the size of each of that segment's files by suffix. ``others`` are
-    the names of files for higher base offsets, such as a producer snapshot.
-    ``leader_epochs`` are those of ``leader-epoch-checkpoint``, and ``leader_epoch``
-    is that of the batches to append. The publish ``created`` a partition that did
-    not exist; ``topic_id`` is for its ``partition.metadata``.
-    """
-
-    log_end_offset: int
-    created: bool
-    segment: int | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    others: tuple[str, ...] = ()
-    leader_epoch: int = 0
-    leader_epochs: Sequence[Sequence[int]] = ()
-    topic_id: str | None = None
-
-    def is_sound(self) -> bool:
-        """Whether the fields, read from a journal that may hold anything, have their types."""
-        return (
-            type(self.created) is bool
-            and _are_numbers(self.log_end_offset, self.leader_epoch)
-            and isinstance(self.sizes, Mapping)
-            and _are_numbers(*self.sizes.values())
-            and (self.segment is None or (_are_numbers(self.segment) and {*self.sizes} == {*_CREATED}))
-            and is_list_of(self.others, str)
-            and is_list_of(self.leader_epochs, list)
-            and all(len(pair) == 2 and _are_numbers(*pair) for pair in self.leader_epochs)
-            and (self.topic_id is None or (isinstance(self.topic_id, str) and self.topic_id.isascii()))
-        )
-
-
-def _are_numbers(*values: object) -> bool:
-    return all(type(value) is int and 0 <= value < 2**63 for value in values)
-
-
-def is_list_of(values: object, kind: type) -> bool:
-    """Whether it is a list, of a JSON document or our own, and all its values are of a kind."""
-    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +101,7 @@ class Undo:
 def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: int | None) -> Undo | None:
     """How to put a partition back to its ``end``; None if it is gone. Changes nothing.
 
-    :param batches: the batches that were to be appended, of dtype :data:`BATCH`.
+    :param batches: the batches that were to be appended, of dtype :data:`.journal_file.BATCH`.
     :param append_time: the timestamp, in ms, that they were to get; None to keep theirs.
     :raises ForeignError: if others have appended, or may have.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Entry, Folder
 from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file
+from pyspark_kafkalog.log.journal_file import MalformedError, parse_ends
 from pyspark_kafkalog.log.layout import (
     BACKUP_FILE,
     JOURNAL_FILE,
@@ -31,7 +31,6 @@ from pyspark_kafkalog.log.layout import (
     parse_offset_checkpoint,
     parse_partition_folder,
     parse_segment_file,
-    partition_of,
 )
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
@@ -267,12 +266,8 @@ class LogRoot:
         if data is None:
             return {}
         try:
-            partitions = json.loads(data)["partitions"]
-            return {
-                partition_of(name): None if was.get("created") else _offset(was["log_end_offset"])
-                for name, was in partitions.items()
-            }
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return parse_ends(data)
+        except MalformedError:
             raise LogDirectoryError(
                 "Cannot understand the journal of an unfinished write",
                 file=self.folder.label(JOURNAL_FILE),
@@ -306,9 +301,3 @@ def _is_partition(names: Collection[str]) -> bool:
 def _is_log(name: str) -> bool:
     parsed = parse_segment_file(name)
     return parsed is not None and parsed[1] == LOG_SUFFIX
-
-
-def _offset(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(value)
-    return value

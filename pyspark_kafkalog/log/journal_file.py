@@ -1,0 +1,274 @@
+"""What the journal and the ledgers of a log directory say, and how they say it: see :mod:`.publish.journal`.
+
+A journal has two JSON documents, apart by an empty line. Readers need the first one only. The second one
+grows with the data: what is to be appended.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
+    JOURNAL_SEPARATOR,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    is_unused_folder,
+    partition_of,
+)
+from pyspark_kafkalog.model import TopicPartition
+
+_VERSION = 2
+"""Of a publish, and of a ledger. Version 1 lists nothing that is appended: only an empty one is undone."""
+_DELETION = 3
+"""Of a deletion. Earlier versions of the package refuse it, and show none of its partitions."""
+BATCH = np.dtype([("size", "<u4"), ("records", "<u4"), ("crc", "<u4")])
+"""A record batch before it is appended: its bytes, the number of its offsets, its checksum."""
+_Value = TypeVar("_Value")
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+class MalformedError(Exception):
+    """A journal or a ledger that nothing can be made of; another version may have written it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnd:
+    """The end of a partition before a publish, and its files.
+
+    ``segment`` is the base offset of its active segment (None if it had none)
+    and ``sizes`` the size of each of that segment's files by suffix. ``others`` are
+    the names of files for higher base offsets, such as a producer snapshot.
+    ``leader_epochs`` are those of ``leader-epoch-checkpoint``, and ``leader_epoch``
+    is that of the batches to append. The publish ``created`` a partition that did
+    not exist; ``topic_id`` is for its ``partition.metadata``.
+    """
+
+    log_end_offset: int
+    created: bool
+    segment: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    leader_epoch: int = 0
+    leader_epochs: Sequence[Sequence[int]] = ()
+    topic_id: str | None = None
+
+    def is_sound(self) -> bool:
+        """Whether the fields, read from a journal that may hold anything, have their types."""
+        files = {LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX}
+        return (
+            type(self.created) is bool
+            and _are_numbers(self.log_end_offset, self.leader_epoch)
+            and isinstance(self.sizes, Mapping)
+            and _are_numbers(*self.sizes.values())
+            and (self.segment is None or (_are_numbers(self.segment) and {*self.sizes} == files))
+            and _is_list_of(self.others, str)
+            and _is_list_of(self.leader_epochs, list)
+            and all(len(pair) == 2 and _are_numbers(*pair) for pair in self.leader_epochs)
+            and (self.topic_id is None or (isinstance(self.topic_id, str) and self.topic_id.isascii()))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A publish that has begun.
+
+    :param ends: those of all partitions, before it.
+    :param comes: the record batches to append to them, of dtype :data:`BATCH`.
+    :param query_id: of the query whose ledger gets ``batch_id`` and ``plan``, a digest that is empty if it is
+        not known; None if no ledger does.
+    :param append_time: the timestamp, in ms, that the records get; None to keep theirs.
+    :param topics: new ones whose configurations go with an undo.
+    :param clean_shutdown: the content of ``.kafka_cleanshutdown``, if it was there.
+    :param checkpoints: a digest of those that a broker changes when it runs.
+    """
+
+    ends: Mapping[TopicPartition, PartitionEnd]
+    comes: Mapping[TopicPartition, np.ndarray]
+    query_id: str | None
+    batch_id: int | None
+    plan: str | None
+    append_time: int | None
+    topics: Sequence[str]
+    clean_shutdown: str | None
+    checkpoints: str | None
+
+    def text(self) -> str:
+        """The file."""
+        content = {
+            "version": _VERSION,
+            "query_id": self.query_id,
+            "batch_id": self.batch_id,
+            "plan": self.plan,
+            "append_time": self.append_time,
+            "topics": self.topics,
+            "partitions": {str(partition): asdict(end) for partition, end in self.ends.items()},
+            "clean_shutdown": self.clean_shutdown,
+            "checkpoints": self.checkpoints,
+        }
+        return _text(content, self.comes)
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A deletion of topics that has begun: see :mod:`.publish.deletion`.
+
+    :param folders: the new names of the partitions' folders.
+    :param tombstones: the record batch to append to each partition of ``__consumer_offsets``.
+    :param checkpoints: as in :class:`Begun`.
+    """
+
+    folders: Mapping[TopicPartition, str]
+    topics: Sequence[str]
+    tombstones: Mapping[TopicPartition, np.ndarray]
+    checkpoints: str | None
+
+    def text(self) -> str:
+        """The file. Its partitions count as created, so that older readers don't show them either."""
+        content = {
+            "version": _DELETION,
+            "partitions": {
+                str(partition): {"created": True, "folder": folder}
+                for partition, folder in self.folders.items()
+            },
+            "topics": self.topics,
+            "checkpoints": self.checkpoints,
+        }
+        return _text(content, self.tombstones)
+
+
+class Ledger(NamedTuple):
+    """The last batch of a query in the directory; ``plan`` is None in one of an earlier version."""
+
+    query_id: str
+    batch_id: int
+    plan: str | None
+
+    def text(self) -> str:
+        """The file, if no journal becomes it."""
+        return json.dumps({"version": _VERSION, **self._asdict()})
+
+
+def _text(content: Mapping[str, Any], appended: Mapping[TopicPartition, np.ndarray]) -> str:
+    listed = {
+        str(partition): base64.b64encode(data.tobytes()).decode() for partition, data in appended.items()
+    }
+    return json.dumps(content, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed)
+
+
+def parse_journal(text: str) -> Begun | Deletion:
+    """The journal in a file.
+
+    :raises MalformedError: if it is unsound in any way.
+    """
+    try:
+        first, _, second = text.partition(JOURNAL_SEPARATOR)
+        content, listed = _content(first), json.loads(second or "{}")
+        return (_deletion if content["version"] == _DELETION else _begun)(content, listed)
+    except _MALFORMED as e:
+        raise MalformedError from e
+
+
+def _content(text: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(text)
+    if content["version"] not in (1, _VERSION, _DELETION):
+        raise ValueError("another version")
+    return content
+
+
+def _begun(content: dict[str, Any], listed: dict[str, str]) -> Begun:
+    ends = {partition_of(name): PartitionEnd(**end) for name, end in content["partitions"].items()}
+    if not all(end.is_sound() for end in ends.values()):
+        raise ValueError("an unsound end")
+    return Begun(
+        ends,
+        {partition: _array(listed.get(str(partition), ""), BATCH) for partition in ends},
+        _value(content, "query_id", str),
+        _value(content, "batch_id", int),
+        _value(content, "plan", str),
+        _value(content, "append_time", int),
+        _names(content.get("topics", [])),
+        _value(content, "clean_shutdown", str),
+        _value(content, "checkpoints", str),
+    )
+
+
+def _deletion(content: dict[str, Any], listed: dict[str, str]) -> Deletion:
+    folders = {partition_of(name): entry["folder"] for name, entry in content["partitions"].items()}
+    if not all(is_unused_folder(folder) and "/" not in folder for folder in folders.values()):
+        raise ValueError("a folder that no deletion makes")
+    tombstones = {partition_of(name): _array(data, np.dtype(np.uint8)) for name, data in listed.items()}
+    if any(walk(data).end < max(data.size, 1) for data in tombstones.values()):
+        raise ValueError("tombstones that are not record batches")
+    return Deletion(folders, _names(content["topics"]), tombstones, _value(content, "checkpoints", str))
+
+
+def parse_ledger(text: str) -> Ledger:
+    """The ledger in a file, which may be the journal of its batch.
+
+    :raises MalformedError: if it is unsound in any way.
+    """
+    try:
+        content = _content(text.partition(JOURNAL_SEPARATOR)[0])
+        query_id, number = content["query_id"], content["batch_id"]
+        if not isinstance(query_id, str) or not isinstance(number, int):
+            raise ValueError("a ledger without a batch")
+        return Ledger(query_id, number, _value(content, "plan", str))
+    except _MALFORMED as e:
+        raise MalformedError from e
+
+
+def parse_ends(data: bytes) -> dict[TopicPartition, int | None]:
+    """Where partitions end for readers, by the first document of a journal; None for those that have no end.
+
+    Of a version that is not known it is enough that it says this.
+
+    :raises MalformedError: if it does not.
+    """
+    try:
+        return {
+            partition_of(name): None if was.get("created") else _offset(was["log_end_offset"])
+            for name, was in json.loads(data)["partitions"].items()
+        }
+    except _MALFORMED as e:
+        raise MalformedError from e
+
+
+def _array(text: str, kind: np.dtype[Any]) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text, validate=True), kind)
+
+
+def _value(content: dict[str, Any], name: str, kind: type[_Value]) -> _Value | None:
+    found = content.get(name)
+    if found is not None and not isinstance(found, kind):
+        raise TypeError(name)
+    return found
+
+
+def _names(found: object) -> list[str]:
+    if not isinstance(found, list) or not _is_list_of(found, str):
+        raise TypeError("not a list of names")
+    return found
+
+
+def _offset(value: object) -> int:
+    if not _are_numbers(value):
+        raise ValueError(value)
+    assert isinstance(value, int)
+    return value
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(type(value) is int and 0 <= value < 2**63 for value in values)
+
+
+def _is_list_of(values: object, kind: type) -> bool:
+    """Whether it is a list, of a JSON document or our own, and all its values are of a kind."""
+    return isinstance(values, list | tuple) and all(isinstance(value, kind) for value in values)
