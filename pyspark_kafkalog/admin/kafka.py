@@ -239,9 +239,15 @@ class Kafka:
         return write(self._with(options, topic=topic), rows)
 
     def _with(self, options: Mapping[str, str] | None, **more: str | None) -> dict[str, str]:
-        """The options of the place, and those of one call."""
+        """The options of the place, and those of one call.
+
+        :raises OptionError: for those of the audit.
+        """
         named = {name: value for name, value in more.items() if value is not None}
-        return {**self.options, **(options or {}), **named}
+        found = {**self.options, **(options or {}), **named}
+        if {"auditor.class", "auditlocation"} & {name.lower() for name in found}:
+            raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
+        return found
 
     @cached_property
     def topics(self) -> TopicAdmin:

@@ -88,8 +88,6 @@ class Reading:
         self.filters = filters = _checked(filters)
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
-        if self.options.audit is not None:
-            raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
         default = default_columns(options)
         has_dropped = DROPPED_FIELD[0] in default
         allowed = [name for name in _TYPES if name != DROPPED_FIELD[0] or has_dropped]

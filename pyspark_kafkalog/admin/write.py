@@ -23,8 +23,6 @@ _log = logging.getLogger("pyspark_kafkalog")
 def write(options: Mapping[str, str], rows: Any) -> int:
     """See :meth:`.kafka.Kafka.write`."""
     settings = write_options(options)
-    if settings.audit is not None:
-        raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
     arrow_batches = _batches(rows)
     batch = settings.batch or QueryBatch(uuid.uuid4().hex)
     sink = open_sink(settings, batch)

@@ -117,6 +117,18 @@ def _usage_hint(error: click.UsageError) -> str:
     return f" Try '{error.ctx.command_path} --help'."
 
 
+class ShownByDefault(click.Group):
+    """A group with a command ``show``, which is meant where none is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Add ``show`` unless a command or the help is asked for; other tools call it list or describe."""
+        if len(args) > 1 and args[0] in ("list", "describe"):
+            args = args[1:]
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
 @click.group(
     cls=Application, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )

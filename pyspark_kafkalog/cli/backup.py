@@ -14,9 +14,8 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka, connect, names_brokers
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
-from pyspark_kafkalog.cli.place import on_place, parse_time, rate_option
+from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_json, show_rows
+from pyspark_kafkalog.cli.parameters import execute_option, on_place, parse_time, rate_option, topic_option
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import OffsetRange, check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 
 directory_argument = click.argument("directory", type=click.Path(file_okay=False))
-topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
 exclude_option = click.option("--exclude", multiple=True, help="Not this topic. Repeatable.")
 group_option = click.option(
     "--group", "groups", multiple=True, help="Only this consumer group's offsets. Repeatable."

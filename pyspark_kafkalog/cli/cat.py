@@ -20,7 +20,7 @@ from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.output import progress, said_until_first
-from pyspark_kafkalog.cli.place import on_place, parse_time
+from pyspark_kafkalog.cli.parameters import on_place, parse_time
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model import check_topic
 from pyspark_kafkalog.options.times import TIME_FORMS

@@ -6,8 +6,8 @@ import click
 
 from pyspark_kafkalog.admin.kafka import connect, names_brokers
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, progress, show_rows
+from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_rows
+from pyspark_kafkalog.cli.parameters import execute_option, pairs
 
 
 @kafkalog.command()

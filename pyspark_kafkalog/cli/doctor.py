@@ -7,7 +7,7 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, show_json
-from pyspark_kafkalog.cli.place import on_place
+from pyspark_kafkalog.cli.parameters import on_place
 
 
 @kafkalog.command()
@@ -20,7 +20,7 @@ def doctor(ctx: click.Context, kafka: Kafka, as_json: bool) -> None:
     It tries all brokers, those that the cluster advertises, too, and says at which step it fails: DNS,
     TCP, TLS, the first request, or SASL. Exits with 1 if it finds a problem.
     """
-    from pyspark_kafkalog.admin.doctor import examine
+    from pyspark_kafkalog.admin.doctor.compare import examine
 
     report = examine(kafka.options)
     if as_json:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import one_line, printable
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import cell, progress
-from pyspark_kafkalog.cli.place import on_place, one_partition
+from pyspark_kafkalog.cli.parameters import on_place, one_partition
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import OffsetRange
 from pyspark_kafkalog.options.offsets_json import MAX_LONG

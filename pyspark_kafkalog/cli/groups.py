@@ -8,9 +8,8 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import group_option
 from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
-from pyspark_kafkalog.cli.place import on_place
+from pyspark_kafkalog.cli.parameters import group_option, on_place
 from pyspark_kafkalog.model import Group
 from pyspark_kafkalog.rows import STRING, column
 from pyspark_kafkalog.saying import said

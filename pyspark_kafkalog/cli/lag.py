@@ -17,9 +17,8 @@ from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import group_option, topic_option
 from pyspark_kafkalog.cli.output import json_option, show_json, show_rows
-from pyspark_kafkalog.cli.place import offsets_of, on_place, selection
+from pyspark_kafkalog.cli.parameters import group_option, offsets_of, on_place, selection, topic_option
 from pyspark_kafkalog.rows import plain
 from pyspark_kafkalog.saying import said
 

@@ -12,17 +12,18 @@ from pyspark_kafkalog.admin.consumer_groups import GroupOffset
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
-from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import (
-    ShownByDefault,
+from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
+from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows, wide_option
+from pyspark_kafkalog.cli.parameters import (
     execute_option,
     group_option,
+    named_partitions,
+    offsets_of,
+    on_place,
+    parse_time,
     partitions_option,
-    say_if_dry,
     topic_option,
 )
-from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
-from pyspark_kafkalog.cli.place import named_partitions, offsets_of, on_place, parse_time
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS

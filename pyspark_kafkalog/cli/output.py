@@ -87,6 +87,12 @@ def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:
     yield from rest
 
 
+def say_if_dry(execute: bool) -> None:
+    """Say on stderr that nothing was changed, if so."""
+    if not execute:
+        click.echo("Dry run: nothing was changed. Add --execute to apply it.", err=True)
+
+
 @contextmanager
 def progress(
     doing: str, total: int | None, *, in_bytes: bool = False, hidden: bool = False

@@ -11,7 +11,7 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
-from pyspark_kafkalog.cli.place import on_place
+from pyspark_kafkalog.cli.parameters import on_place
 from pyspark_kafkalog.options.table import SERVERS
 
 

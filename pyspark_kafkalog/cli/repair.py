@@ -12,9 +12,8 @@ from pyspark_kafkalog.admin.kafka import Kafka, connect
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import execute_option, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
-from pyspark_kafkalog.cli.place import parse_partition
+from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_json, show_rows
+from pyspark_kafkalog.cli.parameters import execute_option, parse_partition
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.saying import said

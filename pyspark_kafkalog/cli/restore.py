@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,13 +11,24 @@ from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
-from pyspark_kafkalog.cli.commands import execute_option, pairs, say_if_dry, topic_option
-from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows, wide_option
-from pyspark_kafkalog.cli.place import on_place, options_for, parse_time, rate_option
+from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_json, show_rows, wide_option
+from pyspark_kafkalog.cli.parameters import (
+    execute_option,
+    on_place,
+    options_for,
+    pairs,
+    parse_time,
+    rate_option,
+    topic_option,
+)
 from pyspark_kafkalog.model import not_copied
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import TIME_FORMS
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.backups.restore import RestoreSettings
+    from pyspark_kafkalog.backups.restore_rows import Restored
 
 
 @kafkalog.command()
@@ -66,24 +77,15 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 @click.pass_context
 def restore(
     ctx: click.Context,
+    /,
     kafka: Kafka,
     source: str,
-    topics: tuple[str, ...],
-    rename: tuple[str, ...],
-    replication_factor: int | None,
-    configs: tuple[str, ...],
-    until: int | None,
-    to_offsets: Any,
-    read_committed: bool,
-    groups: tuple[str, ...],
-    no_groups: bool,
-    state: str | None,
-    rate: int | None,
     source_given: tuple[str, ...],
     source_config: Any,
     execute: bool,
     wide: bool,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Write the topics of SOURCE to the brokers at PLACE.
 
@@ -96,29 +98,15 @@ def restore(
 
     Without --execute, SOURCE is read, and what would be restored is shown. -o and --config are for PLACE.
     """
-    if groups and no_groups:
-        raise click.UsageError("Give --group or --no-groups, not both.")
     import_arrow()
-    from pyspark_kafkalog.backups.restore import RestoreSettings
     from pyspark_kafkalog.backups.restore_groups import RestoredOffset
     from pyspark_kafkalog.backups.restore_rows import RestoredPartition
 
+    chosen = _settings(**settings)
     properties = parse_properties(source_config.read()) if source_config is not None else {}
-    settings = RestoreSettings(
-        topics=topics or None,
-        rename=pairs("--rename", rename),
-        replication_factor=replication_factor,
-        configs=pairs("--set", configs),
-        until=until,
-        ends=None if to_offsets is None else _ends(to_offsets.read()),
-        read_committed=read_committed,
-        groups=() if no_groups else groups or None,
-        state=state,
-        rate=rate,
-    )
     origin = Kafka(options_for(source, source_given, properties))
     with progress("Restoring" if execute else "Reading", None, in_bytes=True) as done:
-        restored = origin.logs.restore(kafka, settings, execute=execute, progress=done)
+        restored = origin.logs.restore(kafka, chosen, execute=execute, progress=done)
     if as_json:
         show_json(restored)
     else:
@@ -128,6 +116,45 @@ def restore(
             show_rows(RestoredOffset, restored.groups, wide=wide)
         click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
     say_if_dry(execute)
+    _say_what_is_missing(restored)
+    # Brokers get records all the time: those since the first run don't count as a failure.
+    if any(row.refused for row in restored.groups) or (restored.unplanned and SERVERS not in origin.options):
+        ctx.exit(1)
+
+
+def _settings(
+    *,
+    rename: tuple[str, ...],
+    configs: tuple[str, ...],
+    to_offsets: Any,
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    no_groups: bool,
+    **rest: Any,
+) -> RestoreSettings:
+    from pyspark_kafkalog.backups.restore import RestoreSettings
+
+    if groups and no_groups:
+        raise click.UsageError("Give --group or --no-groups, not both.")
+    return RestoreSettings(
+        topics=topics or None,
+        rename=pairs("--rename", rename),
+        configs=pairs("--set", configs),
+        ends=None if to_offsets is None else _ends(to_offsets.read()),
+        groups=() if no_groups else groups or None,
+        **rest,
+    )
+
+
+def _ends(text: str) -> dict[Any, int]:
+    wanted = parse(text, group="")
+    return {
+        partition: offset.offset for offset_map in wanted.values() for partition, offset in offset_map.items()
+    }
+
+
+def _say_what_is_missing(restored: Restored) -> None:
+    """Say on stderr what the target lacks."""
     refused = sorted({row.group for row in restored.groups if row.refused})
     if refused:
         click.echo(
@@ -149,13 +176,3 @@ def restore(
             "To have them, too, restore all into topics with other names (--rename), and another --state.",
             err=True,
         )
-    # Brokers get records all the time: those since the first run don't count as a failure.
-    if refused or (restored.unplanned and SERVERS not in origin.options):
-        ctx.exit(1)
-
-
-def _ends(text: str) -> dict[Any, int]:
-    wanted = parse(text, group="")
-    return {
-        partition: offset.offset for offset_map in wanted.values() for partition, offset in offset_map.items()
-    }

@@ -10,9 +10,14 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import execute_option, partitions_option, say_if_dry
-from pyspark_kafkalog.cli.output import json_option, show_rows
-from pyspark_kafkalog.cli.place import named_partitions, on_place, parse_time
+from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows
+from pyspark_kafkalog.cli.parameters import (
+    execute_option,
+    named_partitions,
+    on_place,
+    parse_time,
+    partitions_option,
+)
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_LONG

@@ -7,10 +7,9 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
 from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
-from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import ShownByDefault, execute_option, pairs, say_if_dry, topic_option
-from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
-from pyspark_kafkalog.cli.place import on_place, selection
+from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
+from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows, wide_option
+from pyspark_kafkalog.cli.parameters import execute_option, on_place, pairs, selection, topic_option
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.saying import said

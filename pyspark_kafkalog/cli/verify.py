@@ -12,9 +12,8 @@ from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.commands import topic_option
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
-from pyspark_kafkalog.cli.place import on_place, selection
+from pyspark_kafkalog.cli.parameters import on_place, selection, topic_option
 from pyspark_kafkalog.saying import said
 
 

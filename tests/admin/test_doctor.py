@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.admin.doctor import examine, kernels
-from pyspark_kafkalog.admin.doctor.compare import findings_of_executors
-from pyspark_kafkalog.admin.doctor.look import leave_marks, look, remove_marks
+from pyspark_kafkalog.admin.doctor import look as look_module
+from pyspark_kafkalog.admin.doctor.compare import examine, findings_of_executors
+from pyspark_kafkalog.admin.doctor.look import kernels, leave_marks, look, remove_marks
 from pyspark_kafkalog.admin.doctor.probe import probe
 from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
 from pyspark_kafkalog.codec import jit, library
@@ -101,7 +101,7 @@ def test_kernels_of_the_library() -> None:
     others = [one for one in all_kernels() if library.find(one.function, one.signature) is None]
     if others:
         pytest.skip("No library was compiled from this source here, or another way was chosen")
-    assert kernels.kernels() == (State.FINE, f"compiled: {library.path()}", None)
+    assert kernels() == (State.FINE, f"compiled: {library.path()}", None)
 
 
 SOURCE = """
@@ -127,30 +127,30 @@ def test_kernels_that_numba_compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     folder.mkdir()
     (tmp_path / "of_the_doctor.py").write_text(SOURCE)
     kernel = kernel_of(tmp_path / "of_the_doctor.py")
-    monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel])
+    monkeypatch.setattr(look_module, "all_kernels", lambda: [kernel])
     for _ in range(2):
-        state, found, _ = kernels.kernels()
+        state, found, _ = kernels()
         assert state is State.FINE
         assert found.startswith("not compiled yet")
         assert found.endswith(f"caches them in {folder}")
     assert kernel(np.zeros(3, np.uint8)) == 3
-    assert kernels.kernels() == (State.FINE, f"compiled by numba, cached in {folder}", None)
+    assert kernels() == (State.FINE, f"compiled by numba, cached in {folder}", None)
 
 
 def test_kernels_that_can_be_cached_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
-    state, found, remedy = kernels.kernels()
+    monkeypatch.setattr(look_module, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
+    state, found, remedy = kernels()
     assert state is State.PROBLEM
     assert "compiles them again" in found
     assert "NUMBA_CACHE_DIR" in str(remedy)
 
 
 def test_kernels_with_neither_library_nor_numba(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kernels, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
+    monkeypatch.setattr(look_module, "all_kernels", lambda: [kernel_of(tmp_path / "gone.py")])
     monkeypatch.delattr(jit.__name__)
     monkeypatch.delitem(sys.modules, jit.__name__)
     monkeypatch.setitem(sys.modules, "numba", None)
-    state, found, remedy = kernels.kernels()
+    state, found, remedy = kernels()
     assert state is State.PROBLEM
     assert "numba cannot be imported: import of numba halted" in found
     assert remedy == "Run: pip install 'pyspark-kafkalog[jit]'"

@@ -15,7 +15,7 @@ import pytest
 from pyspark_kafkalog import saying
 from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.cli import output
-from pyspark_kafkalog.cli.place import options_for
+from pyspark_kafkalog.cli.parameters import options_for
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.cli.conftest import U0

@@ -1,15 +1,42 @@
-"""Findings of what the driver and executors have seen, and how they differ."""
+"""What follows from what a process has seen, and how executors differ from the driver."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from pyspark_kafkalog.admin.doctor.report import Finding, State
+from pyspark_kafkalog.admin.doctor.look import check_options, leave_marks, look, remove_marks
+from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
 
+_HERE = "this machine"
 _SKEW = 1.0
 """Seconds that a clock may be off."""
 _INSTALL = "Install the same version on the driver and on all executors, then start a new session."
+
+
+def examine(options: Mapping[str, str]) -> Report:
+    """What this machine sees of a place, without Spark; ``pyspark_kafkalog.doctor`` also asks executors.
+
+    :param options: those of a reader or a writer.
+    :raises OptionError: if an option is wrong.
+    """
+    check_options(options)
+    mark = f".kafkalog-doctor-{uuid.uuid4().hex}"
+    marked = leave_marks(options, mark)
+    try:
+        looked = look(options, mark)
+    finally:
+        remove_marks(marked, mark)
+    return Report((_pyspark(), *findings_of(_HERE, looked)))
+
+
+def _pyspark() -> Finding:
+    try:
+        return Finding(_HERE, "PySpark", State.FINE, version("pyspark"))
+    except PackageNotFoundError:
+        return Finding(_HERE, "PySpark", State.FINE, "not installed, and not needed here")
 
 
 def findings_of(where: str, looked: Mapping[str, Any]) -> Iterator[Finding]:

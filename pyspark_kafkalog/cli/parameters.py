@@ -1,11 +1,11 @@
-"""The place that a command works on, and the options to reach it."""
+"""The parameters that several commands have: the place that they work on, and what of it."""
 
 from __future__ import annotations
 
 import functools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -20,6 +20,15 @@ from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.times import point_in_time
 from pyspark_kafkalog.options.values import size_in_bytes
 from pyspark_kafkalog.saying import said
+
+topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
+partitions_option = click.option(
+    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
+)
+execute_option = click.option(
+    "--execute", is_flag=True, help="Apply the change. Without this it is only shown."
+)
 
 _UNUSED_PROPERTIES = {
     "bootstrap.servers",
@@ -71,6 +80,19 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
             raise click.BadParameter("expected NAME=VALUE", param_hint="'-o'")
         options[name.strip()] = text
     return options | options_of(place)
+
+
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """The values of an option that takes NAME=VALUE, by name."""
+    values = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter("expected NAME=VALUE", param_hint=f"'{option}'")
+        if name.strip() in values:
+            raise click.BadParameter(f"{name.strip()} is named twice", param_hint=f"'{option}'")
+        values[name.strip()] = text.strip()
+    return values
 
 
 def parse_time(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
