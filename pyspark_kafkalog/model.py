@@ -301,11 +301,16 @@ class EncodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Consecutive record batches: their bytes, and the numbers of records and batches."""
+    """Consecutive record batches: their bytes, and the number of records.
+
+    Of each batch its position in ``data``, its size in bytes, and how many records it has.
+    """
 
     data: np.ndarray
     records: int
-    batches: int
+    positions: np.ndarray
+    sizes: np.ndarray
+    counts: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,8 +166,8 @@ class SourceRecords:
             for piece in self._place.fetch(Fetch(partition, offsets)):
                 batches = batches_of(piece)
                 beyond = np.flatnonzero(batches.base_offset >= offsets.end)
-                size = int(batches.position[beyond[0]]) if beyond.size else piece.buffer.size
-                scan.add(piece.buffer[:size])
+                stop = int(beyond[0]) if beyond.size else len(batches)
+                scan.add(piece.buffer, batches.between(0, stop))
         return scan
 
 

@@ -90,7 +90,7 @@ def encode(
         )
     positions = np.cumsum(sizes) - sizes
     put_checksums(data, positions, sizes)
-    return Encoded(data, rows.size, count)
+    return Encoded(data, rows.size, positions, sizes, np.diff(np.append(starts, rows.size)))
 
 
 def _key_of(records: pa.RecordBatch, row: int) -> str:

@@ -19,7 +19,7 @@ from pyspark_kafkalog.codec.format import (
     NO_PRODUCER_ID,
 )
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer, damage_at
-from pyspark_kafkalog.codec.walk import Batches, walk
+from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
 
@@ -84,18 +84,16 @@ class TransactionScan:
         """First offset of the oldest open transaction; None if none is open."""
         return min(self.open.values(), default=None)
 
-    def add(self, buffer: Buffer, position: int = 0) -> Batches:
-        """Take in the whole batches from ``position`` on, and return them; buffers come in order of offsets.
+    def add(self, buffer: Buffer, batches: Batches) -> None:
+        """Take in batches of ``buffer``; they come in order of offsets.
 
         The checksums of markers are verified, those of data batches are not.
 
         :raises CorruptRecordError: at an invalid marker, with its position in the buffer.
         """
-        data = as_array(buffer)
-        batches = walk(data, position)
         rows = np.flatnonzero(batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID))
         is_control = batches.is_control
-        markers = end_markers(data, batches, rows[is_control[rows]])
+        markers = end_markers(as_array(buffer), batches, rows[is_control[rows]])
         for row in rows.tolist():
             producer_id, offset = int(batches.producer_id[row]), int(batches.base_offset[row])
             if not is_control[row]:
@@ -104,7 +102,6 @@ class TransactionScan:
                 first_offset = self.open.pop(producer_id, None)
                 if first_offset is not None and offset in markers and markers[offset].is_abort:
                     self.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
-        return batches
 
 
 class EndMarker(NamedTuple):

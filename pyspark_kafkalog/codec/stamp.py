@@ -45,4 +45,4 @@ def stamp(
     ):
         kernels.put_ints(data, position + field, values, size)
     put_checksums(data, position, batches.size)
-    return Encoded(data, int(count.sum()), len(batches))
+    return Encoded(data, int(count.sum()), position, batches.size, count)

@@ -89,6 +89,10 @@ class Batches:
         """Some of the batches, in order, as if the others were not there."""
         return replace(self, table=self.table.take(rows, axis=1))
 
+    def between(self, first: int, stop: int) -> Batches:
+        """The batches from ``first`` to before ``stop``, at the same positions."""
+        return replace(self, table=self.table[:, first:stop])
+
     def headers_of(self, first: int, last: int) -> np.ndarray:
         """The table of the batches ``first`` to ``last`` for a buffer that begins with the first of them."""
         table = self.table[:, first : last + 1]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.decode import DecodeLimits, decode
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, OnCorrupt, TopicPartition
 from tests.fixtures_dir import TIMESTAMP_TYPES, Case, same_bytes
 
@@ -58,7 +59,7 @@ def scan(buffers: Iterator[bytes]) -> TransactionScan:
     """The transactions of a partition, from its markers."""
     transactions = TransactionScan()
     for buffer in buffers:
-        transactions.add(buffer)
+        transactions.add(buffer, walk(buffer))
     return transactions
 
 

@@ -232,7 +232,7 @@ def check_lookups(data: bytes, rng: random.Random, outcome: Outcome) -> None:
     limits = DecodeLimits(max_decompressed_bytes=1 << 16)
     positions = []
     try:
-        TransactionScan().add(buffer)
+        TransactionScan().add(buffer, walk(buffer))
     except CorruptRecordError as e:
         positions.append(e.position)
     try:

@@ -22,7 +22,7 @@ def encoded(rows: list[Row], chosen: list[int] | None = None, **settings: object
     result = encode(arrow_batch(rows), numbers, EncodeSettings(**settings), topic_partition=HERE)
     batches = walk(result.data)
     assert batches.end == result.data.size
-    assert len(batches) == result.batches
+    assert len(batches) == len(result.sizes)
     assert all(check_batch(result.data, position) for position in batches.position.tolist())
     return result, batches
 
@@ -34,7 +34,7 @@ def plain(count: int, size: int = 10) -> list[Row]:
 def test_header_fields():
     rows = [Row(b"k", b"v", None, t) for t in (5000, 7000, 6000)]
     result, batches = encoded(rows)
-    assert (result.records, result.batches) == (3, 1)
+    assert (result.records, len(result.sizes)) == (3, 1)
     assert batches.base_offset.tolist() == [0]
     assert batches.last_offset.tolist() == [2]
     assert batches.base_timestamp.tolist() == [5000]
@@ -96,7 +96,7 @@ def kafka_python_batches(result: Encoded):
 def test_no_rows(chosen):
     for compression in COMPRESSIONS:
         result, _ = encoded([], chosen, compression=compression)
-        assert (result.data.size, result.records, result.batches) == (0, 0, 0)
+        assert (result.data.size, result.records, len(result.sizes)) == (0, 0, 0)
 
 
 def test_only_value_and_timestamp_are_needed():
@@ -136,7 +136,7 @@ def test_producer_fields_and_sequence_wrap():
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_compression_is_in_the_attributes_and_pays(compression):
     result, batches = encoded(plain(1000, 100), compression=compression, batch_size=16384)
-    assert batches.compression.tolist() == [COMPRESSIONS.index(compression)] * result.batches
+    assert batches.compression.tolist() == [COMPRESSIONS.index(compression)] * len(result.sizes)
     if compression != "none":
         assert result.data.size < 50_000
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction
 from tests.codec.raw import batch, marker, record, values
@@ -66,7 +67,7 @@ def test_a_scan_finds_what_visibility_hides(steps: list[tuple[int, str, int]]) -
         offset += count
     scan = TransactionScan()
     for buffer in buffers:
-        scan.add(buffer)
+        scan.add(buffer, walk(buffer))
     indexed, fetched = Visibility(scan.aborted), Visibility()
     fetched.expect(AbortedTransaction(a.producer_id, a.first_offset) for a in scan.aborted)
     undecided = []
@@ -85,11 +86,13 @@ def test_a_scan_finds_what_visibility_hides(steps: list[tuple[int, str, int]]) -
 
 def test_a_scan_without_transactions_finds_none() -> None:
     scan = TransactionScan()
-    batches = scan.add(
+    data = (
         values(3, producer_id=5)
         + marker(5, commit=False, offset=3)
         + batch([], base_offset=4, count=0, last_offset_delta=0, attributes=0x30, producer_id=5)
     )
+    batches = walk(data)
+    scan.add(data, batches)
     assert (len(batches), scan.aborted, scan.first_open_offset) == (3, [], None)
 
 
@@ -97,7 +100,7 @@ def test_an_invalid_marker_is_refused_with_its_place() -> None:
     data = bytearray(values(3) + marker(5, commit=False, offset=3))
     data[-1] ^= 1
     with pytest.raises(CorruptRecordError) as e:
-        TransactionScan().add(data)
+        TransactionScan().add(data, walk(data))
     assert e.value.position == len(values(3))
 
 
@@ -105,4 +108,4 @@ def test_a_marker_that_names_no_type_is_refused() -> None:
     for key in (None, b"", b"\0\0\0"):
         data = batch([record(b"", key=key)], base_offset=3, attributes=0x30, producer_id=5)
         with pytest.raises(CorruptRecordError, match="too short"):
-            TransactionScan().add(data)
+            TransactionScan().add(data, walk(data))

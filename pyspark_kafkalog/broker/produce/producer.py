@@ -43,7 +43,6 @@ from pyspark_kafkalog.broker.wire.connection import Connection, readable
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.codec import write_kernels
 from pyspark_kafkalog.codec.format import OFFSET
-from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     BrokerError,
@@ -175,11 +174,11 @@ class Producer:
 
         :raises KafkaLogError: if a batch appended earlier cannot be written.
         """
-        batches = walk(encoded.data)
+        positions = encoded.positions
         # Brokers recompress a compressed batch whose base offset is not 0.
-        write_kernels.put_ints(encoded.data, batches.position + OFFSET, np.zeros_like(batches.position), 8)
+        write_kernels.put_ints(encoded.data, positions + OFFSET, np.zeros_like(positions), 8)
         data = encoded.data.data
-        rows = zip(batches.position.tolist(), batches.size.tolist(), batches.count.tolist(), strict=True)
+        rows = zip(positions.tolist(), encoded.sizes.tolist(), encoded.counts.tolist(), strict=True)
         pieces = [(data[position : position + size], count) for position, size, count in rows]
         if self._producer_id is not None:
             self._producer_id.advance(partition, encoded.records)

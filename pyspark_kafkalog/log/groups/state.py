@@ -39,7 +39,7 @@ from pyspark_kafkalog.codec.offsets_topic import (
     is_commit,
     raw_group,
 )
-from pyspark_kafkalog.codec.walk import Batches
+from pyspark_kafkalog.codec.walk import Batches, batches_of
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, OffsetRange, Slice, TopicPartition
 
@@ -91,8 +91,9 @@ class OffsetsTable:
         :param end: no record has this offset or a higher one.
         :raises CorruptRecordError: at an invalid batch. The table is useless then.
         """
+        batches = batches_of(piece)
         try:
-            batches = self._scan.add(piece.buffer)
+            self._scan.add(piece.buffer, batches)
         except CorruptRecordError as e:
             raise CorruptRecordError(
                 e.message,

@@ -97,12 +97,12 @@ def _add(scan: TransactionScan, piece: Slice, seen: int) -> int:
     new = int(np.searchsorted(batches.last_offset, seen))
     while new < len(batches):
         try:
-            scan.add(piece.buffer, int(batches.position[new]))
+            scan.add(piece.buffer, batches.between(new, len(batches)))
             break
         except CorruptRecordError as e:
             # A broken marker may say anything, so the data is hidden; the reader of the records reports it.
             broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
-            scan.add(piece.buffer.slice(0, int(batches.position[broken])), int(batches.position[new]))
+            scan.add(piece.buffer, batches.between(new, broken))
             _abort(scan, int(batches.producer_id[broken]), int(batches.last_offset[broken]))
             new = broken + 1
     return max(seen, int(batches.last_offset[-1]) + 1)
@@ -171,6 +171,6 @@ def _has_marker(opened: OpenSegment, entry: AbortedTransaction) -> bool:
     assert entry.last_offset is not None
     for window in opened.sound_windows(opened.seek(entry.last_offset)):
         with suppress(CorruptRecordError):
-            scan.add(window.buffer.slice(0, int(window.batches.size[0])))
+            scan.add(window.buffer, window.batches.between(0, 1))
         break
     return entry in scan.aborted
