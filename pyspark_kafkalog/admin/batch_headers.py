@@ -23,7 +23,7 @@ from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Place, 
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.reading.offsets import look_up_partitions
-from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.reading.splits import Split, cuts_between, split_ranges
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -73,14 +73,13 @@ def plan_batches(
         segments = (sizes[partition].segments if partition in sizes else None) or ()
         cuts = [start, *(offset for offset in segments if start < offset < end), end]
         ranges += [Split(partition, OffsetRange(*cut)) for cut in pairwise(cuts)]
-    splits = split_ranges(ranges, min_partitions=min_partitions, max_records_per_partition=None)
-    starts: dict[TopicPartition, list[int]] = {partition: [] for partition in bounds}
-    for split in splits:
-        starts[split.partition].append(split.offsets.start)
+    between = cuts_between(
+        split_ranges(ranges, min_partitions=min_partitions, max_records_per_partition=None)
+    )
     return [
         Split(partition, OffsetRange(*offsets))
-        for partition, found in sorted(starts.items())
-        for offsets in pairwise([EARLIEST, *found[1:], LATEST])
+        for partition in sorted(bounds)
+        for offsets in pairwise([EARLIEST, *between.get(partition, ()), LATEST])
     ]
 
 

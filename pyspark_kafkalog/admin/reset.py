@@ -148,12 +148,11 @@ def for_whole_messages(
     """
     import pyarrow as pa
 
-    from pyspark_kafkalog.codec.decode import DecodeLimits
     from pyspark_kafkalog.largemessage.format import commit_metadata
     from pyspark_kafkalog.reading.looking_back import OpenMessages
     from pyspark_kafkalog.reading.ranges import ReadRules
 
-    rules = ReadRules(pa.schema([]), read_committed=False, fail_on_data_loss=True, limits=DecodeLimits())
+    rules = ReadRules(pa.schema([]), read_committed=False, fail_on_data_loss=True)
     ends = {TopicPartition(step.topic, step.partition): step.offset for step in steps}
     safe = OpenMessages(lambda: place, rules, settings).safe_offsets(ends)
     return [

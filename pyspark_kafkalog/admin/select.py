@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks
@@ -118,7 +117,6 @@ class _Reading:
             schema=schema,
             read_committed=selection.read_committed,
             fail_on_data_loss=not skip_damaged,
-            limits=DecodeLimits(),
         )
         self._reader: SplitReader = RecordReader(place, self._rules)
         if selection.large_messages:

@@ -30,7 +30,6 @@ from pyspark_kafkalog.codec.format import (
     COMPRESSION_NAMES,
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
-    NO_PRODUCER_ID,
 )
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import ROW_TYPES
@@ -125,14 +124,7 @@ def _kinds(batches: Batches, offsets: OffsetRange, visible: Visibility | None, l
         | (batches.base_offset >= offsets.end)
     )
     if visible is not None:
-        of_producer = batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID)
-        is_control = batches.is_control
-        for row in np.flatnonzero(of_producer).tolist():
-            producer_id, last_offset = int(batches.producer_id[row]), int(batches.last_offset[row])
-            if is_control[row]:
-                visible.end_transaction(producer_id, last_offset)
-            elif visible.hides(producer_id, int(batches.base_offset[row]), last_offset):
-                left_out[row] = True
+        left_out |= visible.hidden(batches, 0, len(batches))
     is_large = is_whole & (batches.size >= _SMALL_BYTES)
     anew = batches.compression + np.where(is_whole, _SMALL, 0)
     return np.where(left_out, _LEFT_OUT, np.where(is_large, _AS_IT_IS, anew))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
-from pyspark_kafkalog.codec.format import MAX_HEADERS, NO_PRODUCER_ID
+from pyspark_kafkalog.codec.format import MAX_HEADERS
 from pyspark_kafkalog.codec.indexing import Damage, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
@@ -259,17 +259,8 @@ class _Reading:
 
     def _wanted(self, batches: Batches, first: int, stop: int) -> np.ndarray:
         """For each batch whether its records are rows: neither markers nor hidden by the isolation level."""
-        is_control = batches.is_control
-        wanted = ~is_control
-        if self._visible is not None:
-            of_producer = batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID)
-            for row in (first + np.flatnonzero(of_producer[first:stop])).tolist():
-                producer_id, last_offset = int(batches.producer_id[row]), int(batches.last_offset[row])
-                if is_control[row]:
-                    self._visible.end_transaction(producer_id, last_offset)
-                elif self._visible.hides(producer_id, int(batches.base_offset[row]), last_offset):
-                    wanted[row] = False
-        return wanted
+        is_row = ~batches.is_control
+        return is_row if self._visible is None else is_row & ~self._visible.hidden(batches, first, stop)
 
     def _decoded(self, indexed: Indexed, batches: Batches) -> Iterator[Decoded]:
         """Arrow batches of some records of ``batches``, within the limits."""

@@ -45,6 +45,19 @@ class Visibility:
                 insort(self._first_offsets.setdefault(transaction.producer_id, []), transaction.first_offset)
                 self._last_offsets[key] = transaction.last_offset
 
+    def hidden(self, batches: Batches, first: int, stop: int) -> np.ndarray:
+        """For each batch whether it was aborted. Looks at those from ``first`` to before ``stop`` alone."""
+        hidden = np.zeros(len(batches), np.bool_)
+        of_producer = batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID)
+        is_control = batches.is_control
+        for row in (first + np.flatnonzero(of_producer[first:stop])).tolist():
+            producer_id, last_offset = int(batches.producer_id[row]), int(batches.last_offset[row])
+            if is_control[row]:
+                self.end_transaction(producer_id, last_offset)
+            else:
+                hidden[row] = self.hides(producer_id, int(batches.base_offset[row]), last_offset)
+        return hidden
+
     def hides(self, producer_id: int, base_offset: int, last_offset: int) -> bool:
         """Whether the transactional batch of that producer and those offsets was aborted."""
         first_offset = self._latest(producer_id, last_offset)

@@ -35,7 +35,7 @@ from pyspark_kafkalog.options.times import with_iso
 from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.reading.commits import check_commits
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
-from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.reading.splits import Split, cuts_between, split_ranges
 from pyspark_kafkalog.topics import INTERNAL_TOPICS, cleanup_policies
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -262,14 +262,12 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         )
         for partition in partitions
     }
-    cuts: dict[TopicPartition, list[int]] = {partition: [] for partition in partitions}
-    for split in splits:
-        cuts[split.partition].append(split.offsets.start)
+    cuts = cuts_between(splits)
     return [
         Split(partition, OffsetRange(start, end), within[partition], seen[partition])
         for partition in partitions
         if _is_worth_a_task(requested[partition], ends[partition], existing[partition], within[partition])
-        for start, end in pairwise([starts[partition], *cuts[partition][1:], ends[partition]])
+        for start, end in pairwise([starts[partition], *cuts.get(partition, ()), ends[partition]])
     ]
 
 

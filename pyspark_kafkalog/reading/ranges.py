@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode_slice
@@ -44,7 +44,7 @@ class ReadRules:
     """The columns to build, exactly as Spark wants them."""
     read_committed: bool
     fail_on_data_loss: bool
-    limits: DecodeLimits
+    limits: DecodeLimits = field(default_factory=DecodeLimits)
 
 
 class Existing(NamedTuple):

@@ -66,6 +66,14 @@ def split_ranges(
     ]
 
 
+def cuts_between(splits: Iterable[Split]) -> dict[TopicPartition, list[int]]:
+    """Where the splits of each partition, which are in order, follow one another."""
+    starts: dict[TopicPartition, list[int]] = {}
+    for split in splits:
+        starts.setdefault(split.partition, []).append(split.offsets.start)
+    return {partition: found[1:] for partition, found in starts.items()}
+
+
 def tasks_of(
     splits: Sequence[Split],
     mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],

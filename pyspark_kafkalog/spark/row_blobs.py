@@ -23,8 +23,14 @@ from pyspark_kafkalog.spark.short_errors import short_errors
 BLOB_BYTES = 16 * 2**20
 """The most bytes of rows in a blob. A larger single row gets a blob of its own."""
 
-PACKED = "topic string, partition int, firstOffset bigint, lastOffset bigint, rows binary"
-"""The columns of packed rows, as Spark's DDL."""
+_TYPES = {pa.string(): "string", pa.int32(): "int", pa.int64(): "bigint", pa.binary(): "binary"}
+
+
+def ddl(schema: pa.Schema) -> str:
+    """``schema`` in Spark's DDL."""
+    return ", ".join(f"{field.name} {_TYPES[field.type]}" for field in schema)
+
+
 PACKED_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -34,6 +40,8 @@ PACKED_SCHEMA = pa.schema(
         ("rows", pa.binary()),
     ]
 )
+"""The columns of packed rows."""
+PACKED = ddl(PACKED_SCHEMA)
 _KEYS = ("topic", "partition")
 
 

@@ -20,7 +20,7 @@ from pyspark_kafkalog.largemessage.assembler import Dropped
 from pyspark_kafkalog.largemessage.output import SEGMENT_COUNT, STARTING_OFFSET
 from pyspark_kafkalog.largemessage.reassembler import Reassembler
 from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
-from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pieces
+from pyspark_kafkalog.spark.row_blobs import Blob, ddl, decoded, encoded, in_offset_order, pieces
 from pyspark_kafkalog.spark.short_errors import short_errors
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-STEP_OUTPUT = "topic string, partition int, rows binary, reason string, dropped bigint"
-"""The columns after the step, as Spark's DDL: a blob of rows, or a reason and count of dropped messages."""
 STEP_OUTPUT_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -39,6 +37,8 @@ STEP_OUTPUT_SCHEMA = pa.schema(
         ("dropped", pa.int64()),
     ]
 )
+"""The columns after the step: a blob of rows, or a reason and count of dropped messages."""
+STEP_OUTPUT = ddl(STEP_OUTPUT_SCHEMA)
 StepRow = tuple[str, int, bytes | None, str | None, int]
 """A row after the step; absent values are null or 0."""
 
