@@ -107,8 +107,10 @@ LIGHT = {"errors", "rows", "model", "groups", "sinks", "topics", "options", "pla
 LIGHT_MODULES = {
     "reading.commits",
     "reading.offsets",
+    "reading.partitions",
     "reading.splits",
     "reading.filters",
+    "streams.data_loss",
     "streams.planner",
     "streams.lag",
 }

@@ -20,7 +20,7 @@ from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options
 from pyspark_kafkalog.places import backup_groups, open_groups, open_place
-from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.reading.partitions import look_up_partitions
 
 _LEAST_FETCH = 64 << 10
 

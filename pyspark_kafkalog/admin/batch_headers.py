@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionErr
 from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Place, Slice, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import suggestion
-from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.splits import Split, cuts_between, split_ranges
 
 _log = logging.getLogger("pyspark_kafkalog")

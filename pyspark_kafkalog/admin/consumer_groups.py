@@ -13,7 +13,7 @@ from pyspark_kafkalog.errors import GroupError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.reading.offsets import named_topics
+from pyspark_kafkalog.reading.partitions import named_topics
 from pyspark_kafkalog.rows import BIGINT, INT, NOTE, STRING, TIMESTAMP, column
 
 OK, EXPIRED, BEYOND, GONE, MARKER, NONE, FAILED = "ok expired beyond gone marker none failed".split()  # noqa: SIM905

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.rows import BIGINT, BOOLEAN, INT, SIZE, STRING, TIMESTAMP, column
 
 

@@ -23,12 +23,8 @@ from pyspark_kafkalog.options.settings import ReadOptions, default_columns, plac
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
-from pyspark_kafkalog.reading.offsets import (
-    check_compacted_start,
-    look_up_partitions,
-    plan_batch,
-    start_from_group,
-)
+from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
+from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.reader import read_rules, split_reader
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import Split, tasks_of

@@ -17,7 +17,7 @@ from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Wat
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.filters import Bounds, offsets_within
-from pyspark_kafkalog.reading.offsets import look_up_partitions, with_topic_ids
+from pyspark_kafkalog.reading.partitions import look_up_partitions, with_topic_ids
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.whole_messages import WholeMessageReader

@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
 from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS

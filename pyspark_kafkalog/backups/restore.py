@@ -57,7 +57,7 @@ from pyspark_kafkalog.places import (
     open_place,
     open_topics,
 )
-from pyspark_kafkalog.reading.offsets import look_up_partitions
+from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
 from pyspark_kafkalog.topics import ClusterTopics, NewTopic, Topics, check_writable
 

@@ -13,18 +13,15 @@ from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
 from pyspark_kafkalog.options.settings import ReadOptions, Selection
-from pyspark_kafkalog.reading.offsets import (
+from pyspark_kafkalog.reading.offsets import initial_offsets, start_from_group
+from pyspark_kafkalog.reading.partitions import look_up_partitions, with_topic_ids
+from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.streams.data_loss import (
     check_nothing_lost_while_available_now,
     find_data_loss,
     find_recreated,
-    initial_offsets,
-    log_start_offsets,
     log_went_back,
-    look_up_partitions,
-    start_from_group,
-    with_topic_ids,
 )
-from pyspark_kafkalog.reading.splits import Split, split_ranges
 from pyspark_kafkalog.streams.history import Read, Shared, SharedHistory
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -173,7 +170,7 @@ class StreamPlanner:
         begins, recreated = self._without_recreated(start, ends.topic_ids)
         truncated = self._truncated.keys()
         self.latest = {**self.latest, **self._recheck_lower_ends(begins, ends)}
-        added = log_start_offsets(self._place, self.latest.keys() - begins.keys())
+        added = _log_start_offsets(self._place, self.latest.keys() - begins.keys())
         if self._options.fail_on_data_loss:
             for loss in self._data_loss(begins, self.latest, added, recreated):
                 raise loss
@@ -234,7 +231,7 @@ class StreamPlanner:
                 find_recreated(_topics(end), topic_ids, now.topic_ids),
             )
         begins, recreated = self._without_recreated(start, topic_ids)
-        added = log_start_offsets(self._place, end.keys() - begins.keys())
+        added = _log_start_offsets(self._place, end.keys() - begins.keys())
         for loss in self._data_loss(begins, end, added, recreated):
             if self._options.fail_on_data_loss:
                 raise loss
@@ -414,3 +411,11 @@ def _shares(limit: int | None, sizes: Mapping[TopicPartition, int]) -> dict[Topi
     for partition in by_loss[:left]:
         shares[partition] += 1
     return shares
+
+
+def _log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:
+    """The log start offset of each of ``partitions`` that exists."""
+    if not partitions:
+        return {}
+    bounds = place.watermarks(partitions, read_committed=False)
+    return {partition: watermarks.log_start_offset for partition, watermarks in sorted(bounds.items())}

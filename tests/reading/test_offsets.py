@@ -20,16 +20,11 @@ from pyspark_kafkalog.model import (
     Watermarks,
 )
 from pyspark_kafkalog.options.settings import ReadOptions, Selection, read_options
-from pyspark_kafkalog.reading import offsets
-from pyspark_kafkalog.reading.offsets import (
-    find_data_loss,
-    initial_offsets,
-    log_went_back,
-    plan_batch,
-    select_partitions,
-    start_from_group,
-)
+from pyspark_kafkalog.reading import partitions
+from pyspark_kafkalog.reading.offsets import initial_offsets, plan_batch, start_from_group
+from pyspark_kafkalog.reading.partitions import select_partitions
 from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.streams.data_loss import find_data_loss, log_went_back
 from tests.reading.fake_groups import FakeGroups
 from tests.reading.fake_place import FakePlace
 
@@ -360,7 +355,7 @@ def test_splits_are_plain_values() -> None:
 
 
 def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offsets, "_LOOK_PAUSE", 0)
+    monkeypatch.setattr(partitions, "_LOOK_PAUSE", 0)
     requests: list[Collection[str] | None] = []
 
     class Asked(FakePlace):
