@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
-from pyspark_kafkalog.broker.fetch.response import FIRST_WITH_TOPIC_ID, MIN_VERSION
+from pyspark_kafkalog.broker.fetch.protocol import FIRST_WITH_TOPIC_ID, MIN_VERSION
 from pyspark_kafkalog.broker.fetch.sampling import Nothing, batches_request, read_batches
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.codec.batch_identity import header_of

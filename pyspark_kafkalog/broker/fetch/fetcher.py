@@ -26,7 +26,7 @@ from pyspark_kafkalog.broker.fetch.link import (
     PartitionGone,
     RetryFetch,
 )
-from pyspark_kafkalog.broker.fetch.response import Fetched, FetchedPartition
+from pyspark_kafkalog.broker.fetch.protocol import Fetched, FetchedPartition
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, is_retriable, wants_refresh

@@ -14,14 +14,17 @@ import pyarrow as pa
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import leaders_of
-from pyspark_kafkalog.broker.fetch.request import FRAME_SLACK, Wanted, fetch_request, uuid_of
-from pyspark_kafkalog.broker.fetch.response import (
+from pyspark_kafkalog.broker.fetch.protocol import (
     FIRST_WITH_TOPIC_ID,
+    FRAME_SLACK,
     MAX_VERSION,
     MIN_VERSION,
     Fetched,
     FetchedPartition,
+    Wanted,
+    fetch_request,
     read_fetch_responses,
+    uuid_of,
 )
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline

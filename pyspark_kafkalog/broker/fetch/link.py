@@ -12,12 +12,14 @@ from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.metadata import Leader
-from pyspark_kafkalog.broker.fetch.request import FRAME_SLACK, Wanted, fetch_request
-from pyspark_kafkalog.broker.fetch.response import (
+from pyspark_kafkalog.broker.fetch.protocol import (
     FIRST_WITH_TOPIC_ID,
+    FRAME_SLACK,
     MAX_VERSION,
     MIN_VERSION,
     Fetched,
+    Wanted,
+    fetch_request,
     read_fetch_response,
 )
 from pyspark_kafkalog.broker.wire.connection import Connection

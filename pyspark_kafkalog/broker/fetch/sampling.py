@@ -17,8 +17,7 @@ import numpy as np
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import call_leaders
 from pyspark_kafkalog.broker.fetch import list_offsets
-from pyspark_kafkalog.broker.fetch.request import Wanted, fetch_request
-from pyspark_kafkalog.broker.fetch.response import FIRST_WITH_TOPIC_ID, MIN_VERSION
+from pyspark_kafkalog.broker.fetch.protocol import FIRST_WITH_TOPIC_ID, MIN_VERSION, Wanted, fetch_request
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, error_of

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchResponse
 
-from pyspark_kafkalog.broker.fetch.response import MAX_VERSION, MIN_VERSION, Fetched, read_fetch_response
+from pyspark_kafkalog.broker.fetch.protocol import MAX_VERSION, MIN_VERSION, Fetched, read_fetch_response
 from pyspark_kafkalog.model import AbortedTransaction
 
 VERSIONS = range(MIN_VERSION, MAX_VERSION + 1)

@@ -1,4 +1,4 @@
-"""FetchResponse, versions 4 to 13, read in place: record batches are not copied.
+"""FetchRequest, and FetchResponse of versions 4 to 13, read in place: record batches are not copied.
 
     throttle_time_ms int32, (v7+: error_code int16, session_id int32), [responses]
     response:    topic string (v13+: topic_id uuid), [partitions]
@@ -13,12 +13,17 @@ From version 12 on, lengths are unsigned varints of length + 1 instead of int32
 
 from __future__ import annotations
 
+import base64
 import struct
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.wire.answers import read_varint
-from pyspark_kafkalog.model import AbortedTransaction
+from pyspark_kafkalog.model import AbortedTransaction, TopicPartition
 
 MIN_VERSION = 4
 """The first that carries v2 record batches and aborted transactions (KIP-98)."""
@@ -28,6 +33,67 @@ FIRST_WITH_TOPIC_ID = 13
 _FIRST_FLEXIBLE = 12
 _SIZE_OF_ABORTED = 16
 """Bytes of one aborted transaction, at least."""
+FRAME_SLACK = 64 << 20
+"""By how much a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
+
+
+class Wanted(NamedTuple):
+    """What to ask of one partition: at most ``max_bytes`` from ``offset`` on."""
+
+    partition: TopicPartition
+    topic_id: str
+    leader_epoch: int
+    offset: int
+    max_bytes: int
+
+
+def fetch_request(
+    wanted: Iterable[Wanted],
+    *,
+    max_bytes: int,
+    min_bytes: int = 1,
+    max_wait_ms: int = 0,
+    read_committed: bool = False,
+    rack: str = "",
+) -> Any:
+    """A request outside of a fetch session. Up to version 12 its topics go by their names, then by their ids.
+
+    :param max_bytes: of all partitions; the first batch comes whole, however large (KIP-74).
+    :param max_wait_ms: how long the broker may wait for ``min_bytes`` if it has fewer.
+    """
+    kind = FetchRequest.FetchTopic
+    topics: dict[tuple[str, str], list[Any]] = {}
+    for partition, topic_id, leader_epoch, offset, partition_max_bytes in wanted:
+        topics.setdefault((partition.topic, topic_id), []).append(
+            kind.FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=leader_epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=-1,
+                log_start_offset=-1,
+                partition_max_bytes=partition_max_bytes,
+            )
+        )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=int(read_committed),
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            kind(topic=topic, topic_id=uuid_of(topic_id), partitions=partitions)
+            for (topic, topic_id), partitions in topics.items()
+        ],
+        forgotten_topics_data=[],
+        rack_id=rack,
+    )
+
+
+def uuid_of(topic_id: str) -> uuid.UUID | None:
+    """A topic's id as kafka-python wants it; None for an unknown one."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "==")) if topic_id else None
 
 
 @dataclass(frozen=True, slots=True)
