@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyspark_kafkalog.backups.ends import Source, Target
-from pyspark_kafkalog.backups.plan import Plan
+from pyspark_kafkalog.backups.plan import Plan, Source
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.topics import CLEANUP_POLICY, cleanup_policies
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.log.backup.directory import BackupDirectory
 
 _RETENTION_MS = 24 * 3600 * 1000
 """Kafka's default of delete.retention.ms."""
@@ -32,7 +35,7 @@ def now_ms() -> int:
 class Tombstones:
     """Notes when copies were complete, and judges by that what they may miss."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: BackupDirectory) -> None:
         self._target = target
         self._configs: dict[str, Mapping[str, str]] = {}
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyspark_kafkalog.backups.ends import Bounds, Follower, Source
 from pyspark_kafkalog.backups.history import DivergedError, SharedEnd, check_epochs
-from pyspark_kafkalog.backups.plan import whole_batch
+from pyspark_kafkalog.backups.plan import Bounds, Source, whole_batch
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import OverlapError
 from pyspark_kafkalog.model import Fetch, OffsetRange, Slice, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.log.backup.log import BackupLog
 
 FLUSH_BYTES = 32 << 20
 """Bytes of a partition that may be lost with the machine, and have to be copied again."""
@@ -44,7 +47,7 @@ class Hooks:
     """Whether to end early."""
 
 
-def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: str, hooks: Hooks) -> None:
+def bring_up_to_date(source: Source, log: BackupLog, bounds: Bounds, topic_id: str, hooks: Hooks) -> None:
     """Copy what the log lacks, if the source has all of it, and the same history.
 
     :raises GapError: if the source no longer has a range behind the end of the log, up to a whole batch.
@@ -71,7 +74,7 @@ def bring_up_to_date(source: Source, log: Follower, bounds: Bounds, topic_id: st
         _append(source, log, chain([first], pieces), wanted.end, hooks)
 
 
-def _append(source: Source, log: Follower, pieces: Iterable[Slice], end: int, hooks: Hooks) -> None:
+def _append(source: Source, log: BackupLog, pieces: Iterable[Slice], end: int, hooks: Hooks) -> None:
     unflushed = 0
     for piece in pieces:
         if log.epochs and _newest_epoch(piece) > log.epochs[-1][0]:

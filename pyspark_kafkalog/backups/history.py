@@ -8,17 +8,20 @@ with the one that the source has there, or with what compaction has left near it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_kafkalog.backups.ends import Follower, Source
+from pyspark_kafkalog.backups.plan import Source
 from pyspark_kafkalog.codec.batch_identity import header_of, uncleaned
 from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import ALL_OFFSETS, Fetch, OffsetRange, Slice, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.log.backup.log import BackupLog
 
 _RECORDS = pa.schema({name: ROW_TYPES[name] for name in ("offset", "key", "value")})
 _ANY = TopicPartition("", 0)
@@ -30,7 +33,7 @@ class DivergedError(Exception):
     :param log: if ``is_whole``, cut to these offsets it would have nothing left.
     """
 
-    def __init__(self, log: Follower, start: int) -> None:
+    def __init__(self, log: BackupLog, start: int) -> None:
         self.offsets = OffsetRange(start, log.next_offset)
         kept = next(log.read(OffsetRange(log.first_offset, log.first_offset + 1)), None)
         self.is_whole = kept is None or next(_batches(kept)).last_offset >= start
@@ -70,7 +73,7 @@ class _Batch(NamedTuple):
         return int(self.header.last_offset[0])
 
 
-def check_epochs(source: Source, log: Follower, high_watermark: int) -> None:
+def check_epochs(source: Source, log: BackupLog, high_watermark: int) -> None:
     """Compare the ends of leader epochs.
 
     :raises DivergedError: if the log has records that the source does not have, or no longer.
@@ -80,7 +83,7 @@ def check_epochs(source: Source, log: Follower, high_watermark: int) -> None:
         raise DivergedError(log, offset)
 
 
-def diverged_at(source: Source, log: Follower, high_watermark: int) -> int:
+def diverged_at(source: Source, log: BackupLog, high_watermark: int) -> int:
     """The first offset from which on the source has other leader epochs than the log; the log's end if none.
 
     As a follower finds it (KIP-101, KIP-279): by the ends of leader epochs in the source. A broker has no
@@ -121,7 +124,7 @@ class SharedEnd:
     :param start: the source's log start offset.
     """
 
-    def __init__(self, source: Source, log: Follower, start: int, topic_id: str) -> None:
+    def __init__(self, source: Source, log: BackupLog, start: int, topic_id: str) -> None:
         self._source, self._log, self._topic_id = source, log, topic_id
         self._end = log.next_offset
         self._start = self._end if log.is_empty else max(start, log.first_offset)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pyspark_kafkalog.backups.ends import Bounds, Source, Target
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     AuthorizationError,
@@ -14,14 +14,43 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
 )
-from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
 from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
+if TYPE_CHECKING:
+    from pyspark_kafkalog.log.backup.directory import BackupDirectory
+
 GONE = "The source no longer has the partition"
+
+
+class Source(Place, Protocol):
+    """What is backed up: a cluster or a log directory."""
+
+    def try_watermarks(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
+        """Bounds of those partitions that exist, and the error of each that has none to give."""
+
+    def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
+        """The configs that were set for this topic alone; None if they can't be seen."""
+
+    def cluster_id(self) -> str | None:
+        """The cluster's id, if there is one."""
+
+
+class Bounds(NamedTuple):
+    """What the source has of a partition, and what to copy of it: offsets from ``first``, if the partition
+    is new, to before ``end``.
+    """
+
+    log_start_offset: int
+    high_watermark: int
+    first: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +119,7 @@ class BackedUpPartition:
     note: str | None = None
     problem: str | None = None
 
-    def describe(self, target: Target) -> None:
+    def describe(self, target: BackupDirectory) -> None:
         """Bring up to date what the directory has."""
         partition = TopicPartition(self.topic, self.partition)
         self.log_start_offset = target.log_start_offset(partition)
@@ -98,7 +127,9 @@ class BackedUpPartition:
         self.gaps = list(target.gaps(partition))
 
 
-def close(target: Target, rows: dict[TopicPartition, BackedUpPartition]) -> Collection[TopicPartition]:
+def close(
+    target: BackupDirectory, rows: dict[TopicPartition, BackedUpPartition]
+) -> Collection[TopicPartition]:
     """Close the directory, and bring the rows up to date; what is wrong with a partition then is its problem.
 
     :return: the partitions that can't be closed cleanly.
@@ -127,7 +158,7 @@ class Plan:
     """Of the leaders that gave the bounds, or of later ones."""
 
 
-def check_source(source: Source, target: Target) -> None:
+def check_source(source: Source, target: BackupDirectory) -> None:
     """See that the directory is a backup of this very cluster, or can become one.
 
     :raises LogDirectoryError: if it is one of another cluster, or has partitions that no backup has made.
@@ -149,7 +180,9 @@ def check_source(source: Source, target: Target) -> None:
         target.set_cluster_id(cluster_id)
 
 
-def plan(source: Source, target: Target, rules: BackupRules, later: Collection[TopicPartition] = ()) -> Plan:
+def plan(
+    source: Source, target: BackupDirectory, rules: BackupRules, later: Collection[TopicPartition] = ()
+) -> Plan:
     """What to copy now, but of ``later``. Also saves the configurations of the topics.
 
     :raises KafkaLogError: if a named topic can't be looked up, or does not exist, of which the directory has
@@ -253,7 +286,7 @@ def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:
     return offset
 
 
-def _other_topic(target: Target, partition: TopicPartition, topic_id: str) -> str | None:
+def _other_topic(target: BackupDirectory, partition: TopicPartition, topic_id: str) -> str | None:
     """What is wrong if the directory has another topic of this name."""
     known = target.topic_id(partition)
     return _made_anew(known, topic_id) if known and topic_id and known != topic_id else None

@@ -33,8 +33,8 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.backups.ends import Source
 from pyspark_kafkalog.backups.groups import check_groups_exist
+from pyspark_kafkalog.backups.plan import Source
 from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
 from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords, begin_anew
 from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition, UnplannedOffsets

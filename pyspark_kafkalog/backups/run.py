@@ -11,17 +11,19 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
 from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
-from pyspark_kafkalog.backups.ends import Bounds, Source, Target
 from pyspark_kafkalog.backups.groups import SavedGroups, delete_commits, delete_earlier
 from pyspark_kafkalog.backups.history import DivergedError, UnprovenError
 from pyspark_kafkalog.backups.plan import (
     GONE,
     BackedUpPartition,
     BackupRules,
+    Bounds,
     Plan,
+    Source,
     bounds_of,
     changed_topic,
     check_source,
@@ -34,6 +36,9 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogE
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.log.backup.directory import BackupDirectory
 
 _CHECKPOINT_SECONDS = 5.0
 _GROUPS_SECONDS = 10.0
@@ -61,7 +66,7 @@ class Backup:
     def __init__(
         self,
         open_source: Callable[[], Source],
-        target: Target,
+        target: BackupDirectory,
         rules: BackupRules,
         *,
         groups: GroupOffsets | None = None,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
 from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
-from pyspark_kafkalog.backups.ends import Bounds
 from pyspark_kafkalog.backups.groups import SavedGroups, delete_earlier, offsets_partitions
 from pyspark_kafkalog.backups.history import DivergedError
 from pyspark_kafkalog.backups.plan import (
     BackedUpPartition,
     BackupRules,
+    Bounds,
     changed_topic,
     check_source,
     close,

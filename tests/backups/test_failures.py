@@ -18,7 +18,7 @@ import pytest
 
 from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
 from pyspark_kafkalog.admin import backup as backup_module
-from pyspark_kafkalog.backups.ends import Bounds, Source
+from pyspark_kafkalog.backups.plan import Bounds, Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import (
     AuthorizationError,

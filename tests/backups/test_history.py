@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
 from pyspark_kafkalog.admin.verify import verify
-from pyspark_kafkalog.backups.ends import Source
+from pyspark_kafkalog.backups.plan import Source
 from pyspark_kafkalog.backups.run import Backup
 from pyspark_kafkalog.errors import DataLossError, LogDirectoryError, OptionError
 from pyspark_kafkalog.log.backup.directory import open_backup
