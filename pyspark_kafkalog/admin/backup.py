@@ -7,15 +7,17 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from pyspark_kafkalog.backups.copying import Executor
 from pyspark_kafkalog.backups.groups import offsets_partitions
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.backups.threads import Threads
 from pyspark_kafkalog.codec.marker import marked_query
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.backup import adopt as adopting
 from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
-from pyspark_kafkalog.log.backup.directory import open_backup
+from pyspark_kafkalog.log.backup.directory import BackupDirectory, open_backup
 from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options
@@ -33,10 +35,13 @@ def backup(
     follow_until: threading.Event | None = None,
     progress: Callable[[int], None] = lambda size: None,
     failed: Callable[[BackedUpPartition], None] = lambda row: None,
+    executor: Callable[[BackupDirectory], Executor] | None = None,
 ) -> list[BackedUpPartition]:
     """Copy the record batches of topics into a log directory, as a follower would.
 
     See :meth:`.kafka.LogCare.backup`.
+
+    :param executor: makes what copies the partitions, and tells no ``progress``; None for threads.
     """
     if source.brokers is not None and not rules.is_whole:
         raise OptionError(
@@ -53,19 +58,17 @@ def backup(
     if not os.path.exists(directory):  # what is wrong with the source leaves no folder behind
         look_up_partitions(open_place(place), Selection(topics=rules.topics))
     with open_backup(directory) as target:
-        groups, number = None, 0
+        groups, number, stored = None, 0, open_place(place)
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
-            number = offsets_partitions(open_place(place))
-        run = Backup(
-            lambda: open_place(place),
-            target,
-            rules,
-            groups=groups,
-            saved=backup_groups(directory, number),
-            copied=progress,
-            failed=failed,
+            number = offsets_partitions(stored)
+        saved = backup_groups(directory, number)
+        copying = (
+            Threads(lambda: open_place(place), target, rules, saved, progress)
+            if executor is None
+            else executor(target)
         )
+        run = Backup(stored, target, rules, copying, groups=groups, saved=saved, failed=failed)
         return run.once() if follow_until is None else run.follow(follow_until)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from pyspark_kafkalog.backups.history import DivergedError, SharedEnd, check_epochs
-from pyspark_kafkalog.backups.plan import Bounds, Source, whole_batch
+from pyspark_kafkalog.backups.plan import Bounds, Plan, Source, whole_batch
 from pyspark_kafkalog.codec.walk import batches_of
-from pyspark_kafkalog.errors import OverlapError
+from pyspark_kafkalog.errors import KafkaLogError, OverlapError
 from pyspark_kafkalog.model import Fetch, OffsetRange, Slice, TopicPartition
 
 if TYPE_CHECKING:
@@ -39,12 +40,46 @@ class Hooks:
 
     limit: Callable[[int], None] = lambda size: None
     """Waits until so many more bytes may be copied."""
-    copied: Callable[[TopicPartition, int], None] = lambda partition, size: None
+    copied: Callable[[int], None] = lambda size: None
     """Called with the number of bytes that were appended."""
-    flushed: Callable[[TopicPartition, int], None] = lambda partition, offset: None
+    flushed: Callable[[int], None] = lambda offset: None
     """Called with the offset below which all is on disk."""
     stopped: Callable[[], bool] = lambda: False
     """Whether to end early."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What came of one attempt to copy a partition."""
+
+    partition: TopicPartition
+    copied_bytes: int = 0
+    truncated: list[OffsetRange] = field(default_factory=list)
+    """Offsets that were cut off, as the source's log had been."""
+    renewed: bool = False
+    """Whether all was copied again."""
+    problem: str | None = None
+    """Why the rest could not be copied, or what is wrong with the copy."""
+    error: KafkaLogError | None = None
+    """The same, if it may be wrong with all partitions."""
+
+
+class Executor(Protocol):
+    """Copies partitions, some at a time: threads of this process, or Spark's tasks."""
+
+    def __call__(
+        self,
+        planned: Plan,
+        partitions: Collection[TopicPartition],
+        stop: threading.Event,
+        done: Callable[[Copied], None],
+    ) -> None:
+        """Copy partitions of a plan, as far as it says.
+
+        :param stop: when it is set, those that are copied end early, and no other one begins.
+        :param done: called in the caller's thread with what came of each, as soon as that is known. If it
+            raises an error, no other one begins.
+        """
 
 
 def bring_up_to_date(source: Source, log: BackupLog, bounds: Bounds, topic_id: str, hooks: Hooks) -> None:
@@ -83,15 +118,15 @@ def _append(source: Source, log: BackupLog, pieces: Iterable[Slice], end: int, h
             size = log.append(piece)
         except OverlapError as e:
             raise DivergedError(log, e.offset or 0) from e
-        hooks.copied(log.partition, size)
+        hooks.copied(size)
         unflushed += size
         if unflushed >= FLUSH_BYTES:
-            hooks.flushed(log.partition, log.flush())
+            hooks.flushed(log.flush())
             unflushed = 0
         hooks.limit(size)
         if hooks.stopped():
             break
-    hooks.flushed(log.partition, log.flush())
+    hooks.flushed(log.flush())
 
 
 def _newest_epoch(piece: Slice) -> int:

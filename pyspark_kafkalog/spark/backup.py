@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+import pickle
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
-from pyspark_kafkalog.backups.copying import GapError, Hooks, bring_up_to_date
-from pyspark_kafkalog.backups.groups import SavedGroups, delete_earlier, offsets_partitions
+from pyspark_kafkalog.admin import backup as by_executor
+from pyspark_kafkalog.backups.compacted import Tombstones
+from pyspark_kafkalog.backups.copying import Copied, GapError, Hooks, bring_up_to_date
 from pyspark_kafkalog.backups.history import DivergedError
-from pyspark_kafkalog.backups.plan import (
-    BackedUpPartition,
-    BackupRules,
-    Bounds,
-    changed_topic,
-    check_source,
-    close,
-    plan,
-)
+from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules, Bounds, Plan, changed_topic
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
-from pyspark_kafkalog.log.backup.directory import open_backup
+from pyspark_kafkalog.log.backup.directory import BackupDirectory
 from pyspark_kafkalog.log.backup.opening import task_log
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import backup_groups, open_groups, open_place
+from pyspark_kafkalog.places import open_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +39,71 @@ class _Task(NamedTuple):
     """The log start offset of the copy."""
     topic_id: str
     settings: LogSettings
+
+
+class _Found(NamedTuple):
+    """What came of a task."""
+
+    partition: TopicPartition
+    log_end_offset: int
+    copied_bytes: int
+    closed: bool
+    """Whether the log was closed cleanly."""
+    problem: str | None
+
+
+class _Tasks:
+    """Spark's tasks as an :class:`.Executor`. They don't know of ``stop``."""
+
+    def __init__(
+        self, spark: SparkSession, place: PlaceOptions, rate: float | None, target: BackupDirectory
+    ) -> None:
+        self._spark, self._place, self._rate, self._target = spark, place, rate, target
+
+    def __call__(
+        self,
+        planned: Plan,
+        partitions: Collection[TopicPartition],
+        stop: threading.Event,
+        done: Callable[[Copied], None],
+    ) -> None:
+        target, here = self._target, self._target.partitions()
+        source, tombstones = open_place(self._place), Tombstones(target)
+        tasks = []
+        for partition in sorted(partitions):
+            bounds, topic = planned.bounds[partition], partition.topic
+            try:
+                with target.disk_errors(partition):
+                    if target.is_empty(partition):
+                        target.set_log_start_offset(partition, bounds.first)
+            except KafkaLogError as e:
+                done(Copied(partition, error=e))
+                continue
+            start = target.log_start_offset(partition)
+            tasks.append(_Task(partition, bounds, start, planned.topic_ids[topic], planned.settings[topic]))
+        for partition, end, size, closed, problem in self._run(tasks):
+            if closed:
+                target.closed(partition, end)
+            else:
+                target.discard(partition)
+            if problem and partition not in here and target.is_empty(partition):
+                target.remove_empty(partition)
+            try:
+                problem = problem or tombstones.problem(source, partition)
+            except KafkaLogError as e:
+                problem = str(e)
+            done(Copied(partition, size, problem=problem))
+
+    def _run(self, tasks: list[_Task]) -> list[_Found]:
+        if not tasks:
+            return []
+        target = self._target
+        copy = partial(
+            _copy, place=self._place, directory=target.root, rate=self._rate, was_clean=target.was_clean
+        )
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        rows = numbers.mapInArrow(partial(_copy_all, tasks=tasks, copy=copy), "found binary").collect()
+        return [pickle.loads(row.found) for row in rows]
 
 
 def backup(
@@ -86,98 +144,21 @@ def backup(
     place = place_options(given)
     if place.brokers is None:
         raise OptionError("A backup is made of brokers", hint="Directories are copied by kafkalog copy.")
-    with open_backup(directory) as target:
-        source = open_place(place)
-        check_source(source, target)
-        wants_groups = rules.groups is None or bool(rules.groups)
-        saved = backup_groups(directory, offsets_partitions(source) if wants_groups else 0)
-        groups = SavedGroups(open_groups(place), saved, rules.groups) if wants_groups else None
-        if groups is not None:
-            groups.check_names()
-            groups.read()
-        tombstones, looked_at = Tombstones(target), now_ms()
-        planned = plan(source, target, rules)
-        tombstones.begin(planned, looked_at)
-        here = target.partitions()
-        delete_earlier(saved, planned, here)
-        tasks, failures = [], dict(planned.failures)
-        for partition, bounds in sorted(planned.bounds.items()):
-            try:
-                with target.disk_errors(partition):
-                    if target.is_empty(partition):
-                        target.set_log_start_offset(partition, bounds.first)
-            except KafkaLogError as e:
-                failures[partition] = e
-                continue
-            topic = partition.topic
-            tasks.append(
-                _Task(
-                    partition,
-                    bounds,
-                    target.log_start_offset(partition),
-                    planned.topic_ids[topic],
-                    planned.settings[topic],
-                )
-            )
-        rows = [BackedUpPartition(topic, -1, problem=problem) for topic, problem in planned.problems.items()]
-        rows += [BackedUpPartition(*p, problem=str(error)) for p, error in failures.items()]
-        complete: dict[TopicPartition, tuple[int, int]] = {}
-        for found in _run(spark, tasks, place, directory, rules.rate, was_clean=target.was_clean):
-            partition = TopicPartition(found["topic"], found["partition"])
-            if found.pop("closed"):
-                target.closed(partition, found["log_end_offset"])
-            else:
-                target.discard(partition)
-            if found["problem"] and partition not in here and target.is_empty(partition):
-                target.remove_empty(partition)
-            try:
-                found["problem"] = found["problem"] or tombstones.problem(source, partition)
-            except KafkaLogError as e:
-                found["problem"] = str(e)
-            if found["problem"] is None:
-                complete[partition] = looked_at, found["log_end_offset"]
-            rows.append(BackedUpPartition(**found))
-        target.checkpoint()
-        target.set_complete(complete)
-        if groups is not None:
-            groups.save(rows)
-        by_partition = {TopicPartition(row.topic, row.partition): row for row in rows}
-        close(target, by_partition)
-        about_groups = [] if groups is None else groups.rows()
-    return about_groups + [by_partition[partition] for partition in sorted(by_partition)]
-
-
-def _run(
-    spark: SparkSession,
-    tasks: list[_Task],
-    place: PlaceOptions,
-    directory: str,
-    rate: float | None,
-    *,
-    was_clean: bool,
-) -> list[dict[str, Any]]:
-    if not tasks:
-        return []
-    copy = partial(_copy, place=place, directory=directory, rate=rate, was_clean=was_clean)
-    task = partial(_copy_all, tasks=tasks, copy=copy)
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
-    return [json.loads(row.found) for row in numbers.mapInArrow(task, "found string").collect()]
+    return by_executor.backup(place, directory, rules, executor=partial(_Tasks, spark, place, rules.rate))
 
 
 def _copy_all(
-    numbers: Iterator[pa.RecordBatch], *, tasks: list[_Task], copy: Callable[[_Task], dict[str, Any]]
+    numbers: Iterator[pa.RecordBatch], *, tasks: list[_Task], copy: Callable[[_Task], _Found]
 ) -> Iterator[pa.RecordBatch]:
     """Copy the partitions of the tasks with these numbers."""
     import pyarrow as pa
 
     for batch in numbers:
-        found = [json.dumps(copy(tasks[number])) for number in batch.column(0).to_pylist()]
-        yield pa.RecordBatch.from_pydict({"found": pa.array(found, pa.string())})
+        found = [pickle.dumps(copy(tasks[number])) for number in batch.column(0).to_pylist()]
+        yield pa.RecordBatch.from_pydict({"found": pa.array(found, pa.binary())})
 
 
-def _copy(
-    task: _Task, *, place: PlaceOptions, directory: str, rate: float | None, was_clean: bool
-) -> dict[str, Any]:
+def _copy(task: _Task, *, place: PlaceOptions, directory: str, rate: float | None, was_clean: bool) -> _Found:
     """Copy one partition; what came of it."""
     partition, bounds, start, topic_id, settings = task
     copied: list[int] = []
@@ -186,7 +167,7 @@ def _copy(
         with task_log(
             directory, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean
         ) as log:
-            hooks = Hooks(RateLimit(rate).wait, lambda _, size: copied.append(size))
+            hooks = Hooks(RateLimit(rate).wait, copied.append)
             source = open_place(place, reached=True)
             try:
                 bring_up_to_date(source, log, bounds, topic_id, hooks)
@@ -197,12 +178,4 @@ def _copy(
         raise
     except KafkaLogError as e:
         problem = str(e)
-    return {
-        **partition._asdict(),
-        "log_start_offset": start,
-        "log_end_offset": start if log is None else log.next_offset,
-        "high_watermark": bounds.high_watermark,
-        "copied_bytes": sum(copied),
-        "problem": problem,
-        "closed": closed,
-    }
+    return _Found(partition, start if log is None else log.next_offset, sum(copied), closed, problem)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.backups.plan import BackupRules, Source
+from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.backups.threads import Threads
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.log.backup.directory import BackupDirectory
 from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, OffsetRange, Origin, Slice, TopicPartition
@@ -73,6 +79,20 @@ def make_log_of(
     with BackupLog.create(str(root / str(partition)), partition, settings, start, topic_id) as log:
         for data in batches:
             log.append(piece(data))
+
+
+def backup_by_threads(
+    place: object,
+    directory: BackupDirectory,
+    rules: BackupRules,
+    *,
+    saved: GroupOffsets | None = None,
+    **more: Any,
+) -> Backup:
+    """A backup of what answers as a place does."""
+    source = cast(Source, place)
+    threads = Threads(lambda: source, directory, rules, saved, lambda size: None)
+    return Backup(source, directory, rules, threads, saved=saved, **more)
 
 
 def content(root: Path, partition: TopicPartition = T0) -> bytes:

@@ -18,8 +18,7 @@ import pytest
 
 from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
 from pyspark_kafkalog.admin import backup as backup_module
-from pyspark_kafkalog.backups.plan import Bounds, Source
-from pyspark_kafkalog.backups.run import Backup
+from pyspark_kafkalog.backups.plan import Bounds
 from pyspark_kafkalog.errors import (
     AuthorizationError,
     BrokerConnectionError,
@@ -40,7 +39,17 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.spark.backup import _copy, _Task
-from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, make_log, piece
+from tests.backups.histories import (
+    RECORDS,
+    SMALL,
+    T0,
+    TOPIC_ID,
+    backup_by_threads,
+    batch,
+    content,
+    make_log,
+    piece,
+)
 from tests.backups.test_history import check_sound, commit, saved
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import run
@@ -378,7 +387,7 @@ def test_leaders_that_do_not_answer(tmp_path: Path) -> None:
     def once() -> list[BackedUpPartition]:
         with open_backup(str(target)) as directory:
             saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
-            run = Backup(lambda: cast(Source, failing), directory, BackupRules(), groups=groups, saved=saved)
+            run = backup_by_threads(failing, directory, BackupRules(), groups=groups, saved=saved)
             return run.once()
 
     check(once(), source, target, {PARTITIONS[0]: "No leader (partition t-0)", PARTITIONS[4]: "Silence"})
@@ -405,10 +414,10 @@ def test_groups_that_cannot_be_read(tmp_path: Path) -> None:
     """The records are backed up all the same."""
     source, target = backed_up(tmp_path)
     groups = cast(GroupOffsets, NoCoordinator())
-    place = cast(Source, LogDirectory.open(str(source)))
+    place = LogDirectory.open(str(source))
     with open_backup(str(target)) as directory:
         saved = DirectoryGroups.open(str(target), num_partitions=1, lock_timeout=None)
-        run = Backup(lambda: place, directory, BackupRules(), groups=groups, saved=saved)
+        run = backup_by_threads(place, directory, BackupRules(), groups=groups, saved=saved)
         about_groups, *rows = run.once()
     assert (about_groups.topic, about_groups.partition) == ("__consumer_offsets", -1)
     assert "could not be read: No coordinator" in (about_groups.problem or "")
@@ -493,12 +502,12 @@ def test_a_new_partition_that_cannot_be_read_leaves_no_empty_log(tmp_path: Path)
     failing.silent = {PARTITIONS[4]}
     for _ in range(2):
         with open_backup(str(target)) as directory:
-            rows = Backup(lambda: cast(Source, failing), directory, RULES).once()
+            rows = backup_by_threads(failing, directory, RULES).once()
         check(rows, source, target, {PARTITIONS[4]: "Silence"})
         assert not (target / "t-4").exists()
     failing.silent = set()
     with open_backup(str(target)) as directory:
-        check(Backup(lambda: cast(Source, failing), directory, RULES).once(), source, target, {})
+        check(backup_by_threads(failing, directory, RULES).once(), source, target, {})
 
 
 def following(source: Failing, target: Path, tell: Callable[[BackedUpPartition], None]) -> Any:
@@ -507,7 +516,7 @@ def following(source: Failing, target: Path, tell: Callable[[BackedUpPartition],
 
     def follow() -> None:
         with open_backup(str(target)) as directory:
-            rows.extend(Backup(lambda: cast(Source, source), directory, RULES, failed=tell).follow(stop))
+            rows.extend(backup_by_threads(source, directory, RULES, failed=tell).follow(stop))
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -572,7 +581,7 @@ def test_a_topic_that_is_gone_hinders_no_other(
     source = Failing(after)
     source.denied = {"u"} if is_denied else set()
     with open_backup(target) as directory:
-        rows = Backup(lambda: cast(Source, source), directory, rules).once()
+        rows = backup_by_threads(source, directory, rules).once()
     assert [(row.topic, row.log_end_offset, row.high_watermark) for row in rows] == [
         ("t", 100, 100),
         ("u", 50, None),
