@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.verify import Damage, VerifiedPartition
     from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
     from pyspark_kafkalog.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.backups.groups import RestoredOffset
     from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
-    from pyspark_kafkalog.backups.restore import RestoreSettings
-    from pyspark_kafkalog.backups.restore_groups import RestoredOffset
-    from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition
+    from pyspark_kafkalog.backups.restore import Restored, RestoredPartition, RestoreSettings
     from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
     from pyspark_kafkalog.codec.isolation import Visibility
     from pyspark_kafkalog.errors import (
@@ -176,10 +175,9 @@ _LOADED_ON_USE = {
     "admin.verify": ("Damage", "VerifiedPartition"),
     "admin.watching": ("GroupPace", "LagWatch"),
     "audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
+    "backups.groups": ("RestoredOffset",),
     "backups.plan": ("BackedUpPartition", "BackupRules"),
-    "backups.restore": ("RestoreSettings",),
-    "backups.restore_groups": ("RestoredOffset",),
-    "backups.restore_rows": ("Restored", "RestoredPartition"),
+    "backups.restore": ("Restored", "RestoredPartition", "RestoreSettings"),
     "codec.decode": ("DecodeLimits", "Decoded", "decode"),
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),

@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.select import RecordSelection
     from pyspark_kafkalog.admin.verify import VerifiedPartition
     from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
-    from pyspark_kafkalog.backups.restore import RestoreSettings
+    from pyspark_kafkalog.backups.restore import Restored, RestoreSettings
     from pyspark_kafkalog.backups.restore_records import Progress
-    from pyspark_kafkalog.backups.restore_rows import Restored
     from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
     from pyspark_kafkalog.log.care.repair import RepairedDirectory
 

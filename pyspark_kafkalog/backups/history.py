@@ -2,12 +2,13 @@
 
 First the ends of leader epochs are compared, as followers do. They don't show that brokers without topic ids
 have recreated a topic, or that a disk was set back. So the last record batch of the log is compared, too,
-with the one that the source has there, or with what compaction has left near it.
+with the one that the source has there, or with what compaction has left near it. A restore, whose records
+have other offsets, compares the last ones that it has sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -17,14 +18,16 @@ from pyspark_kafkalog.codec.batch_identity import header_of, uncleaned
 from pyspark_kafkalog.codec.decode import decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of
-from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import ALL_OFFSETS, Fetch, OffsetRange, Slice, TopicPartition
+from pyspark_kafkalog.errors import DataLossError, InvalidRecordError, KafkaLogError
+from pyspark_kafkalog.model import ALL_OFFSETS, Fetch, OffsetRange, Place, Slice, TopicPartition
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
     from pyspark_kafkalog.log.backup.log import BackupLog
 
-_RECORDS = pa.schema({name: ROW_TYPES[name] for name in ("offset", "key", "value")})
 _ANY = TopicPartition("", 0)
+_COMPARED = 1000
+"""Records that a restore compares."""
 
 
 class DivergedError(Exception):
@@ -220,15 +223,73 @@ def _batches(piece: Slice) -> Iterator[_Batch]:
         yield _Batch(part, batches_of(part))
 
 
-def _records(batch: _Batch) -> dict[int, tuple[bytes | None, bytes | None]]:
-    """Key and value of each record, by its offset."""
-    found: dict[int, tuple[bytes | None, bytes | None]] = {}
-    for rows in decode_slice(
-        batch.piece, topic_partition=_ANY, offsets=ALL_OFFSETS, visible=None, schema=_RECORDS
-    ):
-        offsets, keys, values = (column.to_pylist() for column in rows.arrow_batch.columns)
-        found |= dict(zip(offsets, zip(keys, values, strict=True), strict=True))
+def check_shared(
+    source: Place, target: Place, planned: PlannedPartition, known: OffsetMap, written: int
+) -> None:
+    """Compare the target's last record batch with what the source has at the same offsets.
+
+    What the source has deleted or compacted since is not there to be compared.
+
+    :param written: how many records of the map the target has, at least one.
+    :raises DataLossError: if the source has other records there, or ends before.
+    """
+    end = planned.base + written
+    last = list(target.fetch(Fetch(planned.destination, OffsetRange(end - 1, end))))
+    sent = _sent(last, planned.destination, OffsetRange(max(end - _COMPARED, planned.base), end))
+    if not sent:  # the target has deleted what it had
+        return
+    wanted = {known.source_of(offset - planned.base): record for offset, record in sent.items()}
+    bounds = source.watermarks([planned.source], read_committed=False).get(planned.source)
+    if bounds is None:
+        raise _other_source(planned, "it does not exist any more")
+    if bounds.high_watermark <= max(wanted):
+        raise _other_source(
+            planned, f"it ends at offset {bounds.high_watermark}, before the record at {max(wanted)}"
+        )
+    offsets = OffsetRange(max(min(wanted), bounds.log_start_offset), max(wanted) + 1)
+    if offsets.start >= offsets.end:
+        return
+    pieces = source.fetch(Fetch(planned.source, offsets, topic_id=planned.source_id))
+    for offset, record in _sent(list(pieces), planned.source, offsets).items():
+        if offset in wanted and wanted[offset][: len(record)] != record[: len(wanted[offset])]:
+            raise _other_source(planned, f"it has another record at offset {offset}")
+
+
+def _sent(
+    pieces: Iterable[Slice], partition: TopicPartition, offsets: OffsetRange
+) -> dict[int, tuple[object, ...]]:
+    """Key, value and timestamp of each record; without timestamps if one can't be shown."""
+    try:
+        return _decoded(pieces, partition, offsets, ("key", "value", "timestamp"))
+    except InvalidRecordError:
+        return _decoded(pieces, partition, offsets, ("key", "value"))
+
+
+def _records(batch: _Batch) -> dict[int, tuple[object, ...]]:
+    return _decoded([batch.piece], _ANY, ALL_OFFSETS, ("key", "value"))
+
+
+def _decoded(
+    pieces: Iterable[Slice], partition: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
+) -> dict[int, tuple[object, ...]]:
+    """These columns of each record, by its offset."""
+    schema = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", *columns)])
+    found: dict[int, tuple[object, ...]] = {}
+    for piece in pieces:
+        rows = decode_slice(piece, topic_partition=partition, offsets=offsets, visible=None, schema=schema)
+        for arrow_batch, _ in rows:
+            at, *fields = (column.to_pylist() for column in arrow_batch.columns)
+            found.update(zip(at, zip(*fields, strict=True), strict=True))
     return found
+
+
+def _other_source(planned: PlannedPartition, why: str) -> KafkaLogError:
+    return DataLossError(
+        f"The source is not the one of which this restore has sent the first records: {why}",
+        topic_partition=planned.source,
+        hint="It went back to an older copy. Bring back the newer one, or start over: delete what this"
+        " restore has made, and its file of --state.",
+    )
 
 
 def _first_offset(batch: _Batch) -> int:

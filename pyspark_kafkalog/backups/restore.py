@@ -33,11 +33,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.backups.groups import check_groups_exist
+from pyspark_kafkalog.backups.groups import RestoredOffset, check_groups_exist, restore_groups
 from pyspark_kafkalog.backups.plan import Source
-from pyspark_kafkalog.backups.restore_groups import RestoredOffset, restore_groups
 from pyspark_kafkalog.backups.restore_records import Progress, SourceRecords, TargetRecords, begin_anew
-from pyspark_kafkalog.backups.restore_rows import Restored, RestoredPartition, UnplannedOffsets
 from pyspark_kafkalog.backups.restore_state import (
     OffsetMap,
     PlannedPartition,
@@ -59,8 +57,10 @@ from pyspark_kafkalog.places import (
 )
 from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.times import offsets_at
+from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, Kind, column
 from pyspark_kafkalog.topics import ClusterTopics, NewTopic, Topics, check_writable
 
+_KEPT = Kind("boolean", text=lambda keeps_offsets: "kept" if keeps_offsets else "mapped")
 _WHILE_RESTORING = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": str(2**63 - 1),
@@ -110,6 +110,53 @@ class RestoreSettings:
             "ends": ends,
             "readCommitted": self.read_committed,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPartition:
+    """A partition of the source, and what of it is, or would be, in the target.
+
+    Source offsets ``start`` to ``end`` have ``records`` to restore. They get the offsets ``target_start`` to
+    ``target_end``; ``keeps_offsets`` says that these are those they had. ``stored_bytes`` are those of the
+    whole partition in the source, None if it does not say. ``gaps`` are those of a backup between ``start``
+    and ``end``: what its own source had deleted before it was copied.
+    """
+
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    start: int = field(metadata=column(BIGINT, "START", wide=True))
+    end: int = field(metadata=column(BIGINT, "END", wide=True))
+    records: int = field(metadata=column(BIGINT, "RECORDS"))
+    stored_bytes: int | None = field(metadata=column(SIZE, "SIZE"))
+    target_topic: str = field(metadata=column(STRING, "TARGET"))
+    target_start: int = field(metadata=column(BIGINT, "FROM", wide=True))
+    target_end: int = field(metadata=column(BIGINT, "TO", wide=True))
+    keeps_offsets: bool = field(metadata=column(_KEPT, "OFFSETS"))
+    gaps: Sequence[OffsetRange] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnplannedOffsets:
+    """Offsets of a partition that the source has got since a first run, and which are not restored."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did, or would do. ``configs`` are those of the topics that it makes.
+
+    ``unplanned`` is what the source has got since the first run.
+    """
+
+    partitions: Sequence[RestoredPartition]
+    groups: Sequence[RestoredOffset]
+    configs: Mapping[str, Mapping[str, str]]
+    state: str
+    unplanned: Sequence[UnplannedOffsets] = ()
 
 
 class Restore:

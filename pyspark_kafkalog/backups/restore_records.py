@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyspark_kafkalog.backups.history import check_shared
 from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, RestorableBatches, restorable
-from pyspark_kafkalog.backups.restore_shared import check_shared
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
@@ -32,7 +32,7 @@ from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.places import open_producer
 from pyspark_kafkalog.sinks import TaskSink
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("pyspark_kafkalog")
 Progress = Callable[..., None]
 """Takes how many bytes of record batches were read since the last call, and of how many if it is known."""
 
@@ -87,7 +87,7 @@ class SourceRecords:
                 )
 
     def check_shared(self, target: Place, planned: PlannedPartition, known: OffsetMap, written: int) -> None:
-        """See :func:`.restore_shared.check_shared`."""
+        """See :func:`.history.check_shared`."""
         self.check_topics([planned])
         check_shared(self._place, target, planned, known, written)
 

@@ -99,8 +99,8 @@ def restore(
     Without --execute, SOURCE is read, and what would be restored is shown. -o and --config are for PLACE.
     """
     import_arrow()
-    from pyspark_kafkalog.backups.restore_groups import RestoredOffset
-    from pyspark_kafkalog.backups.restore_rows import RestoredPartition
+    from pyspark_kafkalog.backups.groups import RestoredOffset
+    from pyspark_kafkalog.backups.restore import RestoredPartition
 
     chosen = _settings(**settings)
     properties = parse_properties(source_config.read()) if source_config is not None else {}

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.backups.groups import SavedGroups
+from pyspark_kafkalog.backups.groups import SavedGroups, restore_groups
 from pyspark_kafkalog.backups.plan import BackedUpPartition
-from pyspark_kafkalog.backups.restore_groups import restore_groups
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.errors import AuthorizationError, GroupError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups

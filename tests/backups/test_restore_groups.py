@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyspark_kafkalog.backups.restore_groups import restore_groups
+from pyspark_kafkalog.backups.groups import restore_groups
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.errors import GroupError
