@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What is raised by the parsing of stored JSON that this package has not written."""
+
 
 class KafkaLogError(Exception):
     """Base of all errors of this package.

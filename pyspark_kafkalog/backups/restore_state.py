@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import UNREADABLE, KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.lines import append_lines, create_lines, read_lines
 from pyspark_kafkalog.log.lock import file_lock
 from pyspark_kafkalog.model import TopicPartition
@@ -42,8 +42,6 @@ _VERSION = 1
 _NAMES = {"source_id": "sourceId", "open_transactions": "openTransactions", "target_id": "targetId"}
 _ANOTHER_FILE = "Name another file by --state."
 _AGAIN = "Free space, or bring the file back. Run again, the restore goes on where it was."
-_UNREADABLE = ValueError, KeyError, TypeError, OverflowError
-"""What a line raises that no restore has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +142,7 @@ class RestorePlan:
                     for entry in row["partitions"]
                 ],
             )
-        except (*_UNREADABLE, AttributeError, RecursionError):
+        except UNREADABLE:
             raise OptionError(
                 f"The file {path} is not that of a restore, or of another version of the package",
                 hint=_ANOTHER_FILE,
@@ -290,7 +288,7 @@ class RestoreState:
             offsets = self.maps[source]
             if offsets.start <= start < end <= self._ends[source]:
                 offsets.add(target - offsets.base, np.array([[start, end]]))
-        except (*_UNREADABLE, AttributeError, RecursionError):
+        except UNREADABLE:
             return
 
     def save(self) -> None:

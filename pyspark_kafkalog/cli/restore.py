@@ -27,8 +27,7 @@ from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import TIME_FORMS
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.backups.restore import RestoreSettings
-    from pyspark_kafkalog.backups.restore_rows import Restored
+    from pyspark_kafkalog.backups.restore import Restored, RestoreSettings
 
 
 @kafkalog.command()

@@ -6,11 +6,11 @@ import json
 from collections.abc import Collection
 from typing import NamedTuple
 
+from pyspark_kafkalog.errors import UNREADABLE
 from pyspark_kafkalog.model import CommittedOffset
 
 PREFIX = "kafkalog-"
 """Begins every transactional id and marker's group, for the cluster's ACLs."""
-_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, AttributeError)
 
 
 class MarkerDetails(NamedTuple):
@@ -43,7 +43,7 @@ def marker_details(metadata: str) -> MarkerDetails | None:
         numbers = int(found["records"]), int(found.get("producer", -1)), int(found.get("epoch", -1))
         epochs, ends = (tuple(map(int, found.get(name, ()))) for name in ("epochs", "ends"))
         details = MarkerDetails(query, cluster, plan, *numbers, epochs, ends)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     is_valid = isinstance(query, str) and isinstance(plan, str) and isinstance(cluster, str | None)
     return details if is_valid else None

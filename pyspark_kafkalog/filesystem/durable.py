@@ -65,8 +65,12 @@ def sync_file(path: str) -> None:
         os.close(descriptor)
 
 
-def replace(path: str, data: bytes, temporary: str) -> None:
-    """Put a new file with ``data`` in place of ``path``, using the file ``temporary`` in the same folder."""
+def replace(path: str, data: bytes, temporary: str | None = None) -> None:
+    """Put a new file with ``data`` in place of ``path``.
+
+    :param temporary: its path before, in the same folder; None for Kafka's, which has ``.tmp`` at its end.
+    """
+    temporary = temporary or path + ".tmp"
     write_new(temporary, data)
     os.replace(temporary, path)
     sync_folder(os.path.dirname(path))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
+from pyspark_kafkalog.filesystem.durable import sync_folder
+
 _FLAGS = os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -24,11 +26,7 @@ def create_lines(path: str, first: str) -> None:
         os.link(temporary, path)
     finally:
         os.unlink(temporary)
-    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(os.path.dirname(os.path.abspath(path)))
 
 
 def read_lines(path: str) -> Iterator[str]:

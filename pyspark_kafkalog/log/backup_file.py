@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import BACKUP_FILE, partition_of
@@ -74,7 +74,7 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             complete,
             renewed,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except UNREADABLE:
         raise LogDirectoryError(
             "Cannot understand the file about the backup",
             file=root.label(BACKUP_FILE),
@@ -95,8 +95,7 @@ def write_backup_file(root: str, content: BackupFile) -> None:
         },
         indent=1,
     )
-    path = os.path.join(root, BACKUP_FILE)
-    replace(path, text.encode(), path + ".tmp")
+    replace(os.path.join(root, BACKUP_FILE), text.encode())
 
 
 def _by_name(found: Mapping[TopicPartition, object]) -> dict[str, object]:

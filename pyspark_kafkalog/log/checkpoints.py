@@ -27,7 +27,7 @@ def read_offsets(root: str, name: str) -> dict[TopicPartition, int]:
 
 def write_offsets(root: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace a checkpoint of the root."""
-    _replace(os.path.join(root, name), format_offset_checkpoint(offsets))
+    replace(os.path.join(root, name), format_offset_checkpoint(offsets))
 
 
 def read_epochs(folder: str) -> list[tuple[int, int]]:
@@ -41,7 +41,7 @@ def read_epochs(folder: str) -> list[tuple[int, int]]:
 
 def write_epochs(folder: str, epochs: Iterable[tuple[int, int]]) -> None:
     """Replace the leader epochs of a partition."""
-    _replace(os.path.join(folder, LEADER_EPOCH_CHECKPOINT), format_leader_epoch_checkpoint(epochs))
+    replace(os.path.join(folder, LEADER_EPOCH_CHECKPOINT), format_leader_epoch_checkpoint(epochs))
 
 
 def _read(path: str) -> bytes:
@@ -50,7 +50,3 @@ def _read(path: str) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
-
-
-def _replace(path: str, data: bytes) -> None:
-    replace(path, data, path + ".tmp")

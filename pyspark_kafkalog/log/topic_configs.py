@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
@@ -35,7 +35,7 @@ def read_topic_configs(root: Folder) -> dict[str, dict[str, str]]:
             str(topic): {str(name): str(value) for name, value in configs.items()}
             for topic, configs in topics.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except UNREADABLE:
         raise LogDirectoryError(
             "Cannot understand the configurations of the topics",
             file=root.label(TOPIC_CONFIGS_FILE),
@@ -46,5 +46,4 @@ def read_topic_configs(root: Folder) -> dict[str, dict[str, str]]:
 def write_topic_configs(root: str, topics: Mapping[str, Mapping[str, str]]) -> None:
     """Replace all configurations; the caller holds the directory's lock."""
     content = {"version": _VERSION, "topics": {topic: dict(topics[topic]) for topic in sorted(topics)}}
-    path = os.path.join(root, TOPIC_CONFIGS_FILE)
-    replace(path, json.dumps(content, indent=1).encode(), path + ".tmp")
+    replace(os.path.join(root, TOPIC_CONFIGS_FILE), json.dumps(content, indent=1).encode())

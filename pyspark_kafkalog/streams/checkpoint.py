@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import UNREADABLE, KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_folder, sync_parents
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
@@ -347,7 +347,7 @@ def kept_shared(checkpoint_location: str | None, source: object) -> dict[TopicPa
             for topic, partitions in stored["content"].items()
             for number, last in partitions.items()
         }
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except UNREADABLE:
         return {}
 
 
@@ -435,7 +435,7 @@ class _File(NamedTuple):
             parsed = None if content is None else parse(content)
             if not isinstance(query_id, str) or not (noted is None or isinstance(noted.batch, int)):
                 raise ValueError("expected a query and a plan")
-        except (OptionError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        except UNREADABLE as e:
             raise self._error("are corrupt") from e
         if is_first:
             self.write(content)

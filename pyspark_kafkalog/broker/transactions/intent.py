@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pyspark_kafkalog.errors import TransactionError
+from pyspark_kafkalog.errors import UNREADABLE, TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _Kept = TypeVar("_Kept")
 _INTENT = "intent.json"
-_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError, OverflowError, AttributeError)
 
 
 class Settling(NamedTuple):
@@ -118,7 +117,7 @@ def stored_json(folder: Folder, name: str, parse: Callable[[Any], _Kept]) -> _Ke
         return None if data is None else parse(json.loads(data))
     except OSError as e:
         raise _cannot("read", folder, name, e) from None
-    except _UNREADABLE:
+    except UNREADABLE:
         raise TransactionError(
             "What the query keeps about its writes is corrupt",
             file=folder.label(name),

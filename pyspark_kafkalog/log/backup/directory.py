@@ -390,8 +390,7 @@ class BackupDirectory:
                 failures[partition] = e
         self.checkpoint()
         if not failures:
-            path = os.path.join(self.root, CLEAN_SHUTDOWN_FILE)
-            replace(path, CLEAN_SHUTDOWN, path + ".tmp")
+            replace(os.path.join(self.root, CLEAN_SHUTDOWN_FILE), CLEAN_SHUTDOWN)
         return failures
 
     def _close(self, partition: TopicPartition) -> None:

@@ -117,8 +117,7 @@ class BackupLog:
         with suppress(FileExistsError):  # a process may have been killed right after this
             new_folder(folder)
         if topic_id:
-            path = os.path.join(folder, PARTITION_METADATA_FILE)
-            replace(path, format_partition_metadata(topic_id), path + ".tmp")
+            replace(os.path.join(folder, PARTITION_METADATA_FILE), format_partition_metadata(topic_id))
         sync_folder(folder)
         return cls(folder, partition, settings, next_offset)
 

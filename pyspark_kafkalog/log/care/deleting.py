@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.care.retention import (
@@ -238,10 +238,9 @@ def _read_checked(root: str) -> dict[str, int]:
         with open(os.path.join(root, _CHECKED_FILE), encoding="utf-8") as file:
             content = json.load(file)
         return {str(topic): int(checked) for topic, checked in content.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, *UNREADABLE):
         return {}
 
 
 def _write_checked(root: str, checked: Mapping[str, int]) -> None:
-    path = os.path.join(root, _CHECKED_FILE)
-    replace(path, json.dumps(checked).encode(), path + ".tmp")
+    replace(os.path.join(root, _CHECKED_FILE), json.dumps(checked).encode())

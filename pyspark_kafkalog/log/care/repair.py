@@ -234,5 +234,4 @@ class _Repair:
             self._replace(RECOVERY_POINT_CHECKPOINT, format_offset_checkpoint({**before, **ends}))
 
     def _replace(self, name: str, data: bytes) -> None:
-        path = self._folder.label(name)
-        replace(path, data, path + ".tmp")
+        replace(self._folder.label(name), data)

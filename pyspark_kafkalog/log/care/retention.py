@@ -252,7 +252,7 @@ def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:
         return
     if producers.entries:
         path = os.path.join(deletion.folder, segment_file(deletion.first_base, SNAPSHOT_SUFFIX))
-        replace(path, producers.snapshot(), path + ".tmp")
+        replace(path, producers.snapshot())
 
 
 def _set_starts(folder: str, starts: Mapping[TopicPartition, int]) -> None:

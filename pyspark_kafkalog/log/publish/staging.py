@@ -38,7 +38,7 @@ import numpy as np
 
 from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.codec.walk import Batches, walk
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace, write_all
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.sharing import open_new
@@ -371,7 +371,7 @@ def _remove_abandoned(root: str, jobs: dict[str, list[os.DirEntry[str]]]) -> Non
             seen[machine] = uptime
         notes[job] = {"state": state, "seen": dict(list(seen.items())[-_MACHINES:])}
     if notes != before:
-        replace(path, json.dumps(notes).encode(), path + ".tmp")
+        replace(path, json.dumps(notes).encode())
 
 
 def _state(entries: list[os.DirEntry[str]]) -> str:
@@ -394,5 +394,5 @@ def _read_notes(path: str) -> dict[str, dict[str, Any]]:
             }
             for job, note in notes.items()
         }
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+    except (FileNotFoundError, *UNREADABLE):
         return {}  # as if nothing had been seen yet
