@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pyspark_kafkalog.backups.copying import RateLimit
 from pyspark_kafkalog.backups.history import check_shared
-from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, RestorableBatches, restorable
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility

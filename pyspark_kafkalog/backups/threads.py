@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.backups.compacted import Tombstones, now_ms
-from pyspark_kafkalog.backups.copying import Copied, GapError, Hooks, bring_up_to_date
+from pyspark_kafkalog.backups.copying import Copied, GapError, Hooks, RateLimit, bring_up_to_date
 from pyspark_kafkalog.backups.groups import delete_commits
 from pyspark_kafkalog.backups.history import DivergedError, UnprovenError
 from pyspark_kafkalog.backups.plan import (
@@ -23,7 +23,6 @@ from pyspark_kafkalog.backups.plan import (
     changed_topic,
     whole_batch,
 )
-from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import OffsetRange, TopicPartition

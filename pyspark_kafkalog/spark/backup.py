@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafkalog.admin import backup as by_executor
 from pyspark_kafkalog.backups.compacted import Tombstones
-from pyspark_kafkalog.backups.copying import Copied, GapError, Hooks, bring_up_to_date
+from pyspark_kafkalog.backups.copying import Copied, GapError, Hooks, RateLimit, bring_up_to_date
 from pyspark_kafkalog.backups.history import DivergedError
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules, Bounds, Plan, changed_topic
-from pyspark_kafkalog.backups.rate import RateLimit
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
 from pyspark_kafkalog.log.backup.directory import BackupDirectory
 from pyspark_kafkalog.log.backup.opening import task_log
