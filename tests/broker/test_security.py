@@ -15,8 +15,9 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from pyspark_kafkalog.broker.wire.connection import Connection
+from pyspark_kafkalog.broker.wire.sasl import sasl_configs
 from pyspark_kafkalog.broker.wire.sockets import Address
-from pyspark_kafkalog.broker.wire.tls import sasl_configs, tls_context
+from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, OptionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions

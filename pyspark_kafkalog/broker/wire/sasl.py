@@ -5,6 +5,7 @@ The mechanisms are kafka-python's; GSSAPI also needs the package ``gssapi``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,10 +14,10 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, name_of
+from pyspark_kafkalog.broker.wire.oauth import Tokens
 from pyspark_kafkalog.broker.wire.sockets import Address
-from pyspark_kafkalog.broker.wire.tls import sasl_configs, without_values
-from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError
-from pyspark_kafkalog.options.security.protocol import SecurityOptions
+from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError, OptionError
+from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
 
 _HINTS = {
     "GSSAPI": "Check the Kerberos ticket of this process, and kafka.sasl.kerberos.service.name.",
@@ -26,6 +27,8 @@ _MOST_ROUNDS = 16
 """More than any mechanism needs."""
 _ITERATIONS = range(4096, 1_000_001)
 """What SCRAM may ask for: from the minimum of Kafka's ScramMechanism to about a second's work."""
+_TICKETS = "MEMORY:pyspark-kafkalog"
+"""Where Kerberos keeps the tickets of this process."""
 _DETAIL = 200
 """How many characters an error quotes from a broker."""
 _NAME_AND_PASSWORD = (
@@ -72,7 +75,7 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
             break
         answer = call(SaslAuthenticateRequest(auth_bytes=step(mechanism.auth_bytes)), 2)
         if answer.error_code:
-            detail = without_values(answer.error_message or name_of(answer.error_code), security)[:_DETAIL]
+            detail = _without_values(answer.error_message or name_of(answer.error_code), security)[:_DETAIL]
             raise AuthenticationError(f"SASL {name} failed: {detail}", broker=broker, hint=hint)
         if name.startswith("SCRAM"):
             step(partial(_check_scram, answer.auth_bytes, number))
@@ -112,5 +115,53 @@ def _step(step: Callable[[], Any], *, security: SecurityOptions, broker: str, hi
     except KafkaLogError:
         raise
     except Exception as e:  # mechanisms raise all kinds, gssapi's included
-        detail = without_values(str(e), security)
+        detail = _without_values(str(e), security)
     raise AuthenticationError(f"SASL {security.mechanism} failed: {detail}", broker=broker, hint=hint)
+
+
+def _without_values(text: str, security: SecurityOptions) -> str:
+    """A foreign error text about a login, without the values of the options: any may be a secret."""
+    values = [security.username, security.password]
+    if security.kerberos is not None:
+        values += [security.kerberos.service_name, security.kerberos.principal, security.kerberos.keytab]
+    if security.oauth is not None:
+        values += [security.oauth.token, security.oauth.client_id, security.oauth.client_secret]
+    for value in sorted(filter(None, values), key=len, reverse=True):
+        text = text.replace(value, "...")
+    return text
+
+
+def sasl_configs(security: SecurityOptions) -> dict[str, Any]:
+    """The settings for kafka-python's SASL mechanisms.
+
+    :raises OptionError: if the mechanism is GSSAPI and its package is missing.
+    """
+    configs: dict[str, Any] = {"sasl_mechanism": security.mechanism}
+    if security.oauth is not None:
+        return {**configs, "sasl_oauth_token_provider": Tokens(security.oauth)}
+    if security.kerberos is not None:
+        _log_in(security.kerberos)
+        return {**configs, "sasl_kerberos_service_name": security.kerberos.service_name}
+    username = security.username or ""
+    if (security.mechanism or "").startswith("SCRAM"):
+        # RFC 5802 requires this, and kafka-python does not do it.
+        username = username.replace("=", "=3D").replace(",", "=2C")
+    return {**configs, "sasl_plain_username": username, "sasl_plain_password": security.password or ""}
+
+
+def _log_in(kerberos: KerberosOptions) -> None:
+    """With a keytab, get a ticket into this process's memory; without one, kinit has made it."""
+    try:
+        import gssapi
+    except (ImportError, OSError):
+        raise OptionError(
+            "SASL GSSAPI needs the Python package gssapi, on the driver and on each executor",
+            hint="pip install gssapi; it needs the system's Kerberos libraries.",
+        ) from None
+    if kerberos.keytab is not None:
+        name = None
+        if kerberos.principal is not None:
+            name = gssapi.Name(kerberos.principal, gssapi.NameType.kerberos_principal)
+        store = {"client_keytab": kerberos.keytab, "ccache": _TICKETS}
+        gssapi.Credentials(name=name, usage="initiate", store=store)
+        os.environ["KRB5CCNAME"] = _TICKETS

@@ -1,17 +1,14 @@
-"""Turns the user's security options into Python's TLS context and kafka-python's SASL settings."""
+"""TLS: the user's options as Python's context."""
 
 from __future__ import annotations
 
-import os
 import ssl
 import tempfile
 import warnings
 from collections.abc import Callable
-from typing import Any
 
-from pyspark_kafkalog.broker.wire.oauth import Tokens
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
+from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
 
 _VERSIONS = {
@@ -20,7 +17,6 @@ _VERSIONS = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
-_TICKETS = "MEMORY:pyspark-kafkalog"
 
 
 def tls_context(security: SecurityOptions) -> ssl.SSLContext | None:
@@ -72,51 +68,3 @@ def _load(option: str, load: Callable[[], None]) -> None:
             hint="Give PEM files that each executor can read, and kafka.ssl.key.password if the key is"
             " encrypted.",
         ) from None
-
-
-def without_values(text: str, security: SecurityOptions) -> str:
-    """A foreign error text about a login, without the values of the options: any may be a secret."""
-    values = [security.username, security.password]
-    if security.kerberos is not None:
-        values += [security.kerberos.service_name, security.kerberos.principal, security.kerberos.keytab]
-    if security.oauth is not None:
-        values += [security.oauth.token, security.oauth.client_id, security.oauth.client_secret]
-    for value in sorted(filter(None, values), key=len, reverse=True):
-        text = text.replace(value, "...")
-    return text
-
-
-def sasl_configs(security: SecurityOptions) -> dict[str, Any]:
-    """The settings for kafka-python's SASL mechanisms.
-
-    :raises OptionError: if the mechanism is GSSAPI and its package is missing.
-    """
-    configs: dict[str, Any] = {"sasl_mechanism": security.mechanism}
-    if security.oauth is not None:
-        return {**configs, "sasl_oauth_token_provider": Tokens(security.oauth)}
-    if security.kerberos is not None:
-        _log_in(security.kerberos)
-        return {**configs, "sasl_kerberos_service_name": security.kerberos.service_name}
-    username = security.username or ""
-    if (security.mechanism or "").startswith("SCRAM"):
-        # RFC 5802 requires this, and kafka-python does not do it.
-        username = username.replace("=", "=3D").replace(",", "=2C")
-    return {**configs, "sasl_plain_username": username, "sasl_plain_password": security.password or ""}
-
-
-def _log_in(kerberos: KerberosOptions) -> None:
-    """With a keytab, get a ticket into this process's memory; without one, kinit has made it."""
-    try:
-        import gssapi
-    except (ImportError, OSError):
-        raise OptionError(
-            "SASL GSSAPI needs the Python package gssapi, on the driver and on each executor",
-            hint="pip install gssapi; it needs the system's Kerberos libraries.",
-        ) from None
-    if kerberos.keytab is not None:
-        name = None
-        if kerberos.principal is not None:
-            name = gssapi.Name(kerberos.principal, gssapi.NameType.kerberos_principal)
-        store = {"client_keytab": kerberos.keytab, "ccache": _TICKETS}
-        gssapi.Credentials(name=name, usage="initiate", store=store)
-        os.environ["KRB5CCNAME"] = _TICKETS
