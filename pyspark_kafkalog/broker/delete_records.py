@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import DeleteRecordsRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
-from pyspark_kafkalog.broker.cluster.leaders import call_leaders
+from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import TopicPartition
@@ -42,10 +41,10 @@ def delete_records(
 
 def _request(offsets: Mapping[TopicPartition, int], timeout_ms: int) -> Any:
     kind = DeleteRecordsRequest.DeleteRecordsTopic
-    by_topic = defaultdict(list)
-    for (topic, number), offset in sorted(offsets.items()):
-        by_topic[topic].append(kind.DeleteRecordsPartition(partition_index=number, offset=offset))
-    topics = [kind(name=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+    asked = by_topic(
+        offsets, lambda p: kind.DeleteRecordsPartition(partition_index=p.partition, offset=offsets[p])
+    )
+    topics = [kind(name=topic, partitions=partitions) for topic, partitions in asked.items()]
     return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
 
 

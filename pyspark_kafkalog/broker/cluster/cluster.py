@@ -39,10 +39,10 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
-_TOPIC = 2
-"""The resource type of a topic in DescribeConfigs."""
-_OF_THE_TOPIC = 1
-"""The source DYNAMIC_TOPIC_CONFIG of a config in DescribeConfigs."""
+TOPIC_RESOURCE = 2
+"""The type of a topic among the resources that have configurations."""
+ADDED_BY_TOPIC = 1
+"""The source of a configuration that was set for the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 _TO_GET_PRODUCER_IDS = (
     "Grant the principal Write on the topic in the cluster's ACLs (before Kafka 2.8 IdempotentWrite on the"
     " cluster, too), or set kafka.enable.idempotence to false."
@@ -379,14 +379,9 @@ class Cluster:
         :param overrides_only: leave out inherited ones.
         :param deadline: as in :meth:`call`.
         """
-        from kafka.protocol.admin import DescribeConfigsRequest
-
-        resource = DescribeConfigsRequest.DescribeConfigsResource
         try:
             response = self.call(
-                DescribeConfigsRequest(
-                    resources=[resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=None)]
-                ),
+                configs_request([topic]),
                 doing=f"Looking up the configs of topic {topic}",
                 error_code=lambda response: int(response.results[0].error_code),
                 deadline=deadline,
@@ -396,8 +391,21 @@ class Cluster:
         return {
             config.name: config.value
             for config in response.results[0].configs
-            if config.value is not None and not (overrides_only and config.config_source != _OF_THE_TOPIC)
+            if config.value is not None and not (overrides_only and config.config_source != ADDED_BY_TOPIC)
         }
+
+
+def configs_request(topics: Collection[str]) -> Any:
+    """DescribeConfigs, with all configurations of each topic."""
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    return DescribeConfigsRequest(
+        resources=[
+            kind(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
+            for topic in sorted(topics)
+        ]
+    )
 
 
 class _Clusters(threading.local):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
@@ -125,15 +125,22 @@ def leaders_of(
     return by_node, leaderless
 
 
+def by_topic(
+    partitions: Iterable[TopicPartition], item: Callable[[TopicPartition], Any] = itemgetter(1)
+) -> dict[str, list[Any]]:
+    """How requests list these partitions: in order by topic, each as an ``item``, by default its number."""
+    found: dict[str, list[Any]] = {}
+    for partition in sorted(partitions):
+        found.setdefault(partition.topic, []).append(item(partition))
+    return found
+
+
 def sizes_request(epochs: Mapping[TopicPartition, int]) -> Any:
     """A request for the sizes of these partitions (DescribeLogDirs)."""
     from kafka.protocol.admin import DescribeLogDirsRequest
 
     kind = DescribeLogDirsRequest.DescribableLogDirTopic
-    by_topic = defaultdict(list)
-    for topic, number in epochs:
-        by_topic[topic].append(number)
-    topics = [kind(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
+    topics = [kind(topic=topic, partitions=numbers) for topic, numbers in by_topic(epochs).items()]
     return DescribeLogDirsRequest(topics=topics)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.leaders import call_leaders
+from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.errors import UnsupportedVersionError
 from pyspark_kafkalog.model import TopicPartition
@@ -26,16 +25,13 @@ def epoch_ends(
 
     def requests(current: Mapping[TopicPartition, int]) -> Sequence[Any]:
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-        by_topic = defaultdict(list)
-        for partition, current_epoch in current.items():
-            by_topic[partition.topic].append(
-                kind.OffsetForLeaderPartition(
-                    partition=partition.partition,
-                    current_leader_epoch=current_epoch,
-                    leader_epoch=epochs[partition],
-                )
-            )
-        topics = [kind(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+        asked = by_topic(
+            current,
+            lambda p: kind.OffsetForLeaderPartition(
+                partition=p.partition, current_leader_epoch=current[p], leader_epoch=epochs[p]
+            ),
+        )
+        topics = [kind(topic=topic, partitions=partitions) for topic, partitions in asked.items()]
         return [OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)]
 
     try:

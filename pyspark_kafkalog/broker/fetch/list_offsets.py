@@ -6,7 +6,6 @@ A stream asks for the ends again and again: an unchanged end costs next to nothi
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from kafka.protocol.consumer import ListOffsetsRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.leaders import call_leaders, leaders_of
+from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders, leaders_of
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.errors import BrokerConnectionError
@@ -121,16 +120,13 @@ def _request(
     epochs: Mapping[TopicPartition, int], times: Mapping[TopicPartition, int], *, isolation_level: int = 0
 ) -> Any:
     kind = ListOffsetsRequest.ListOffsetsTopic
-    by_topic = defaultdict(list)
-    for (topic, number), timestamp in times.items():
-        by_topic[topic].append(
-            kind.ListOffsetsPartition(
-                partition_index=number,
-                current_leader_epoch=epochs[TopicPartition(topic, number)],
-                timestamp=timestamp,
-            )
-        )
-    topics = [kind(name=topic, partitions=partitions) for topic, partitions in by_topic.items()]
+    asked = by_topic(
+        times,
+        lambda p: kind.ListOffsetsPartition(
+            partition_index=p.partition, current_leader_epoch=epochs[p], timestamp=times[p]
+        ),
+    )
+    topics = [kind(name=topic, partitions=partitions) for topic, partitions in asked.items()]
     return ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
 
 

@@ -21,13 +21,12 @@ from kafka.protocol.metadata import CoordinatorType
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import ask_coordinators, call_coordinators
-from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
+from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders_once
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
     FIRST_WITH_GROUPS,
     Fetched,
-    by_topic,
     offset_fetch_request,
     offsets_by_topic,
     offsets_fetch_request,

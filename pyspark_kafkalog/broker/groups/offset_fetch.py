@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
+from pyspark_kafkalog.broker.cluster.leaders import by_topic
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, is_retriable
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
@@ -17,33 +17,26 @@ FIRST_WITH_GROUPS = 8
 """The first version of OffsetFetch that takes several groups (KIP-709)."""
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of these partitions by topic, both in order, as requests list them."""
-    numbers: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, number in sorted(partitions):
-        numbers[topic].append(number)
-    return numbers
-
-
 def offsets_by_topic(
     topic_kind: Any, partition_kind: Any, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> list[Any]:
     """The topics of a request that commits these offsets: an OffsetCommit, or one in a transaction."""
+
+    def committed(partition: TopicPartition) -> Any:
+        offset = offsets[partition]
+        return partition_kind(
+            partition_index=partition.partition,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            committed_metadata=offset.metadata,
+        )
+
     return [
         topic_kind(
             name=topic,
-            partitions=[
-                partition_kind(
-                    partition_index=number,
-                    committed_offset=offset.offset,
-                    committed_leader_epoch=offset.leader_epoch,
-                    committed_metadata=offset.metadata,
-                )
-                for number in numbers
-                for offset in [offsets[TopicPartition(topic, number)]]
-            ],
+            partitions=partitions,
         )
-        for topic, numbers in by_topic(offsets).items()
+        for topic, partitions in by_topic(offsets, committed).items()
     ]
 
 

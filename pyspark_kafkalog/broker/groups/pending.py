@@ -8,8 +8,7 @@ from typing import Any
 from kafka.protocol.admin import DescribeProducersRequest, ListTransactionsRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once
-from pyspark_kafkalog.broker.groups.offset_fetch import by_topic
+from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders_once
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition

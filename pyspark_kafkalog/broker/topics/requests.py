@@ -9,22 +9,16 @@ from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
-    DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
 
+from pyspark_kafkalog.broker.cluster.cluster import TOPIC_RESOURCE
 from pyspark_kafkalog.topics import NewTopic
 
-TOPIC_RESOURCE = 2
-"""The type of a topic among the resources that have configurations."""
-ADDED_BY_TOPIC = 1
-"""The source of a configuration that was set for the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 LAST_BY_NAME = 5
 """The last version of DeleteTopics that names topics; later ones may name them by their ids."""
 FIRST_WITH_DEFAULTS = 4
 """The first version of CreateTopics that leaves numbers to the brokers (KIP-464)."""
-FIRST_WITH_SOURCES = 1
-"""The first version of DescribeConfigs that says where a configuration was set."""
 _SET, _DELETE = 0, 1
 
 
@@ -103,17 +97,6 @@ def alter_request(topic: str, changes: Mapping[str, str | None], *, validate_onl
 def read_altered(response: Any) -> Answers:
     """What IncrementalAlterConfigs refused."""
     return _refused(response.responses, lambda resource: resource.resource_name)
-
-
-def describe_request(topics: Collection[str]) -> Any:
-    """DescribeConfigs, with all configurations of each topic."""
-    kind = DescribeConfigsRequest.DescribeConfigsResource
-    return DescribeConfigsRequest(
-        resources=[
-            kind(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
-            for topic in sorted(topics)
-        ]
-    )
 
 
 def read_described(response: Any) -> Answers:

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
+from pyspark_kafkalog.broker.cluster.cluster import (
+    ADDED_BY_TOPIC,
+    Cluster,
+    cluster_of,
+    configs_request,
+)
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION as METADATA_VERSION
 from pyspark_kafkalog.broker.cluster.metadata import metadata_request
 from pyspark_kafkalog.broker.topics import requests
@@ -60,7 +65,7 @@ class BrokerTopics:
             found[resource.resource_name] = {
                 config.name: config.value
                 for config in resource.configs
-                if config.config_source == requests.ADDED_BY_TOPIC and config.value is not None
+                if config.config_source == ADDED_BY_TOPIC and config.value is not None
             }
         return found
 
@@ -145,16 +150,14 @@ class BrokerTopics:
         return _existing(self._describe(topics)) if topics else ()
 
     def _describe(self, topics: Collection[str]) -> Any:
-        return self._cluster.call(
-            requests.describe_request(topics), doing="Looking up the configurations of topics"
-        )
+        return self._cluster.call(configs_request(topics), doing="Looking up the configurations of topics")
 
     def _from_leaders(
         self, expected: Mapping[str, Mapping[str, str]], deadline: Deadline
     ) -> dict[str, dict[str, str | None]]:
         found: dict[str, dict[str, str | None]] = {}
         for node_id, topics in self._led(expected).items():
-            response = self._cluster.call_broker(node_id, requests.describe_request(topics), deadline)
+            response = self._cluster.call_broker(node_id, configs_request(topics), deadline)
             described = {result.resource_name: result.configs for result in _existing(response)}
             for topic in topics:
                 if topic not in described:
@@ -166,7 +169,7 @@ class BrokerTopics:
                             f"Broker {node_id} does not have {name}={value} of topic {topic} yet"
                         )
                 found[topic] = {
-                    name: config.value if config.config_source == requests.ADDED_BY_TOPIC else None
+                    name: config.value if config.config_source == ADDED_BY_TOPIC else None
                     for name, config in configs.items()
                     if name in found.get(topic, configs)
                 }

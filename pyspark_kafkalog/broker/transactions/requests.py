@@ -26,10 +26,10 @@ from kafka.protocol.producer import (
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.cluster.leaders import by_topic
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
     Fetched,
-    by_topic,
     offset_fetch_request,
     offsets_by_topic,
     read_offset_fetch,

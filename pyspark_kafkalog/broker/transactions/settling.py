@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from kafka.protocol.admin import DescribeProducersRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.leaders import call_leaders
+from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders
 from pyspark_kafkalog.broker.fetch.list_offsets import (
     MAX_VERSION,
     MIN_VERSION,
@@ -25,7 +25,6 @@ from pyspark_kafkalog.broker.fetch.list_offsets import (
     read_bounds,
     read_offsets,
 )
-from pyspark_kafkalog.broker.groups.offset_fetch import by_topic
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome
 from pyspark_kafkalog.broker.transactions.intent import Settling
