@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.rows import COUNT, NOTE, STRING, Kind, column
@@ -411,9 +411,6 @@ class Place(Protocol):
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
         """The stored size of each partition that the place knows."""
 
-    def segments(self, partition: TopicPartition) -> list[StoredSegment]:
-        """The live segments of a partition, in order; brokers don't show theirs."""
-
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """Stored bytes per offset, on average over each partition that the place knows."""
 
@@ -438,18 +435,26 @@ class Place(Protocol):
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """The configs of a topic, including those set for all topics; empty if unknown."""
 
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
-        """Faults of a partition's files besides its record batches; brokers don't show any."""
-
-    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
-        """What a backup lacks, as its source had deleted it before it could be copied, in order."""
-
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """For each of ``ranges`` a new end in (start, end], so that the batches before it, at least one, take
         about as many bytes as ``max_bytes`` says at most. Partitions that do not exist are left out.
         """
+
+
+@runtime_checkable
+class Files(Protocol):
+    """What a place whose files are seen tells of them: a log directory. Brokers don't show theirs."""
+
+    def segments(self, partition: TopicPartition) -> list[StoredSegment]:
+        """The live segments of a partition, in order."""
+
+    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
+        """Faults of a partition's files besides its record batches."""
+
+    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
+        """What a backup lacks, as its source had deleted it before it could be copied, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
-from pyspark_kafkalog.model import Place, StoredSize, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Files, Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.rows import BIGINT, BOOLEAN, INT, SIZE, STRING, TIMESTAMP, column
@@ -75,6 +75,8 @@ def segments(
 
     See :meth:`.kafka.TopicAdmin.segments`.
     """
+    if not isinstance(place, Files):
+        return []
     return [
         SegmentState(
             *partition,

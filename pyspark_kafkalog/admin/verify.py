@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import Fetch, OffsetRange, Place, TopicPartition, not_copied, not_here
+from pyspark_kafkalog.model import Fetch, Files, OffsetRange, Place, TopicPartition, not_copied, not_here
 from pyspark_kafkalog.rows import BIGINT, COUNT, INT, SIZE, STRING, column
 
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
@@ -89,7 +89,8 @@ class _Verification:
     def run(self) -> None:
         try:
             self._read_all()
-            self._damages += self._place.file_faults(self._partition)
+            if isinstance(self._place, Files):
+                self._damages += self._place.file_faults(self._partition)
         except LogDirectoryError as e:  # such as an unreadable checkpoint
             self._damages.append(e)
 
@@ -121,7 +122,8 @@ class _Verification:
     def _bounds(self) -> OffsetRange:
         bounds = bounds_of(self._place, [self._partition])[self._partition]
         self._notes = () if bounds.elsewhere is None else (not_here(bounds.elsewhere),)
-        self._notes += tuple(map(not_copied, self._place.gaps(self._partition)))
+        if isinstance(self._place, Files):
+            self._notes += tuple(map(not_copied, self._place.gaps(self._partition)))
         return OffsetRange(bounds.log_start_offset, bounds.high_watermark)
 
     def _read(self, offsets: OffsetRange) -> Iterator[int]:

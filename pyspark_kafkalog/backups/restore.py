@@ -46,7 +46,7 @@ from pyspark_kafkalog.backups.restore_state import (
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
+from pyspark_kafkalog.model import Files, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     new_producer_id,
@@ -494,6 +494,7 @@ class Restore:
         sizes = self._source.stored_sizes([planned.source for planned in partitions])
         rows = []
         for planned in partitions:
+            gaps = self._source.gaps(planned.source) if isinstance(self._source, Files) else ()
             known, size = offsets[planned.source], sizes.get(planned.source)
             rows.append(
                 RestoredPartition(
@@ -509,7 +510,7 @@ class Restore:
                     keeps_offsets=known.keeps_offsets,
                     gaps=[
                         gap.within(OffsetRange(planned.start, planned.end))
-                        for gap in self._source.gaps(planned.source)
+                        for gap in gaps
                         if gap.start < planned.end and planned.start < gap.end
                     ],
                 )

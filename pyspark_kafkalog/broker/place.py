@@ -21,7 +21,6 @@ from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
     BrokerError,
-    CorruptRecordError,
     DataLossError,
     KafkaLogError,
     UnknownTopicOrPartitionError,
@@ -33,7 +32,6 @@ from pyspark_kafkalog.model import (
     OffsetRange,
     Seen,
     Slice,
-    StoredSegment,
     StoredSize,
     TopicPartition,
     Watermarks,
@@ -278,10 +276,6 @@ class Brokers:
             return {}
         return {partition: StoredSize(size) for partition, size in sizes.items() if size >= 0}
 
-    def segments(self, partition: TopicPartition) -> list[StoredSegment]:
-        """See :meth:`pyspark_kafkalog.model.Place.segments`: none, as no request shows them."""
-        return []
-
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """See :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`: of the last fetch of a partition, else
         over all of it, with sizes as in :meth:`stored_sizes`.
@@ -308,14 +302,6 @@ class Brokers:
         """The cluster's id; None before Kafka 0.10.1."""
         deadline = Deadline.after_ms(self._cluster.options.request_timeout_ms)
         return self._cluster.identity((), deadline=deadline).cluster_id
-
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
-        """See :meth:`pyspark_kafkalog.model.Place.file_faults`."""
-        return []
-
-    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
-        """See :meth:`pyspark_kafkalog.model.Place.gaps`."""
-        return ()
 
     def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> set[TopicPartition]:
         """See :meth:`pyspark_kafkalog.model.Place.prefetch`: one request to each leader.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import (
     BatchHeader,
     Fetch,
@@ -118,12 +117,6 @@ class FakePlace:
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         return self.configs.get(topic, {})
-
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
-        return []
-
-    def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
-        return ()
 
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]

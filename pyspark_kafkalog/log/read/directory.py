@@ -234,7 +234,7 @@ class LogDirectory:
         return self._ask_each(partitions, Partition.stored_size)
 
     def segments(self, partition: TopicPartition) -> list[StoredSegment]:
-        """See :meth:`pyspark_kafkalog.model.Place.segments`.
+        """See :meth:`pyspark_kafkalog.model.Files.segments`.
 
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
@@ -261,13 +261,13 @@ class LogDirectory:
         return next(filter(None, (root.cluster_id() for root in self._roots)), None)
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
-        """See :meth:`pyspark_kafkalog.model.Place.file_faults`: in indexes, a torn tail, missing segments."""
+        """See :meth:`pyspark_kafkalog.model.Files.file_faults`: in indexes, a torn tail, missing segments."""
         faults = self._ask(partition, lambda p: p.file_faults(partial(self._is_compacted, p)))
         lost = None if faults else self._lost_end(partition)
         return faults if lost is None else [lost]
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
-        """See :meth:`pyspark_kafkalog.model.Place.gaps`."""
+        """See :meth:`pyspark_kafkalog.model.Files.gaps`."""
         root = next((root for root in self._roots if root.find_live(partition)), None)
         return () if root is None else root.gaps(partition)
 
