@@ -215,8 +215,11 @@ def _find(
 
     refused: dict[str, int] = {}
     answers = backoff.repeat(attempt, first_contact=lambda: not cluster.metadata.brokers)
-    for name, answer in answers.items():
-        if answer.error_code:
+    for name in names:
+        answer = answers.get(name)
+        if answer is None:  # a broken response
+            refused[name] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif answer.error_code:
             refused[name] = answer.error_code
         else:
             address = Address(answer.host, answer.port)
