@@ -13,7 +13,7 @@ import pytest
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError, RecordTooLargeError
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.segment.active_segment import OFFSET_ENTRY, TIME_ENTRY
+from pyspark_kafkalog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
 from tests.fixtures_dir import CASES, Case, requires_fixtures
 from tests.log.writing import T0, T1, publish_staged, read, stage, values, write

@@ -28,7 +28,7 @@ from pyspark_kafkalog.log.layout import (
     parse_offset_checkpoint,
 )
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.segment import recovery
+from pyspark_kafkalog.log.segment import scan
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
@@ -262,7 +262,7 @@ def test_what_cannot_be_read_is_deleted_all_the_same(
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(recovery, "read_at", fail)
+    monkeypatch.setattr(scan, "read_at", fail)
     delete_records([str(tmp_path)], {T0: 45}, execute=True)
     assert starts(tmp_path) == {T0: 45}
     assert "its producers are forgotten" in caplog.text

@@ -256,7 +256,7 @@ def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, 
         return really(target, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging, "_MAX_MAPS", 0)
+        patch.setattr(staging, "_MAX_IDLE", 0)
         patch.setattr(os, how, fail)
         with pytest.raises(LogDirectoryError, match=remedy) as e:
             publish_staged(tmp_path, staged, QueryBatch("job"))

@@ -56,7 +56,8 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.index import TXN_ENTRY
 from pyspark_kafkalog.log.segment.missing import GIVE_UP, missing_in_backup
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.recovery import Scan, begin_segment, offsets_of
+from pyspark_kafkalog.log.segment.recovery import begin_segment, offsets_of
+from pyspark_kafkalog.log.segment.scan import Scan
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, TopicPartition
 from pyspark_kafkalog.rows import BIGINT, INT, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS

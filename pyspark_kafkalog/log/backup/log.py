@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 import numpy as np
 
@@ -19,41 +18,32 @@ from pyspark_kafkalog.errors import (
     DataLossError,
     OverlapError,
 )
-from pyspark_kafkalog.filesystem.durable import (
-    begin_flush,
-    naming,
-    replace,
-    sync_folder,
-    write_all,
-    write_new,
-)
+from pyspark_kafkalog.filesystem.durable import replace, sync_folder, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
+from pyspark_kafkalog.filesystem.sharing import new_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.layout import (
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     format_partition_metadata,
     segment_file,
 )
 from pyspark_kafkalog.log.read.partition import Partition
-from pyspark_kafkalog.log.segment.active_segment import ActiveSegment, SegmentLimits, open_active_segment
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.recovery import (
-    Scan,
     new_epochs,
     offsets_of,
+    open_active_segment,
     recover_segment,
     remove_segment,
 )
+from pyspark_kafkalog.log.segment.scan import Scan
+from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, Slice, TopicPartition
 
-_INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 _SLICE_BYTES = 8 << 20
 
 
@@ -73,6 +63,7 @@ class BackupLog:
         next_offset: int,
         *,
         segment: ActiveSegment | None = None,
+        aborted_bytes: int = 0,
         producers: ProducerState | None = None,
         epochs: Iterable[tuple[int, int]] = (),
         is_clean: bool = False,
@@ -83,10 +74,8 @@ class BackupLog:
         """The next offset to append."""
         self.epochs = list(epochs)
         """Leader epochs, each with its first offset."""
-        self._limits = SegmentLimits(
-            settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes
-        )
-        self._segment = segment
+        self._limits = SegmentLimits.of(settings)
+        self._writer = None if segment is None else self._writing(segment, aborted_bytes)
         self._batches_end = next_offset if segment is None else segment.next_offset
         """Where the last batch ends; a gap may follow."""
         self.is_empty = not has_batches(folder)
@@ -94,11 +83,6 @@ class BackupLog:
         self.has_failed = False
         """Whether a write or a flush has failed: what is on disk since the last flush is then unknown."""
         self._producers = ProducerState() if producers is None else producers
-        self._files: dict[str, int] = {}
-        self._unflushed: set[str] = set()
-        """The suffixes of the segment's files that were written to, also of those that are closed."""
-        self._aborted_bytes = 0
-        """Size of the segment's ``.txnindex``."""
         self._saved_epochs = 0
         """How many of the epochs are in the checkpoint."""
         self._is_clean = is_clean
@@ -152,11 +136,11 @@ class BackupLog:
                 settings,
                 next_offset,
                 segment=segment,
+                aborted_bytes=_size(os.path.join(folder, segment_file(bases[-1], TXN_INDEX_SUFFIX))),
                 producers=ProducerState(known),
                 epochs=[entry for entry in epochs if entry[1] < next_offset],
                 is_clean=True,
             )
-            log._aborted_bytes = _size(os.path.join(folder, segment_file(bases[-1], TXN_INDEX_SUFFIX)))
             log._saved_epochs = len(epochs)
             return log
         producers = producers_at(folder, bases)
@@ -175,12 +159,12 @@ class BackupLog:
             settings,
             next_offset,
             segment=recovered.segment,
+            aborted_bytes=recovered.aborted_bytes,
             producers=producers,
             epochs=epochs + [entry for entry in recovered.epochs if entry[0] > latest],
         )
-        log._aborted_bytes = recovered.aborted_bytes
-        for suffix in (LOG_SUFFIX, *_INDEXES):
-            log._write(suffix, b"", 0)  # for the next flush
+        assert log._writer is not None
+        log._writer.touch()
         log._save_epochs()
         return log
 
@@ -252,35 +236,30 @@ class BackupLog:
 
     def _append(self, data: np.ndarray, batches: Batches) -> None:
         first, self._is_clean = 0, False
-        if len(batches) and self._segment is not None and self.is_empty:
-            self.close(cleanly=False)  # its first batch may begin before the segment does
-            remove_segment(self.folder, self._segment.base_offset)
-            self._segment = None
+        if len(batches) and self._writer is not None and self.is_empty:
+            self._writer.close()  # its first batch may begin before the segment does
+            remove_segment(self.folder, self._writer.segment.base_offset)
+            self._writer = None
         while first < len(batches):
-            segment = self._segment or self._begin_segment(batches, first)
-            before = segment.sizes()
-            stop, offset_index, time_index = segment.append(
-                self._limits, batches.size, batches.last_offset, batches.max_timestamp, first
-            )
+            writer = self._writer or self._begin_segment(batches, first)
+            stop = writer.fit(batches.size, batches.last_offset, batches.max_timestamp, first)
             part = batches.take(np.arange(first, stop))
             if len(part):
                 begin = int(part.position[0])
                 end = int(part.position[-1] + part.size[-1])
                 aborted = self._producers.add(data, part)
-                self._write(LOG_SUFFIX, data[begin:end], before[LOG_SUFFIX])
-                begin_flush(self._files[LOG_SUFFIX], before[LOG_SUFFIX], end - begin)
-                if aborted.size:
-                    self._write(TXN_INDEX_SUFFIX, aborted.tobytes(), self._aborted_bytes)
-                    self._aborted_bytes += aborted.nbytes
+                writer.write([data[begin:end]])
+                writer.begin_flush(end - begin)
+                writer.write_aborted(aborted)
                 self._add_epochs(part)
                 self.next_offset = self._batches_end = int(part.last_offset[-1]) + 1
-            for suffix, entries in zip(_INDEXES, (offset_index, time_index), strict=True):
-                self._write(suffix, entries, before[suffix])
+            writer.write_indexes()
             if stop < len(batches):
-                self._roll()
+                self.flush()
+                self._begin_segment(batches, stop)
             first = stop
 
-    def _begin_segment(self, batches: Batches, row: int) -> ActiveSegment:
+    def _begin_segment(self, batches: Batches, row: int) -> SegmentWriter:
         """The segment that begins with a batch, at its base offset: a gap may lie before it.
 
         The first one begins where the log does, or with a batch in which the log start offset lies.
@@ -288,12 +267,17 @@ class BackupLog:
         base_offset = int(batches.base_offset[row]) if batches.magic[row] == 2 else self.next_offset
         if self.is_empty:
             base_offset = min(base_offset, self.next_offset)
-        self._segment = ActiveSegment(base_offset)
-        self._aborted_bytes = 0
+        if self._writer is None:
+            self._writer = self._writing(ActiveSegment(base_offset))
+        else:
+            self._writer.roll(base_offset)
         write_new(
             os.path.join(self.folder, segment_file(base_offset, SNAPSHOT_SUFFIX)), self._producers.snapshot()
         )
-        return self._segment
+        return self._writer
+
+    def _writing(self, segment: ActiveSegment, aborted_bytes: int = 0) -> SegmentWriter:
+        return SegmentWriter(self.folder, self._limits, segment, aborted_bytes=aborted_bytes)
 
     def _add_epochs(self, batches: Batches) -> None:
         begun = new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
@@ -303,28 +287,11 @@ class BackupLog:
         self.epochs += begun
         self.is_empty = False
 
-    def _roll(self) -> None:
-        """End the segment, so that the next batch begins another one."""
-        self.flush()
-        self.close(cleanly=False)
-        self._segment = None
-
-    def _write(self, suffix: str, data: Any, position: int) -> None:
-        path = self._path(suffix)
-        self._unflushed.add(suffix)
-        with naming(path):
-            if suffix not in self._files:
-                self._files[suffix] = open_new(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW)
-            write_all(self._files[suffix], data, position)
-
     def flush(self) -> int:
         """Flush all that was appended; returns the offset after it, Kafka's recovery point."""
         with self._noting_failure():
-            for suffix in sorted(self._unflushed):
-                self._write(suffix, b"", 0)  # opened
-                with naming(self._path(suffix)):
-                    os.fsync(self._files[suffix])
-            self._unflushed.clear()
+            if self._writer is not None:
+                self._writer.flush()
             self._save_epochs()
             sync_folder(self.folder)
         return self.next_offset
@@ -333,10 +300,9 @@ class BackupLog:
         """Close the files. ``cleanly``: flush them, and leave what lets a broker start without recovery."""
         with self._noting_failure():
             if cleanly and not self._is_clean:
-                if self._segment is None:
-                    self._segment = ActiveSegment(self.next_offset)
-                for suffix in (LOG_SUFFIX, *_INDEXES):
-                    self._write(suffix, b"", 0)
+                if self._writer is None:
+                    self._writer = self._writing(ActiveSegment(self.next_offset))
+                self._writer.touch()
                 write_new(
                     os.path.join(self.folder, segment_file(self.next_offset, SNAPSHOT_SUFFIX)),
                     self._producers.snapshot(),
@@ -344,8 +310,8 @@ class BackupLog:
                 self.flush()
                 self._remove_snapshots()
                 self._is_clean = True
-            while self._files:
-                os.close(self._files.popitem()[1])
+            if self._writer is not None:
+                self._writer.close()
 
     @contextmanager
     def _noting_failure(self) -> Iterator[None]:
@@ -367,10 +333,6 @@ class BackupLog:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.close(cleanly=kind is None)
-
-    def _path(self, suffix: str) -> str:
-        assert self._segment is not None
-        return os.path.join(self.folder, segment_file(self._segment.base_offset, suffix))
 
     def _save_epochs(self) -> None:
         if self._saved_epochs != len(self.epochs):

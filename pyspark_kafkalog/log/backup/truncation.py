@@ -20,7 +20,8 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.segment.aside import put_aside
-from pyspark_kafkalog.log.segment.recovery import Scan, check_tail, offsets_of, remove_segment
+from pyspark_kafkalog.log.segment.recovery import check_tail, offsets_of, remove_segment
+from pyspark_kafkalog.log.segment.scan import Scan
 
 
 def truncate(folder: str, offset: int, *, why: str = "") -> None:
@@ -85,5 +86,5 @@ def _position_of(folder: str, base_offset: int, offset: int) -> int:
         if beyond.size:
             return piece.position + int(piece.batches.position[beyond[0]])
     if scan.fault is not None:
-        check_tail(folder, base_offset, scan.end, scan.next_offset)
+        check_tail(scan.path, scan.end, scan.next_offset)
     return scan.end

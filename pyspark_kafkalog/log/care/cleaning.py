@@ -15,11 +15,10 @@ from pyspark_kafkalog.codec.key_kernels import BEYOND, LAST
 from pyspark_kafkalog.codec.offset_map import OffsetMap
 from pyspark_kafkalog.codec.read_kernels import VALUE_SIZE
 from pyspark_kafkalog.codec.walk import Batches
-from pyspark_kafkalog.log.care.cleaned_segment import CleanedSegment
 from pyspark_kafkalog.log.care.cleaned_transactions import CleanedTransactions
 from pyspark_kafkalog.log.care.history import History, StoredBatches, naming, read
-from pyspark_kafkalog.log.care.replacing import replace
-from pyspark_kafkalog.log.segment.recovery import Piece
+from pyspark_kafkalog.log.care.replacing import CleanedSegment, replace
+from pyspark_kafkalog.log.segment.scan import Piece
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import TopicPartition
 
@@ -88,8 +87,7 @@ class Pass:
                         filtered, aborted = self._filter(segment, piece)
                     changed = changed or filtered.changed
                     if new is not None:
-                        new.append(filtered.data)
-                        new.add_aborted(aborted)
+                        new.append(filtered.data, aborted)
             if new is not None and changed:
                 new.finish(group[-1].mtime_ns)
             elif new is not None:

@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.care.cleaned_transactions import CleanedTransactions
 from pyspark_kafkalog.log.care.cleaning import Pass
 from pyspark_kafkalog.log.care.history import History, in_groups, naming, read, read_history
-from pyspark_kafkalog.log.segment.segment import MAX_OFFSET
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 DEDUPE_BUFFER_SIZE = 128 << 20

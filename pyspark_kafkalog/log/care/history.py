@@ -15,8 +15,7 @@ from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, TXN_ENTRY
 from pyspark_kafkalog.log.segment.loading import live_segments
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.recovery import Piece, Scan
-from pyspark_kafkalog.log.segment.segment import MAX_OFFSET
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, Piece, Scan
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import TopicPartition
 

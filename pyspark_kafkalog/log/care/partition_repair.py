@@ -38,16 +38,17 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.active_segment import spans_too_much
 from pyspark_kafkalog.log.segment.aside import put_aside
 from pyspark_kafkalog.log.segment.index import TXN_ENTRY
 from pyspark_kafkalog.log.segment.index_check import IndexCheck
 from pyspark_kafkalog.log.segment.leftovers import plan_leftovers
 from pyspark_kafkalog.log.segment.loading import live_segments
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.recovery import TOO_FAR, Rebuilt, Scan, remove_segment, write_indexes
-from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
+from pyspark_kafkalog.log.segment.recovery import TOO_FAR, Rebuilt, remove_segment, write_indexes
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, Scan
+from pyspark_kafkalog.log.segment.segment import Segment
 from pyspark_kafkalog.log.segment.steps import Action, RepairStep
+from pyspark_kafkalog.log.segment.writer import spans_too_much
 from pyspark_kafkalog.log.snapshot import parse_snapshot
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.rows import BIGINT, COUNT, INT, SIZE, STRING, column
@@ -188,16 +189,12 @@ class PartitionRepair:
         scan = Scan(self._path(segment.name), max(base_offset, self._end), below)
         rebuilt = Rebuilt(base_offset, self._producers, self._interval)
         indexes = IndexCheck(segment)
-        fault = None
-        for piece in scan:
-            _, fault = rebuilt.add(piece.data, piece.batches)
+        for piece in rebuilt.read(scan):
             indexes.add(piece.position, piece.batches)
             self._progress(int(piece.batches.size.sum()))
-            if fault is not None:
-                break
+        fault = rebuilt.fault
         if fault == TOO_FAR and not self._mode.salvage:
             raise spans_too_much(scan.path, self._partition)
-        fault = fault or scan.fault
         end = rebuilt.segment.sizes()[LOG_SUFFIX]
         if fault is not None and self._mode.salvage:
             producers = ProducerState(parse_snapshot(before) or ())

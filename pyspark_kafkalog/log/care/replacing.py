@@ -17,6 +17,9 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
+import numpy as np
+
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
@@ -28,10 +31,55 @@ from pyspark_kafkalog.log.layout import (
     TXN_INDEX_SUFFIX,
     segment_file,
 )
+from pyspark_kafkalog.log.segment.index import TXN_ENTRY
 from pyspark_kafkalog.log.segment.recovery import remove_segment
+from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter, spans_too_much
 
-FILES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+_FILES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 """The files of a segment by suffix, in the order in which Kafka renames them."""
+
+
+class CleanedSegment:
+    """A new segment that replaces others; use it as a context manager, which removes it after an error."""
+
+    def __init__(self, folder: str, base_offset: int, index_interval_bytes: int) -> None:
+        self._writer = SegmentWriter(
+            folder,
+            SegmentLimits.of_one(index_interval_bytes),
+            ActiveSegment(base_offset),
+            ending=CLEANED_SUFFIX,
+        )
+
+    def append(self, data: np.ndarray, aborted: list[np.void]) -> None:
+        """Append whole batches, and the transactions that abort by them."""
+        batches = walk(data)
+        stop = self._writer.fit(batches.size, batches.last_offset, batches.max_timestamp)
+        if stop < len(batches):
+            raise spans_too_much(self._writer.path(LOG_SUFFIX))
+        self._writer.write([data])
+        self._writer.write_aborted(np.array(aborted, TXN_ENTRY))
+        self._writer.write_indexes()
+
+    def finish(self, mtime_ns: int) -> None:
+        """Flush and close its files, and give them the time of change of what they replace."""
+        self._writer.touch()
+        self._writer.flush(mtime_ns)
+        self._writer.close()
+
+    def discard(self) -> None:
+        """Remove its files."""
+        self._writer.close()
+        for suffix in _FILES:
+            with suppress(FileNotFoundError):
+                os.unlink(self._writer.path(suffix))
+
+    def __enter__(self) -> CleanedSegment:
+        self.discard()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is not None:
+            self.discard()
 
 
 def replace(folder: str, old: Sequence[int]) -> None:
@@ -55,7 +103,7 @@ def replace(folder: str, old: Sequence[int]) -> None:
 
 
 def _rename(folder: str, base_offset: int, before: str, after: str) -> None:
-    for suffix in FILES:
+    for suffix in _FILES:
         path = os.path.join(folder, segment_file(base_offset, suffix))
         with suppress(FileNotFoundError):
             os.replace(path + before, path + after)

@@ -21,7 +21,8 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.segment.aside import copy_range
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.recovery import Rebuilt, write_indexes
-from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET
+from pyspark_kafkalog.log.segment.segment import Segment
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 
 _SLICE = 8 << 20
@@ -175,22 +176,18 @@ def put_in_place(folder: str, segment: Segment, salvaged: Salvaged) -> None:
     or repairing it rebuilds. ``.txnindex`` fits both.
     """
     path = os.path.join(folder, segment.name)
-    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    target = open_new(path + CLEANED_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
-        target = open_new(path + CLEANED_SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
-        try:
-            with naming(path + CLEANED_SUFFIX):
-                size = 0
-                for begin, end in [*salvaged.ranges, (segment.size, segment.size)]:
-                    markers = salvaged.markers.get(begin, b"")
-                    write_all(target, markers, size)
-                    copy_range(source, begin, end - begin, target, size + len(markers))
-                    size += len(markers) + end - begin
-                os.fsync(target)
-        finally:
-            os.close(target)
+        with naming(path + CLEANED_SUFFIX):
+            size = 0
+            for begin, end in [*salvaged.ranges, (segment.size, segment.size)]:
+                markers = salvaged.markers.get(begin, b"")
+                write_all(target, markers, size)
+                copy_range(path, begin, end - begin, target, size + len(markers))
+                size += len(markers) + end - begin
+            os.fsync(target)
     finally:
-        os.close(source)
+        os.close(target)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, segment_file(segment.base_offset, suffix)))

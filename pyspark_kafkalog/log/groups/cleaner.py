@@ -18,9 +18,9 @@ import numpy as np
 
 from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.read_kernels import OFFSET
-from pyspark_kafkalog.codec.walk import first_bad_checksum, walk
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.filesystem.durable import sync_folder, write_new
+from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -28,9 +28,10 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.active_segment import ActiveSegment, SegmentLimits, map_file
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.recovery import offsets_of, remove_segment
+from pyspark_kafkalog.log.segment.scan import Scan
+from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -54,8 +55,8 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
     bases = offsets_of(folder, LOG_SUFFIX)
     for base_offset in bases:
         is_last = base_offset == bases[-1]
-        data = map_file(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)))
-        cleaned = _cleaned(data, partition, keep, is_last)
+        scan = Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset)
+        cleaned = _cleaned(scan, partition, keep, is_last)
         if cleaned is not None and (cleaned.size or is_last):
             _replace(folder, base_offset, cleaned, index_interval_bytes)
         elif cleaned is not None:
@@ -63,45 +64,49 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
             sync_folder(folder)
 
 
-def _cleaned(
-    data: np.ndarray, partition: TopicPartition, keep: np.ndarray, is_last: bool
-) -> np.ndarray | None:
+def _cleaned(scan: Scan, partition: TopicPartition, keep: np.ndarray, is_last: bool) -> np.ndarray | None:
     """The bytes of a segment that remain; None if all of them do."""
-    batches = walk(data)
-    valid = first_bad_checksum(data, batches, 0, len(batches))
-    if valid < len(batches) or batches.end < data.size:
+    parts, changed = [np.empty(0, np.uint8)], False
+    for piece in scan:
+        batches = piece.batches
+        whole = batches.is_control | batches.is_transactional
+        if is_last and scan.end == scan.size:
+            whole[-1:] = True
+        none = np.zeros(len(batches), bool)
+        rules = BatchRules(whole, discarded=none, stays_empty=none, starts_horizon=none)
+        try:
+            filtered = filter_batches(
+                piece.data, batches, rules, lambda indexed, owners: np.isin(indexed.table[OFFSET], keep)
+            )
+        except CorruptRecordError as e:
+            raise CorruptRecordError(
+                f"Cannot compact the partition: {e.message}",
+                topic_partition=partition,
+                position=piece.position + (e.position or 0),
+            ) from None
+        parts.append(filtered.data.copy())  # the next piece takes the memory of this one
+        changed = changed or filtered.changed
+    if scan.fault is not None:
         raise CorruptRecordError(
             "Cannot compact the partition: expected a record batch, got other bytes",
             topic_partition=partition,
-            position=int(batches.position[valid]) if valid < len(batches) else batches.end,
+            position=scan.end,
         )
-    whole = batches.is_control | batches.is_transactional
-    if is_last:
-        whole[-1:] = True
-    none = np.zeros(len(batches), bool)
-    rules = BatchRules(whole, discarded=none, stays_empty=none, starts_horizon=none)
-    try:
-        filtered = filter_batches(
-            data, batches, rules, lambda indexed, owners: np.isin(indexed.table[OFFSET], keep)
-        )
-    except CorruptRecordError as e:
-        raise CorruptRecordError(
-            f"Cannot compact the partition: {e.message}", topic_partition=partition, position=e.position
-        ) from None
-    return filtered.data if filtered.changed else None
+    return np.concatenate(parts) if changed else None
 
 
 def _replace(folder: str, base_offset: int, data: np.ndarray, index_interval_bytes: int) -> None:
     """Replace a segment and its indexes by ``data`` and new ones."""
     batches = walk(data)
-    segment = ActiveSegment(base_offset)
-    limits = SegmentLimits(data.size + 1, 1 << 62, index_interval_bytes)
-    _, *indexes = segment.append(limits, batches.size, batches.last_offset, batches.max_timestamp)
+    limits = SegmentLimits.of_one(index_interval_bytes)
+    with SegmentWriter(folder, limits, ActiveSegment(base_offset), ending=CLEANED_SUFFIX) as writer:
+        writer.fit(batches.size, batches.last_offset, batches.max_timestamp)
+        writer.write([data])
+        writer.write_indexes()
+        writer.flush()
     paths = {
         suffix: os.path.join(folder, segment_file(base_offset, suffix)) for suffix in (LOG_SUFFIX, *_INDEXES)
     }
-    for path, content in zip(paths.values(), (data.tobytes(), *indexes), strict=True):
-        write_new(path + CLEANED_SUFFIX, content)
     for suffix in _INDEXES:
         with suppress(FileNotFoundError):
             os.unlink(paths[suffix])

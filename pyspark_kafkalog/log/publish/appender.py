@@ -1,6 +1,6 @@
-"""Append record batches to one partition: set offsets and epochs, roll segments, write indexes.
+"""Append staged record batches to one partition, with their offsets and epoch.
 
-Sources: Kafka's ``UnifiedLog.append``, ``LocalLog.roll``, ``LogSegment``, ``LogValidator``.
+Sources: Kafka's ``UnifiedLog.append``, ``LogValidator``.
 A roll writes no producer snapshot (``.snapshot``): batches written here have no
 producer id, and a broker rebuilds what it lacks from the log.
 """
@@ -8,9 +8,8 @@ producer id, and a broker rebuilds what it lacks from the log.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,27 +18,26 @@ from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
     LEADER_EPOCH_V2,
     LOG_APPEND_TIME_BIT,
-    LOG_OVERHEAD,
     MAX_TIMESTAMP_V2,
     OFFSET,
 )
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all, write_new
-from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
+from pyspark_kafkalog.filesystem.durable import sync_folder, write_new
+from pyspark_kafkalog.filesystem.sharing import new_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.journal_file import BATCH, PartitionEnd
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
-    LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     format_leader_epoch_checkpoint,
     format_partition_metadata,
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.active_segment import ActiveSegment, SegmentLimits, open_active_segment
+from pyspark_kafkalog.log.segment.recovery import open_active_segment
+from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _CHUNK_BYTES = 128 << 10
@@ -229,22 +227,19 @@ def append(
     last_offsets = log.next_offset + np.cumsum(batches.records) - 1
     base_offsets = last_offsets - batches.records + 1
     max_timestamps = batches.max_timestamp if append_time is None else np.full_like(last_offsets, append_time)
-    limits = SegmentLimits(settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes)
     segment = log.active or ActiveSegment(log.next_offset)
     first = 0
-    while first < last_offsets.size:
-        before = segment.sizes()
-        stop, offset_index, time_index = segment.append(
-            limits, batches.size, last_offsets, max_timestamps, first
-        )
-        data = _stamped(batches, first, stop, base_offsets, log.leader_epoch, append_time)
-        contents: tuple[Iterable[Any], ...] = (data, [offset_index], [time_index])
-        for (suffix, size), parts in zip(before.items(), contents, strict=True):
-            path = os.path.join(log.folder, segment_file(segment.base_offset, suffix))
-            _extend(path, size, parts, progress, framed_last=framed_last and suffix == LOG_SUFFIX)
-        if stop < last_offsets.size:
-            segment = ActiveSegment(int(base_offsets[stop]))
-        first = stop
+    with SegmentWriter(log.folder, SegmentLimits.of(settings), segment) as writer:
+        while first < last_offsets.size:
+            stop = writer.fit(batches.size, last_offsets, max_timestamps, first)
+            data = _stamped(batches, first, stop, base_offsets, log.leader_epoch, append_time, progress)
+            writer.write(data, framed_last=framed_last)
+            writer.write_indexes()
+            writer.flush()
+            progress()
+            if stop < last_offsets.size:
+                writer.roll(int(base_offsets[stop]))
+            first = stop
     sync_folder(log.folder)
     return OffsetRange(log.next_offset, int(last_offsets[-1]) + 1)
 
@@ -256,6 +251,7 @@ def _stamped(
     base_offsets: np.ndarray,
     leader_epoch: int,
     append_time: int | None,
+    progress: Callable[[], None],
 ) -> Iterator[np.ndarray]:
     """The bytes of some batches, in pieces, with their offsets, epoch and append time set."""
     for part, data in batches.chunks(first, stop):
@@ -268,28 +264,4 @@ def _stamped(
             put_ints(data, positions + MAX_TIMESTAMP_V2, np.full_like(positions, append_time), 8)
             put_checksums(data, positions, sizes)
         yield data
-
-
-def _extend(
-    path: str, size: int, parts: Iterable[Any], progress: Callable[[], None], *, framed_last: bool
-) -> None:
-    """Append to a file of ``size`` bytes, which is created if that is 0, and flush it."""
-    new = os.O_CREAT | os.O_TRUNC if size == 0 else 0
-    descriptor = open_new(path, os.O_WRONLY | os.O_NOFOLLOW | new)
-    try:
-        with naming(path):
-            frame, start = b"", size
-            for part in parts:
-                if framed_last and not frame:
-                    frame = bytes(part[:LOG_OVERHEAD])
-                    part[:LOG_OVERHEAD] = 0
-                write_all(descriptor, part, size)
-                size += len(part)
-                progress()
-            os.fsync(descriptor)
-            if frame:
-                write_all(descriptor, frame, start)
-                os.fsync(descriptor)
-            progress()
-    finally:
-        os.close(descriptor)
+        progress()

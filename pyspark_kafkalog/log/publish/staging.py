@@ -31,25 +31,26 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyspark_kafkalog.codec.checksums import crc32c
+from pyspark_kafkalog.codec.checksums import crc32c, extend_crc32c
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace, write_all
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.sharing import open_new
-from pyspark_kafkalog.log.segment.active_segment import map_file
+from pyspark_kafkalog.log.segment.scan import read_at
 from pyspark_kafkalog.model import Encoded, EncodeSettings, QueryBatch, TopicPartition
 
 STAGED_PREFIX = ".kafkalog-staged-"
-_MAX_MAPS = 128
-"""The most staged files that stay mapped, and so open, after their check: copying from a map is fastest."""
-_MAX_IDLE = 8
-"""The most other files that stay open while no thread reads them."""
+_CHUNK_BYTES = 256 << 10
+"""Read and summed at a time, in the processor's cache."""
+_MAX_IDLE = 128
+"""The most staged files that stay open while no thread reads them."""
 STAGED_NAME = re.compile(
     rf"{re.escape(STAGED_PREFIX)}(?P<job>[A-Za-z0-9._]+)-[A-Za-z0-9._]+-[0-9a-f]{{32}}\Z"
 )
@@ -199,10 +200,10 @@ class StagedFiles:
     def __init__(self, root: str, staged: Sequence[StagedFile]) -> None:
         self.staged = staged
         self._paths = [os.path.join(root, file.name) for file in staged]
-        self._maps: dict[int, np.ndarray] = {}
         self._idle: OrderedDict[int, int] = OrderedDict()
         self._guard = threading.Lock()
-        self._max_maps = min(_MAX_MAPS, _free_descriptors() // 8)
+        self._max_idle = min(_MAX_IDLE, _free_descriptors() // 8)
+        self._room = np.empty(0, np.uint8)
 
     def __enter__(self) -> StagedFiles:
         return self
@@ -212,7 +213,6 @@ class StagedFiles:
             with contextlib.suppress(OSError):  # only read from
                 os.close(descriptor)
         self._idle.clear()
-        self._maps.clear()
 
     def check(self, source: int) -> Batches:
         """Check that a staged file is as its task left it, and return its batches.
@@ -223,18 +223,25 @@ class StagedFiles:
         path, file = self._paths[source], self.staged[source]
         if not STAGED_NAME.match(file.name):
             raise _changed(path)
-        try:
-            data = map_file(path)
-        except FileNotFoundError:
-            raise _changed(path) from None
-        batches = walk(data)
-        ends = np.cumsum([section.size for section in file.sections])
-        whole = np.isin(ends, batches.position + batches.size).all() and data.size == ends[-1] == batches.end
-        if not whole or any(crc32c(data[s.position : s.position + s.size]) != s.crc for s in file.sections):
-            raise _changed(path)
-        if len(self._maps) < self._max_maps:
-            self._maps[source] = data
-        return batches
+        found = []
+        with self._opened(source) as descriptor:
+            if os.fstat(descriptor).st_size != sum(section.size for section in file.sections):
+                raise _changed(path)
+            for section in file.sections:
+                if self._room.size < section.size:
+                    self._room = np.empty(section.size, np.uint8)
+                data, filled, crc = self._room[: section.size], 0, 0
+                while filled < section.size:
+                    part = data[filled : filled + _CHUNK_BYTES]
+                    if read_at(descriptor, part, section.position + filled) < part.size:
+                        raise _changed(path)
+                    filled, crc = filled + part.size, extend_crc32c(crc, part)
+                batches = walk(data)
+                if batches.end != section.size or crc != section.crc:
+                    raise _changed(path)
+                np.add(batches.position, section.position, out=batches.position)
+                found.append(batches)
+        return replace_fields(found[-1], table=np.concatenate([b.table for b in found], axis=1))
 
     def read(self, source: int, position: int, into: np.ndarray) -> None:
         """Fill ``into`` with the bytes of a staged file from ``position`` on.
@@ -242,23 +249,24 @@ class StagedFiles:
         :raises LogDirectoryError: if it has become shorter.
         :raises OSError: if it can't be read.
         """
-        data = self._maps.get(source)
-        if data is not None:
-            into[:] = data[position : position + into.size]
-            return
+        with self._opened(source) as descriptor:
+            if read_at(descriptor, into, position) < into.size:
+                raise _changed(self._paths[source])
+
+    @contextlib.contextmanager
+    def _opened(self, source: int) -> Iterator[int]:
+        """A descriptor of the file, for one thread at a time."""
         path = self._paths[source]
         with self._guard:
             descriptor = self._idle.pop(source, None)
-        if descriptor is None:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
-            view = into.data
-            while view:
-                with naming(path):
-                    count = os.preadv(descriptor, [view], position)
-                if count == 0:
-                    raise _changed(path)
-                view, position = view[count:], position + count
+            if descriptor is None:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            raise _changed(path) from None
+        try:
+            with naming(path):
+                yield descriptor
         finally:
             self._give_back(source, descriptor)
 
@@ -266,7 +274,7 @@ class StagedFiles:
         with self._guard:
             closed = self._idle.pop(source, None)  # another thread's
             self._idle[source] = descriptor
-            if closed is None and len(self._idle) > _MAX_IDLE:
+            if closed is None and len(self._idle) > self._max_idle:
                 closed = self._idle.popitem(last=False)[1]
         if closed is not None:
             os.close(closed)

@@ -42,8 +42,8 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.active_segment import map_file
 from pyspark_kafkalog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
+from pyspark_kafkalog.log.segment.scan import opened, read_at, read_rest
 
 _HEADER = np.dtype(
     {
@@ -173,26 +173,35 @@ class _Expected:
         stop = self._offsets.size
         if next_base_offset is not None:
             stop = int(np.searchsorted(self._offsets, next_base_offset))
-        data = map_file(path)
-        sizes = self._batches["size"][first:stop].astype(np.int64)
-        ends = start + np.cumsum(sizes)
-        if data.size > max([start, *ends[-1:].tolist()]):
-            raise ForeignError(f"{path} goes on after what the publish was to append")
-        for rows in np.array_split(np.arange(sizes.size), sizes.size // _ROWS + 1):
-            positions = ends[rows] - sizes[rows]
-            wrong = ~self._are_there(data, positions, first + rows)
-            regions = np.minimum([positions[wrong], ends[rows][wrong]], data.size)
-            for begin, stop_at in regions.T.tolist():
-                found = find_batch(data, begin, stop=stop_at)
-                if found is not None:
-                    raise ForeignError(f"{path} has a foreign record batch at byte {found}")
-        return bool(data.size > start)
+        with opened(path) as log:
+            size = os.fstat(log).st_size
+            sizes = self._batches["size"][first:stop].astype(np.int64)
+            ends = start + np.cumsum(sizes)
+            if size > max([start, *ends[-1:].tolist()]):
+                raise ForeignError(f"{path} goes on after what the publish was to append")
+            rest, origin = None, 0
+            for rows in np.array_split(np.arange(sizes.size), sizes.size // _ROWS + 1):
+                positions = ends[rows] - sizes[rows]
+                wrong = ~self._are_there(log, positions[positions + _HEADER.itemsize <= size], first + rows)
+                regions = np.minimum([positions[wrong], ends[rows][wrong]], size)
+                for begin, stop_at in regions.T.tolist():
+                    if rest is None:
+                        rest, origin = read_rest(log, begin), begin
+                    found = find_batch(rest, begin - origin, stop=stop_at - origin)
+                    if found is not None:
+                        raise ForeignError(f"{path} has a foreign record batch at byte {origin + found}")
+        return bool(size > start)
 
-    def _are_there(self, data: np.ndarray, positions: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Whether the headers at ``positions`` belong to the batches with these numbers."""
-        present = positions + _HEADER.itemsize <= data.size
-        bytes_at = positions[present, np.newaxis] + np.arange(_HEADER.itemsize)
-        found, batches = data[bytes_at].view(_HEADER).reshape(-1), self._batches[rows[present]]
+    def _are_there(self, log: int, positions: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Whether the headers at ``positions``, which rise, belong to the batches with these numbers.
+
+        There may be fewer positions than numbers: the last batches are not there.
+        """
+        headers = np.zeros((positions.size, _HEADER.itemsize), np.uint8)
+        for header, position in zip(headers, positions.tolist(), strict=True):
+            read_at(log, header, position)
+        present = np.arange(rows.size) < positions.size
+        found, batches = headers.view(_HEADER).reshape(-1), self._batches[rows[present]]
         same = (
             (found["offset"] == self._offsets[rows[present]])
             & (found["size"] + LOG_OVERHEAD == batches["size"])

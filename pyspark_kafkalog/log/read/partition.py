@@ -35,7 +35,8 @@ from pyspark_kafkalog.log.segment.missing import (
     elsewhere,
     missing_in_backup,
 )
-from pyspark_kafkalog.log.segment.segment import GONE, MAX_OFFSET, FramingError, OpenSegment, Segment
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET
+from pyspark_kafkalog.log.segment.segment import GONE, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import (
     GO_ON,
     Fetch,

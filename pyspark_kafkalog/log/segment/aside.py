@@ -21,7 +21,7 @@ import numpy as np
 
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
 from pyspark_kafkalog.filesystem.sharing import open_new
-from pyspark_kafkalog.log.segment.recovery import read_at
+from pyspark_kafkalog.log.segment.scan import opened, read_at
 
 ASIDE_FILE = ".kafkalog-cut"
 _CHUNK = 8 << 20
@@ -45,30 +45,27 @@ def put_aside(
     }
     if inserted:
         header["inserted"] = inserted
-    source = os.open(os.path.join(folder, segment), os.O_RDONLY | os.O_NOFOLLOW)
+    source = os.path.join(folder, segment)
+    target = open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        target = open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            with naming(path):
-                pieces = list(_pieces(target))
-                for known, begin in pieces:
-                    if known == header and _same(source, position, target, begin, length):
-                        return
-                end = pieces[-1][1] + int(pieces[-1][0]["length"]) if pieces else 0
-                os.ftruncate(target, end)  # what was interrupted
-                line = json.dumps(header).encode() + b"\n"
-                write_all(target, line, end)
-                copy_range(source, position, length, target, end + len(line))
-                os.fsync(target)
-            sync_folder(folder)
-        finally:
-            os.close(target)
+        with naming(path):
+            pieces = list(_pieces(target))
+            for known, begin in pieces:
+                if known == header and _same(source, position, path, begin, length):
+                    return
+            end = pieces[-1][1] + int(pieces[-1][0]["length"]) if pieces else 0
+            os.ftruncate(target, end)  # what was interrupted
+            line = json.dumps(header).encode() + b"\n"
+            write_all(target, line, end)
+            copy_range(source, position, length, target, end + len(line))
+            os.fsync(target)
+        sync_folder(folder)
     finally:
-        os.close(source)
+        os.close(target)
 
 
-def copy_range(source: int, position: int, length: int, target: int, to: int) -> None:
-    """Copy bytes from one open file to another."""
+def copy_range(source: str, position: int, length: int, target: int, to: int) -> None:
+    """Copy bytes from a file to an open one; errors name the file that can't be read."""
     for data in _chunks(source, position, length):
         write_all(target, data, to)
         to += data.size
@@ -91,17 +88,18 @@ def _pieces(descriptor: int) -> Iterator[tuple[dict[str, int | str], int]]:
         position = end
 
 
-def _same(source: int, position: int, target: int, begin: int, length: int) -> bool:
+def _same(source: str, position: int, target: str, begin: int, length: int) -> bool:
     pairs = zip(_chunks(source, position, length), _chunks(target, begin, length), strict=True)
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-def _chunks(descriptor: int, position: int, length: int) -> Iterator[np.ndarray]:
+def _chunks(path: str, position: int, length: int) -> Iterator[np.ndarray]:
     end = position + length
-    while position < end:
-        room = np.empty(min(_CHUNK, end - position), np.uint8)
-        data = room[: read_at(descriptor, room, position)]
-        if not data.size:
-            raise OSError(f"The file has become shorter than {end} bytes")
-        yield data
-        position += data.size
+    with opened(path) as descriptor:
+        while position < end:
+            room = np.empty(min(_CHUNK, end - position), np.uint8)
+            data = room[: read_at(descriptor, room, position)]
+            if not data.size:
+                raise OSError(f"The file has become shorter than {end} bytes")
+            yield data
+            position += data.size

@@ -23,7 +23,8 @@ from pyspark_kafkalog.log.segment.index import (
     floor_position,
     floor_timestamp,
 )
-from pyspark_kafkalog.log.segment.segment import MAX_OFFSET, Segment
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET
+from pyspark_kafkalog.log.segment.segment import Segment
 from pyspark_kafkalog.model import TopicPartition
 
 _RETRIES = 5

@@ -1,22 +1,28 @@
-"""Recover one segment: find its end, and rebuild its indexes from its batches (Kafka's LogSegment.recover).
+"""Finds the end of a segment, and rebuilds its indexes from its batches.
 
-The file is read, not mapped: a bad sector is an error then, not a signal that ends the process.
+If its last owner was interrupted, a segment may end in a torn batch, and its indexes in the zeros of their
+preallocation. Before anything is appended, the torn tail is cut off, and indexes that can't be trusted are
+rebuilt. Readers see no change. Unlike a broker's recovery, this one does not cut off damage. A last batch
+that is whole and wrong may have been acknowledged: :func:`open_active_segment` refuses to append to it.
+:func:`recover_segment` knows up to where all was flushed.
+
+Sources: Kafka's ``LogSegment.recover``, ``LogLoader``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
-from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
-from pyspark_kafkalog.codec.walk import Batches, WalkStatus, find_batch, first_bad_checksum, walk
+from pyspark_kafkalog.codec.format import LOG_OVERHEAD, RECORDS_V2, SIZE
+from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
-from pyspark_kafkalog.filesystem.durable import cut, naming, write_new
+from pyspark_kafkalog.filesystem.durable import cut, write_new
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     INDEX_SUFFIXES,
@@ -26,96 +32,48 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.active_segment import NO_LIMIT, ActiveSegment, SegmentLimits, spans_too_much
-from pyspark_kafkalog.log.segment.index import MAX_RELATIVE
+from pyspark_kafkalog.log.segment import append_kernels as kernels
+from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
+from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.segment import MAX_OFFSET
+from pyspark_kafkalog.log.segment.scan import Piece, Scan, find_behind, opened, read_at, read_rest
+from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, spans_too_much
+from pyspark_kafkalog.model import TopicPartition
 
 TOO_FAR = "its offset is more than 2^31 above the segment's"
 """What is wrong with a batch that no index of its segment can hold. Nothing is wrong with its records."""
-_WINDOW = 8 << 20
+_RESTORE = "Restore the file, or run kafkalog repair, which drops all that follows, or salvages it."
 _NONE = np.empty(0, np.int64)
 
-
-class Piece(NamedTuple):
-    """Some batches of a segment, one after another, with their bytes: ``data[0]`` is at ``position``."""
-
-    position: int
-    data: np.ndarray
-    batches: Batches
-
-
-@dataclass(slots=True)
-class Scan:
-    """The valid batches at the beginning of a segment's ``.log``, in pieces; iterate over it once.
-
-    A batch is valid if it is whole, its CRC is right, and its offsets follow those before it.
-    ``next_offset`` follows the last batch, ``end`` is its end in the file of ``size`` bytes. ``fault``
-    says why the batches end before the file does, None if they don't.
-    """
-
-    path: str
-    next_offset: int
-    below: int = MAX_OFFSET
-    """No record has this offset or a later one."""
-    check_crcs: bool = True
-    end: int = 0
-    size: int = 0
-    fault: str | None = None
-    _needed: int = field(default=0, init=False)
-
-    def __iter__(self) -> Iterator[Piece]:
-        """:raises OSError: if the file can't be opened or read."""
-        with _opened(self.path) as descriptor:
-            self.size = os.fstat(descriptor).st_size
-            room = np.empty(min(_WINDOW, self.size), np.uint8)
-            while self.end < self.size and self.fault is None:
-                wanted = min(max(self._needed, _WINDOW), self.size - self.end)
-                room = room if room.size >= wanted else np.empty(wanted, np.uint8)
-                data = room[: read_at(descriptor, room[:wanted], self.end)]
-                _read_ahead(descriptor, self.end + wanted)
-                piece = self._valid(data)
-                if len(piece.batches):
-                    yield piece
-
-    def _valid(self, data: np.ndarray) -> Piece:
-        """The valid batches of ``data``, which begins at the end of those before."""
-        position, left = self.end, self.size - self.end
-        batches = walk(data)
-        in_order = _in_order(batches, self.next_offset, self.below)
-        valid = first_bad_checksum(data, batches, 0, in_order) if self.check_crcs else in_order
-        self._needed = max(batches.needed, HEADER_SIZE_UP_TO_MAGIC)
-        if valid < in_order:
-            self.fault = "its checksum is wrong"
-        elif valid < len(batches):
-            self.fault = "its offsets are out of order"
-        elif batches.status == WalkStatus.INVALID:
-            self.fault = "it has an unknown format, or an impossible size or offset"
-        elif data.size < min(_WINDOW, left):
-            self.fault = "the file has become shorter"
-        elif batches.end + self._needed > left and batches.end < left:
-            self.fault = "it reaches past the end of the file"
-        if valid < len(batches):
-            batches = batches.take(np.arange(valid))
-        if valid:
-            self.end += int(batches.position[-1] + batches.size[-1])
-            self.next_offset = int(batches.last_offset[-1]) + 1
-        return Piece(position, data, batches)
+_log = logging.getLogger("pyspark_kafkalog")
 
 
 class Rebuilt:
     """What follows from a segment's batches, as it takes them in: its indexes, and its state for appends.
 
-    :param producers: their state at the segment's start; has that after the batches.
+    :param producers: their state at the segment's start; has that after the batches. None if it is not
+        wanted, nor ``.txnindex``.
     """
 
-    def __init__(self, base_offset: int, producers: ProducerState, index_interval_bytes: int) -> None:
+    def __init__(self, base_offset: int, producers: ProducerState | None, index_interval_bytes: int) -> None:
         self.segment = ActiveSegment(base_offset)
         self.epochs: list[tuple[int, int]] = []
         """The leader epochs that begin in it, with their first offsets."""
+        self.fault: str | None = None
+        """What is wrong with the batch after those of the last :meth:`read`; None if nothing is."""
         self._producers = producers
-        self._limits = SegmentLimits(NO_LIMIT, NO_LIMIT, index_interval_bytes, NO_LIMIT, NO_LIMIT)
-        self._indexes: dict[str, list[bytes]] = {suffix: [] for suffix in INDEX_SUFFIXES}
+        self._limits = SegmentLimits.of_one(index_interval_bytes)
+        known = INDEX_SUFFIXES if producers is not None else (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        self._indexes: dict[str, list[bytes]] = {suffix: [] for suffix in known}
+
+    def read(self, scan: Scan) -> Iterator[Piece]:
+        """Take in the batches of a scan, up to the first that is not valid or does not fit."""
+        for piece in scan:
+            _, self.fault = self.add(piece.data, piece.batches)
+            yield piece
+            if self.fault is not None:
+                return
+        self.fault = scan.fault
 
     def add(self, data: np.ndarray, batches: Batches) -> tuple[int, str | None]:
         """Take in valid batches, which follow one another.
@@ -127,20 +85,20 @@ class Rebuilt:
         fault = None if fits.all() else TOO_FAR
         if fault is not None:
             batches = batches.take(np.arange(int(fits.argmin())))
-        try:
-            aborted = self._producers.add(data, batches)
-        except CorruptRecordError as e:
-            fault = e.message
-            broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
-            batches = batches.take(np.arange(broken))
-            aborted = self._producers.add(data, batches)
+        if self._producers is not None:
+            try:
+                aborted = self._producers.add(data, batches)
+            except CorruptRecordError as e:
+                fault = e.message
+                broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
+                batches = batches.take(np.arange(broken))
+                aborted = self._producers.add(data, batches)
+            self._indexes[TXN_INDEX_SUFFIX].append(aborted.tobytes())
         _, offset_index, time_index = self.segment.append(
             self._limits, batches.size, batches.last_offset, batches.max_timestamp, closing=False
         )
-        for suffix, entries in zip(
-            INDEX_SUFFIXES, (offset_index, time_index, aborted.tobytes()), strict=True
-        ):
-            self._indexes[suffix].append(entries)
+        self._indexes[INDEX_SUFFIX].append(offset_index)
+        self._indexes[TIME_INDEX_SUFFIX].append(time_index)
         self.epochs += new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
         return len(batches), fault
 
@@ -175,68 +133,37 @@ def recover_segment(
         span too much; nothing has changed then.
     """
     path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
-    scan, fault = Scan(path, base_offset), None
+    scan = Scan(path, base_offset)
     rebuilt = Rebuilt(base_offset, producers, index_interval_bytes)
-    for piece in scan:
-        _, fault = rebuilt.add(piece.data, piece.batches)
-        if fault is not None:
-            break
-    if fault == TOO_FAR:
+    for _ in rebuilt.read(scan):
+        pass
+    if rebuilt.fault == TOO_FAR:
         raise spans_too_much(path)
     end, next_offset = rebuilt.segment.sizes()[LOG_SUFFIX], rebuilt.segment.next_offset
     if end < scan.size:
         if next_offset < recovery_point:
-            check_tail(folder, base_offset, end, next_offset)
+            check_tail(path, end, next_offset)
         cut(path, end)
     indexes = rebuilt.indexes()
     write_indexes(folder, base_offset, indexes)
     return Recovered(rebuilt.segment, rebuilt.epochs, len(indexes[TXN_INDEX_SUFFIX]))
 
 
-def check_tail(folder: str, base_offset: int, position: int, next_offset: int) -> None:
-    """See that no valid batch follows the one at ``position``, which is not valid: a write that was torn.
+def check_tail(path: str, position: int, next_offset: int) -> None:
+    """See that no valid batch follows the one at ``position`` of a ``.log``, which is not valid: it is torn.
 
     :param next_offset: follows the batches before it.
     :raises LogDirectoryError: if one follows.
     """
-    path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
-    behind = position + 1
-    try:
-        found = find_batch(_read_rest(path, behind), 0, min_offset=next_offset, strict=True)
-    except CorruptRecordError as e:
-        raise _damaged(e.message, path, position, next_offset) from None
+    found = _batch_behind(path, position, next_offset)
     if found is not None:
-        message = f"Expected a record batch, got other bytes before a valid batch at byte {behind + found}"
-        raise _damaged(message, path, position, next_offset)
-
-
-def _read_rest(path: str, position: int) -> np.ndarray:
-    """The bytes from ``position`` on, in one piece, as a batch may have any size."""
-    with _opened(path) as descriptor:
-        rest = np.empty(max(os.fstat(descriptor).st_size - position, 0), np.uint8)
-        return rest[: read_at(descriptor, rest, position)]
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """A descriptor to read a file by; errors name the file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        with naming(path):
-            yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _damaged(message: str, path: str, position: int, offset: int) -> LogDirectoryError:
-    return LogDirectoryError(
-        message,
-        offset=offset,
-        file=path,
-        position=position,
-        hint="Nothing is cut off or appended after damage. Restore the file, or run kafkalog repair, which"
-        " drops all that follows, or salvages it.",
-    )
+        raise LogDirectoryError(
+            found[0],
+            offset=next_offset,
+            file=path,
+            position=position,
+            hint=f"Nothing is cut off or appended after damage. {_RESTORE}",
+        )
 
 
 def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:
@@ -276,25 +203,146 @@ def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> N
                 os.unlink(path)
 
 
-def _read_ahead(descriptor: int, position: int) -> None:
-    """Let the system read on while what was read is checked."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, position, _WINDOW, os.POSIX_FADV_WILLNEED)
+def open_active_segment(
+    folder: str, partition: TopicPartition, index_interval_bytes: int
+) -> ActiveSegment | None:
+    """Find the last segment in ``folder``, and mend its end if necessary; None if there is no segment.
+
+    What a crash left of a replacement of segments is put in order first. Verifies the batches after the last
+    index entry, or all batches if the indexes are not those of a closed segment.
+
+    :raises CorruptRecordError: if more than a torn tail follows the valid batches.
+    :raises LogDirectoryError: if its offsets span too much.
+    """
+    settle(folder)
+    bases = offsets_of(folder, LOG_SUFFIX)
+    if not bases:
+        return None
+    base_offset, path = bases[-1], os.path.join(folder, segment_file(bases[-1], LOG_SUFFIX))
+    offsets = _closed_index(folder, base_offset, INDEX_SUFFIX, OFFSET_ENTRY)
+    times = _closed_index(folder, base_offset, TIME_INDEX_SUFFIX, TIME_ENTRY)
+    segment = None
+    if offsets is not None and times is not None:
+        scan = Scan(path, base_offset, end=int(offsets["position"][-1]) if offsets.size else 0)
+        segment = _continue(scan, partition, base_offset, offsets, times)
+    if segment is None:
+        scan = Scan(path, base_offset)
+        segment = _rebuild(scan, partition, folder, base_offset, index_interval_bytes)
+    torn = scan.size - scan.end
+    if torn:
+        _log.warning("Cut off the torn tail of %s: %d bytes from byte %d on", path, torn, scan.end)
+        cut(path, scan.end)
+    return segment
 
 
-def read_at(descriptor: int, into: np.ndarray, position: int) -> int:
-    """Fill ``into`` from the file, as far as it goes; the number of bytes."""
-    view, filled = memoryview(into.data), 0
-    while filled < into.size:
-        count = os.preadv(descriptor, [view[filled:]], position + filled)
-        if not count:
-            break
-        filled += count
-    return filled
+def _closed_index(folder: str, base_offset: int, suffix: str, entry: np.dtype) -> np.ndarray | None:
+    """The entries of an index; None unless they are whole and rise, as in a closed segment."""
+    try:
+        with opened(os.path.join(folder, segment_file(base_offset, suffix))) as descriptor:
+            data = read_rest(descriptor, 0)
+    except FileNotFoundError:
+        return None
+    if data.size % entry.itemsize:
+        return None
+    entries = data.view(entry)
+    first, second = (entries[name].astype(np.int64) for name in entry.names or ())
+    rising = (np.diff(first) > 0).all() and (np.diff(second) >= 0).all()
+    return entries if rising and not (entries.size and min(first[0], second[0]) < 0) else None
 
 
-def _in_order(batches: Batches, next_offset: int, below: int) -> int:
-    """How many batches come before the first whose offsets go back, or are not all ``below``."""
-    first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
-    wrong = (first < np.append(next_offset, batches.last_offset + 1)[:-1]) | (batches.last_offset >= below)
-    return int(wrong.argmax()) if wrong.any() else len(batches)
+def _continue(
+    scan: Scan, partition: TopicPartition, base_offset: int, offsets: np.ndarray, times: np.ndarray
+) -> ActiveSegment | None:
+    """The segment by its indexes and the batches after their last entry; None if they do not fit."""
+    segment, start = ActiveSegment(base_offset), scan.end
+    fields = segment.fields
+    if times.size:
+        fields[[kernels.MAX_TIMESTAMP, kernels.LAST_TIME_ENTRY]] = times["timestamp"][-1]
+        fields[kernels.OFFSET_OF_MAX_TIMESTAMP] = base_offset + times["offset"][-1]
+    fits = not offsets.size
+    for piece in scan:
+        batches = piece.batches
+        fits = fits or bool((batches.last_offset == base_offset + int(offsets["offset"][-1])).any())
+        latest = int(np.argmax(batches.max_timestamp))
+        if batches.max_timestamp[latest] > fields[kernels.MAX_TIMESTAMP]:
+            fields[kernels.MAX_TIMESTAMP] = batches.max_timestamp[latest]
+            fields[kernels.OFFSET_OF_MAX_TIMESTAMP] = batches.last_offset[latest]
+    if not fits:
+        return None
+    _check_torn(scan, partition)
+    if times.size and base_offset + times["offset"][-1] >= scan.next_offset:
+        return None
+    segment.next_offset = scan.next_offset
+    fields[kernels.SIZE] = scan.end
+    fields[kernels.UNINDEXED_BYTES] = scan.end - start
+    fields[kernels.OFFSET_ENTRIES] = offsets.size
+    fields[kernels.TIME_ENTRIES] = times.size
+    fields[kernels.FIRST_TIMESTAMP] = _first_timestamp(scan.path)
+    return segment
+
+
+def _first_timestamp(path: str) -> int:
+    """The largest timestamp of the first batch, of which only the header is read; -1 if it has none."""
+    with opened(path) as descriptor:
+        header = np.zeros(RECORDS_V2, np.uint8)
+        read_at(descriptor, header, 0)
+        whole = int.from_bytes(header[SIZE : SIZE + 4].tobytes(), "big") + LOG_OVERHEAD
+        batch = np.zeros(min(whole, os.fstat(descriptor).st_size), np.uint8)  # memory that is not touched
+    batch[: header.size] = header[: batch.size]
+    return int(max(walk(batch).max_timestamp[:1], default=-1))
+
+
+def _rebuild(
+    scan: Scan, partition: TopicPartition, folder: str, base_offset: int, index_interval_bytes: int
+) -> ActiveSegment:
+    """The segment by all its batches, with new indexes."""
+    rebuilt, fault = Rebuilt(base_offset, None, index_interval_bytes), None
+    for piece in scan:
+        fault = fault or rebuilt.add(piece.data, piece.batches)[1]
+    _check_torn(scan, partition)
+    if fault is not None:
+        raise spans_too_much(scan.path, partition)
+    write_indexes(folder, base_offset, rebuilt.indexes())
+    _log.warning("Rebuilt the indexes of %s, which were not those of a closed segment", scan.path)
+    return rebuilt.segment
+
+
+def _check_torn(scan: Scan, partition: TopicPartition) -> None:
+    """See that only a torn tail, a part of a batch, follows the valid ones.
+
+    :raises CorruptRecordError: if there is more.
+    """
+    if scan.fault is None:
+        return
+    cut_off = f"cut it off: truncate -s {scan.end} {scan.path}"
+    found = _batch_behind(scan.path, scan.end, scan.next_offset)
+    if found is not None:
+        message, is_certain = found
+        hint = _RESTORE if is_certain else f"If you need nothing of what follows, {cut_off}"
+    elif scan.is_whole:
+        message = "The last record batch is whole, but its checksum or its offsets are wrong"
+        hint = (
+            "It may have been acknowledged. Restore the file. If the machine lost power before the batch was"
+            f" flushed, let a broker recover it, or {cut_off}"
+        )
+    else:
+        return
+    raise CorruptRecordError(
+        message,
+        topic_partition=partition,
+        offset=scan.next_offset,
+        file=scan.path,
+        position=scan.end,
+        hint=f"Nothing is appended after damage. {hint}",
+    )
+
+
+def _batch_behind(path: str, position: int, next_offset: int) -> tuple[str, bool] | None:
+    """What is wrong at ``position``, where no valid batch is, if one follows; and whether that is certain."""
+    try:
+        found = find_behind(path, position, next_offset)
+    except CorruptRecordError as e:
+        return e.message, False
+    if found is None:
+        return None
+    return f"Expected a record batch, got other bytes before a valid batch at byte {found}", True

@@ -20,11 +20,12 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
-from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, walk
+from pyspark_kafkalog.codec.walk import Batches, check_batch, find_batch
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
 from pyspark_kafkalog.log.segment import index
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, framed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -36,7 +37,6 @@ SCAN_WINDOW = 1 << 20
 _SEARCH_WINDOW = 16 << 20
 _SEARCH_OVERLAP = 8 << 20
 """After damage, batches up to this size are found wherever they lie."""
-MAX_OFFSET = 2**63 - 1
 GONE = -1
 """Size of a missing file, which differs from that of every file."""
 
@@ -157,8 +157,9 @@ class OpenSegment:
         while position < self.size:
             wanted = max(needed, min(max_bytes, max(until - position, small)))
             small = min(2 * small, max_bytes)
-            data = self._log.read(position, min(wanted, self.size - position))
-            batches, fault = _framed(data, self.size - position, next_offset, below)
+            wanted = min(wanted, self.size - position)
+            data = self._log.read(position, wanted)
+            batches, fault = framed(data, wanted, self.size - position, next_offset, below)
             if len(batches):
                 yield Window(position, data, batches)
                 position += batches.end
@@ -287,46 +288,3 @@ class OpenSegment:
             "%s: the index entry %s does not point to a batch; reading from the start", self.file, entry
         )
         return 0
-
-
-def _framed(data: pa.Buffer, left: int, next_offset: int, below: int) -> tuple[Batches, str | None]:
-    """The batches at the beginning of ``data``, and the fault of the bytes after them, if any.
-
-    The file has ``left`` bytes from the beginning of ``data`` on.
-    """
-    batches = walk(data)
-    in_order = _in_order(data, batches, next_offset, below)
-    if in_order < len(batches):
-        batches = walk(data.slice(0, int(batches.position[in_order])))
-        fault = "its offsets are out of order"
-    elif batches.status == WalkStatus.INVALID:
-        fault = "it has an unknown format, or an impossible size or offset"
-    elif data.size == 0:
-        fault = "the file has become shorter"
-    elif batches.end < left < batches.end + max(batches.needed, HEADER_SIZE_UP_TO_MAGIC):
-        fault = "it reaches past the end of the file"
-    else:
-        return batches, None
-    if len(batches) and not check_batch(data, last := int(batches.position[-1])):
-        # Its size may be wrong, too, and have led here.
-        return walk(data.slice(0, last)), "its checksum is wrong, and no batch follows it"
-    return batches, fault
-
-
-def _in_order(data: pa.Buffer, batches: Batches, next_offset: int, below: int) -> int:
-    """How many batches of ``data`` come before the first whose offsets go back, or are not all ``below``.
-
-    No CRC covers the base offset or the order. Where two batches overlap, the first is at fault if it left a
-    gap that the second, a valid one, fits into.
-    """
-    # The base offset of a compressed v0 or v1 message is unknown.
-    first = np.where(batches.magic == 2, batches.base_offset, batches.last_offset)
-    ends = np.append(next_offset, batches.last_offset + 1)
-    wrong = np.flatnonzero((first < ends[:-1]) | (batches.last_offset >= below))
-    if not wrong.size:
-        return len(batches)
-    at = int(wrong[0])
-    left_a_gap = at > 0 and batches.magic[at - 1] == 2 and ends[at - 1] < first[at - 1]
-    if left_a_gap and ends[at - 1] <= first[at] < ends[at] and check_batch(data, int(batches.position[at])):
-        return at - 1
-    return at
