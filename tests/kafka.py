@@ -177,7 +177,7 @@ class Broker(KafkaService):
         ids = {"cluster.id": cluster_id, "directory.id": new_id(), "node.id": self.node_id, "version": 1}
         write_properties(self.log_dir / "meta.properties", ids)
 
-    def start(self, timeout: float = 60) -> None:
+    def start(self, timeout: float = 120) -> None:
         """Start, and wait until the broker answers a metadata request."""
         self.launch()
         self.wait_until_ready(timeout)
@@ -186,10 +186,10 @@ class Broker(KafkaService):
         """Start without waiting: a broker of a cluster answers only when others do."""
         self._server.launch()
 
-    def wait_until_ready(self, timeout: float = 60) -> None:
+    def wait_until_ready(self, timeout: float = 120) -> None:
         self._server.wait_until(lambda: listens(self.bootstrap) and self.answers(), timeout)
 
-    def stop(self, *, kill: bool = False, timeout: float = 60) -> None:
+    def stop(self, *, kill: bool = False, timeout: float = 120) -> None:
         """Stop the broker by SIGTERM, which is a clean shutdown, or by SIGKILL, and wait for its end."""
         self._server.stop(kill=kill, timeout=timeout)
 

@@ -80,7 +80,7 @@ class JavaServer:
                 self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL
             )
 
-    def wait_until(self, serves: Callable[[], bool], timeout: float = 60) -> None:
+    def wait_until(self, serves: Callable[[], bool], timeout: float = 120) -> None:
         """Wait until it serves; kill it if it does not."""
         assert self._process is not None
         deadline = time.monotonic() + timeout
@@ -95,7 +95,7 @@ class JavaServer:
             self.stop(kill=True)
             raise
 
-    def stop(self, *, kill: bool = False, timeout: float = 60) -> None:
+    def stop(self, *, kill: bool = False, timeout: float = 120) -> None:
         """Stop it by SIGTERM, which is a clean shutdown, or by SIGKILL, and wait for its end."""
         if self._process is None:
             return

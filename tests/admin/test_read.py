@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -176,6 +177,10 @@ def test_a_topic_that_is_recreated_meanwhile_gets_no_commit(options: Mapping[str
     changes = kafka.changes(topic, group=group)
     changes.read().read_all()
     kafka.topics.delete(kafka.topics.plan_deletion(topic))
+    deadline = time.monotonic() + 30
+    while kafka.place.topics([topic]):  # a broker hears of it a moment later
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     kafka.topics.create([NewTopic(topic, PARTITIONS)])
     with pytest.raises(GroupError, match="deleted, or recreated, meanwhile"), changes:
         pass
