@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -47,13 +47,31 @@ def set_back(folder: Path, older: Path) -> None:
     shutil.copytree(older, folder)
 
 
-@pytest.mark.parametrize("is_running", [False, True])
-def test_a_disk_that_went_back_and_has_grown_again(
-    new_broker: Callable[..., Broker], tmp_path: Path, is_running: bool
-) -> None:
+@dataclass
+class Run:
+    """A query and its stream, which goes on or is started again after a change."""
+
+    broker: Broker
+    topic: str
+    goes_on: bool
+
+    def __post_init__(self) -> None:
+        self.query = query_of(self.broker.bootstrap)
+        self.stream = self.query.run(subscribe=self.topic)
+
+    def start_again(self) -> None:
+        if not self.goes_on:
+            self.query = query_of(self.broker.bootstrap, self.query)
+            self.stream = self.query.run(subscribe=self.topic)
+
+
+def started(broker: Broker, topic: str) -> list[Run]:
+    return [Run(broker, topic, goes_on) for goes_on in (True, False)]
+
+
+def test_a_disk_that_went_back_and_has_grown_again(new_broker: Callable[..., Broker], tmp_path: Path) -> None:
     broker, topic, older = new_broker(), unused_topic(), tmp_path / "older"
     t0 = TopicPartition(topic, 0)
-    options = {"subscribe": topic}
     broker.start()
     (folder,) = broker.create_topic(topic)
     add(broker.bootstrap, topic, 10)
@@ -61,33 +79,32 @@ def test_a_disk_that_went_back_and_has_grown_again(
     shutil.copytree(folder, older)
     broker.start()
     add(broker.bootstrap, topic, 20)
-    query = query_of(broker.bootstrap)
-    stream = query.run(**options)
-    assert go_on(stream, {t0: 0}) == {t0: 30}
+    runs = started(broker, topic)
+    for run in runs:
+        assert go_on(run.stream, {t0: 0}) == {t0: 30}
     broker.stop()
     broker.start()
     add(broker.bootstrap, topic, 5)
-    if not is_running:
-        query = query_of(broker.bootstrap, query)
-        stream = query.run(**options)
-    assert go_on(stream, {t0: 30}) == {t0: 35}, "a leader that only starts again has lost nothing"
-    query.clock.now += 10
-    assert stream.next_offsets({t0: 35}) == {t0: 35}
+    for run in runs:
+        run.start_again()
+        assert go_on(run.stream, {t0: 30}) == {t0: 35}, "a leader that only starts again has lost nothing"
+        run.query.clock.now += 10
+        assert run.stream.next_offsets({t0: 35}) == {t0: 35}
     broker.stop()
     set_back(folder, older)
     broker.start()
     add(broker.bootstrap, topic, 50)
-    if not is_running:
-        query = query_of(broker.bootstrap, query)
-        stream = query.run(**options)
-    with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*up to 35 in leader epoch .*ends at 10.*{t0}"):
-        stream.next_offsets({t0: 35})
+    for run in runs:
+        run.start_again()
+        with pytest.raises(
+            DataLossError, match=rf"LOG_WENT_BACK.*up to 35 in leader epoch .*ends at 10.*{t0}"
+        ):
+            run.stream.next_offsets({t0: 35})
     broker.stop()
 
 
-@pytest.mark.parametrize("is_running", [False, True])
 def test_a_cluster_that_went_back_with_its_metadata(
-    new_broker: Callable[..., Broker], tmp_path: Path, is_running: bool
+    new_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
     """Topic id and offsets fit, only the leader epoch is older."""
     broker, topic, older = new_broker(), unused_topic(), tmp_path / "older"
@@ -102,26 +119,24 @@ def test_a_cluster_that_went_back_with_its_metadata(
         add(broker.bootstrap, topic, 10)
         broker.stop()
     broker.start()
-    query = query_of(broker.bootstrap)
-    stream = query.run(subscribe=topic)
-    assert go_on(stream, {t0: 0}) == {t0: 40}
-    query.clock.now += 10
-    assert stream.next_offsets({t0: 40}) == {t0: 40}
+    runs = started(broker, topic)
+    for run in runs:
+        assert go_on(run.stream, {t0: 0}) == {t0: 40}
+        run.query.clock.now += 10
+        assert run.stream.next_offsets({t0: 40}) == {t0: 40}
     broker.stop()
     set_back(Path(broker.log_dir), older)
     broker.start()
     add(broker.bootstrap, topic, 50)
-    if not is_running:
-        query = query_of(broker.bootstrap, query)
-        stream = query.run(subscribe=topic)
-    with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*leader epoch .*cluster is back at .*{t0}"):
-        stream.next_offsets({t0: 40})
+    for run in runs:
+        run.start_again()
+        with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*leader epoch .*cluster is back at .*{t0}"):
+            run.stream.next_offsets({t0: 40})
     broker.stop()
 
 
-@pytest.mark.parametrize("is_running", [False, True])
 def test_a_cold_copy_that_has_come_to_the_same_leader_epoch(
-    new_broker: Callable[..., Broker], tmp_path: Path, is_running: bool
+    new_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
     """A broker that is put back whole begins the very epochs again that it had before."""
     broker, topic, older = new_broker(), unused_topic(), tmp_path / "older"
@@ -133,22 +148,21 @@ def test_a_cold_copy_that_has_come_to_the_same_leader_epoch(
     shutil.copytree(broker.log_dir, older)
     broker.start()
     add(broker.bootstrap, topic, 20, 2)
-    query = query_of(broker.bootstrap)
-    stream = query.run(subscribe=topic)
-    offsets = go_on(stream, dict.fromkeys(partitions, 0))
-    query.clock.now += 10
-    assert stream.next_offsets(offsets) == offsets == dict.fromkeys(partitions, 30)
-    epochs = query.place.leader_epochs(partitions)
+    runs, offsets = started(broker, topic), dict.fromkeys(partitions, 30)
+    for run in runs:
+        assert go_on(run.stream, dict.fromkeys(partitions, 0)) == offsets
+        run.query.clock.now += 10
+        assert run.stream.next_offsets(offsets) == offsets
+    epochs = runs[0].query.place.leader_epochs(partitions)
     broker.stop()
     set_back(Path(broker.log_dir), older)
     broker.start()
     add(broker.bootstrap, topic, 50, 2)
-    if not is_running:
-        query = query_of(broker.bootstrap, query)
-        stream = query.run(subscribe=topic)
-    with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*batch at offset 29 is not .*{topic}-0"):
-        go_on(stream, offsets)  # a running stream when it has read on, at the next note
-    assert query.place.leader_epochs(partitions) == epochs
+    for run in runs:
+        run.start_again()
+        with pytest.raises(DataLossError, match=rf"LOG_WENT_BACK.*batch at offset 29 is not .*{topic}-0"):
+            go_on(run.stream, offsets)  # a running stream when it has read on, at the next note
+        assert run.query.place.leader_epochs(partitions) == epochs
     broker.stop()
 
 
