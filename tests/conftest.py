@@ -27,6 +27,9 @@ settings.load_profile("kafkalog")
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(OF_SHORT_LIVED_JVMS))
 
+REGISTERED_SOON = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+"""A broker that was killed is not let in again before its session has ended, by default after 9 seconds."""
+
 BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""
 
@@ -143,6 +146,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
+def started_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running(Broker(tmp_path_factory.mktemp("stoppable-broker"), REGISTERED_SOON)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def stoppable_broker(started_broker: Broker) -> Iterator[Broker]:
+    """A running broker for tests that use topics of their own, and may stop, kill and start it."""
+    yield started_broker
+    if not started_broker.running:
+        started_broker.start()
+
+
+@pytest.fixture(scope="session")
 def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
         yield cluster
@@ -171,15 +188,11 @@ def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBr
 
 @pytest.fixture
 def new_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Broker]]:
-    """Makes brokers, not started yet, that a test may stop and start, kill, and plant files in.
-
-    A broker that was killed is not let in again before its session has ended, by default after 9 seconds.
-    """
-    soon = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+    """Makes brokers, not started yet, that a test has for itself: each start takes two seconds."""
     brokers = request.node.stash.setdefault(BROKERS, [])
 
     def make(settings: Mapping[str, object] | None = None) -> Broker:
-        brokers.append(Broker(tmp_path / f"broker-{len(brokers)}", {**soon, **(settings or {})}))
+        brokers.append(Broker(tmp_path / f"broker-{len(brokers)}", {**REGISTERED_SOON, **(settings or {})}))
         return brokers[-1]
 
     yield make

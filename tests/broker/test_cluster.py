@@ -250,17 +250,16 @@ def test_names_that_nobody_knows_are_not_tried_for_long() -> None:
     assert time.monotonic() - began < 20
 
 
-def test_a_broker_that_restarts_is_waited_for(new_broker: Callable[..., Broker]) -> None:
-    broker = new_broker()
-    broker.start()
-    broker.create_topic("t")
+def test_a_broker_that_restarts_is_waited_for(stoppable_broker: Broker) -> None:
+    broker, topic = stoppable_broker, f"restarts-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(topic)
     cluster = of(broker.bootstrap)
-    assert cluster.topics() == {"t": (0,)}
+    assert cluster.topics()[topic] == (0,)
     broker.stop(kill=True)
     restart = threading.Timer(1, broker.start)
     restart.start()
     try:
-        assert cluster.topics() == {"t": (0,)}
+        assert cluster.topics()[topic] == (0,)
     finally:
         restart.join()
     cluster.close()

@@ -310,10 +310,8 @@ def test_a_patient_consumer_loses_no_time_for_its_own_pauses(broker: Broker) -> 
     assert len(found) > 1
 
 
-def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_in_the_log(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """A record changed on disk fails its checksum; a corrupt header hides those behind it."""
-    broker = new_broker()
-    broker.start()
     for at, count in ((300, 1), (16, 1)):  # in the records of the first batch; its magic byte
         caplog.clear()
         partition = new_topic(broker)
@@ -339,6 +337,7 @@ def test_damage_in_the_log(new_broker: Callable[..., Broker], caplog: pytest.Log
         assert left[-1] == 2_999
         assert len(left) >= 2_000
         assert caplog.text.count("Skipped, because failOnDataLoss=false") == count
+        broker.delete_topic(partition.topic)
 
 
 def test_a_reader_goes_where_the_leader_goes(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -133,11 +133,9 @@ def test_a_network_that_stays_dead(proxy: Proxy, partition: TopicPartition) -> N
     assert 2 < time.monotonic() - began < 40
 
 
-def test_a_broker_killed_while_it_is_read_and_started_again(new_broker: Callable[..., Broker]) -> None:
-    broker = new_broker()
-    broker.start()
-    partition = TopicPartition("t", 0)
-    broker.create_topic("t")
+def test_a_broker_killed_while_it_is_read_and_started_again(stoppable_broker: Broker) -> None:
+    broker, partition = stoppable_broker, TopicPartition(f"killed-{uuid.uuid4().hex[:12]}", 0)
+    broker.create_topic(partition.topic)
     write(broker, partition, numbers(20_000), batch_size=5_000)
     brokers = place(broker.bootstrap, max_partition_fetch_bytes=20_000)
     reading = batches(brokers, partition)

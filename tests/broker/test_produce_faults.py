@@ -73,10 +73,8 @@ def check_once_and_in_order(bootstrap: str, topic: str, results: dict[TopicParti
 
 
 @pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_a_broker_killed_and_started_again(new_broker: Callable[..., Broker], idempotent: bool) -> None:
-    broker = new_broker()
-    broker.start()
-    topic = unused_topic()
+def test_a_broker_killed_and_started_again(stoppable_broker: Broker, idempotent: bool) -> None:
+    broker, topic = stoppable_broker, unused_topic()
     broker.create_topic(topic, 2)
     start = threading.Timer(0.5, broker.start)
 
@@ -252,10 +250,8 @@ def test_a_cluster_that_is_set_up_anew_during_a_write(new_broker: Callable[..., 
     check_once_and_in_order(broker.bootstrap, topic, results)
 
 
-def test_delivery_ends_in_time_and_names_the_partition(new_broker: Callable[..., Broker]) -> None:
-    broker = new_broker()
-    broker.start()
-    topic = unused_topic()
+def test_delivery_ends_in_time_and_names_the_partition(stoppable_broker: Broker) -> None:
+    broker, topic = stoppable_broker, unused_topic()
     broker.create_topic(topic)
     ours = connected(broker.bootstrap, request_timeout_ms=1000)
     begun = 0.0
@@ -272,10 +268,8 @@ def test_delivery_ends_in_time_and_names_the_partition(new_broker: Callable[...,
     assert "refused" in str(raised.value)
 
 
-def test_delivery_ends_in_time_where_a_broker_hangs(new_broker: Callable[..., Broker]) -> None:
-    broker = new_broker()
-    broker.start()
-    topic = unused_topic()
+def test_delivery_ends_in_time_where_a_broker_hangs(stoppable_broker: Broker) -> None:
+    broker, topic = stoppable_broker, unused_topic()
     broker.create_topic(topic)
     options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 3000}
     begun = 0.0

@@ -183,11 +183,9 @@ def test_a_partition_that_does_not_exist(spark: SparkSession, write: Callable[..
 
 
 @pytest.mark.slow
-def test_a_write_ends_where_a_broker_hangs(spark: SparkSession, new_broker: Callable[..., Broker]) -> None:
+def test_a_write_ends_where_a_broker_hangs(spark: SparkSession, stoppable_broker: Broker) -> None:
     """While Spark has far more rows than the tasks can take."""
-    broker = new_broker()
-    broker.start()
-    topic = unused_topic()
+    broker, topic = stoppable_broker, unused_topic()
     (folder,) = broker.create_topic(topic)
     frame = spark.range(0, 1_000_000, 1, 4).selectExpr("lpad(CAST(id AS STRING), 100, '-') AS value")
     writer = frame.write.format("kafkalog").option("kafka.bootstrap.servers", broker.bootstrap)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import Query
 from tests.kafka import Broker
+from tests.kafka_service import running
 
 
 @pytest.fixture
@@ -28,3 +29,14 @@ def driver(broker: Broker, topic: str, tmp_path: Path) -> Callable[..., Query]:
         return Query(where, topic, tmp_path / "checkpoint", query_id=topic, **options)
 
     return make
+
+
+@pytest.fixture(params=[2, *(pytest.param(old, marks=pytest.mark.soak) for old in (0, 1))])
+def of_each_version(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """A broker that a test may stop, of each ``transaction.version``; the newest is the default."""
+    if request.param == 2:
+        yield request.getfixturevalue("stoppable_broker")
+        return
+    options = ("--feature", f"transaction.version={request.param}")
+    with running(Broker(tmp_path / "broker", format_options=options)) as broker:
+        yield broker

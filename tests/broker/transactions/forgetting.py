@@ -68,11 +68,18 @@ def _batches(data: bytes) -> Iterator[bytes]:
 
 
 def write_markers(
-    bootstrap: str, producer_id: int, epoch: int, partitions: Collection[tuple[str, int]], *, commit: bool
+    bootstrap: str,
+    producer_id: int,
+    epoch: int,
+    partitions: Collection[tuple[str, int]],
+    *,
+    coordinator_epoch: int,
+    commit: bool,
 ) -> None:
     """Write the markers of a transaction on some of its partitions, as its coordinator does for each broker.
 
-    WriteTxnMarkers, version 1, which brokers take from each other.
+    WriteTxnMarkers, version 1, which brokers take from each other. A coordinator's epoch is the leader
+    epoch of its partition.
     """
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
@@ -81,7 +88,7 @@ def write_markers(
     for topic, numbers in topics.items():
         body += _varint(len(topic) + 1) + topic.encode() + _varint(len(numbers) + 1)
         body += b"".join(struct.pack(">i", number) for number in numbers) + b"\0"
-    body += struct.pack(">i", 0) + b"\0" + b"\0"
+    body += struct.pack(">i", coordinator_epoch) + b"\0" + b"\0"
     message = struct.pack(">hhih", 27, 1, 0, -1) + b"\0" + body
     host, port = bootstrap.split(":")
     with socket.create_connection((host, int(port))) as connection:
@@ -89,14 +96,6 @@ def write_markers(
         answer = connection.makefile("rb")
         (size,) = struct.unpack(">i", answer.read(4))
         assert len(answer.read(size)) == size
-
-
-def offsets_partition(group: str, partitions: int) -> tuple[str, int]:
-    """The partition of ``__consumer_offsets`` that has a group (Kafka's Utils.abs of String.hashCode)."""
-    code = 0
-    for character in group:
-        code = (31 * code + ord(character)) & 0xFFFFFFFF
-    return "__consumer_offsets", (code & 0x7FFFFFFF) % partitions
 
 
 def _varint(number: int) -> bytes:

@@ -52,80 +52,80 @@ from tests.kafka_service import running
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("version", [2, *(pytest.param(old, marks=pytest.mark.soak) for old in (0, 1))])
-def test_markers_that_are_forgotten(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markers_that_are_forgotten(
+    of_each_version: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Committed and aborted, in a query's first batch and in a later one; drivers of some die again.
 
     One of these is fenced by another that looked before, when it has noted what it settles.
     """
-    options = ("--feature", f"transaction.version={version}")
-    with running(Broker(tmp_path / "broker", format_options=options)) as broker:
-        cases = [(first, commit) for first in (True, False) for commit in (True, False)]
-        queries: dict[tuple[bool, bool], tuple[str, Callable[[], Query]]] = {}
-        for case in cases:
-            topic = unused_topic()
-            broker.create_topic(topic, 3)
-
-            def driver(topic: str = topic) -> Query:
-                return Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic)
-
-            queries[case] = topic, driver
-            batch = 0 if case[0] else 1
-            if batch:
-                driver().write([values(10)], 0)
-            with dies_at(monkeypatch, "marked"):
-                driver().write([values(10, 10 * batch)], batch)
-        broker.stop()
-        for (_, commit), (topic, _) in queries.items():
-            complete_without_markers(broker.log_dir, transactional_id(topic), commit=commit)
-        broker.start()
-        for (first, commit), (topic, driver) in queries.items():
-            batch = 0 if first else 1
-            assert not is_stable(broker.bootstrap, topic)
-            for step in ("noted", "settling") if commit else ():
-                with dies_at(monkeypatch, step):
-                    driver().write([values(10, 10 * batch)], batch)
-                if step == "noted":
-                    fence(driver(), topic)
-            # Other rows than before show which run it was that wrote them.
-            driver().write([values(5, 10 * batch)], batch)
-            driver().write([values(1, 100)], batch + 1)
-            expected = [*digits(10 * batch + (10 if commit else 5)), b"%010d" % 100]
-            assert sorted(shown(broker.bootstrap, topic)) == expected, (first, commit)
-
-
-def test_a_late_request_opens_again_what_is_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows of partitions without a leader are open by then, and the next fence would abort them."""
-    with running(Broker(tmp_path / "broker")) as broker:
+    broker = of_each_version
+    cases = [(first, commit) for first in (True, False) for commit in (True, False)]
+    queries: dict[tuple[bool, bool], tuple[str, Callable[[], Query]]] = {}
+    for case in cases:
         topic = unused_topic()
         broker.create_topic(topic, 3)
 
-        def write(batch: int) -> None:
-            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic)
-            query.write([values(10, 10 * batch)], batch)
+        def driver(topic: str = topic) -> Query:
+            return Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic)
 
-        write(0)
+        queries[case] = topic, driver
+        batch = 0 if case[0] else 1
+        if batch:
+            driver().write([values(10)], 0)
         with dies_at(monkeypatch, "marked"):
-            write(1)
-        broker.stop()
-        complete_without_markers(broker.log_dir, transactional_id(topic), commit=True)
-        broker.start()
-        with dies_at(monkeypatch, "fenced") as dying:
-            dying.setattr(committing, "seen_rows", lambda *_, **__: {})  # none has a leader
-            dying.setattr(Requests, "init_producer_id", lambda *_, **__: (-1, -1))
-            write(1)
-        requests = requests_of(Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic), topic)
-        found = requests.describe(deadline=Deadline.after(30))
-        assert found.outcome is Outcome.COMMITTED
-        producer = ProducerId(found.producer_id, found.epoch, None)
-        partitions = [TopicPartition(topic, number) for number in range(3)]
-        requests.add_partitions(producer, partitions, deadline=Deadline.after(30))
-        assert requests.describe(deadline=Deadline.after(30)).outcome is Outcome.OPEN
-        for batch in (1, 2):
-            write(batch)
-        assert sorted(shown(broker.bootstrap, topic)) == digits(30)
+            driver().write([values(10, 10 * batch)], batch)
+    broker.stop()
+    for (_, commit), (topic, _) in queries.items():
+        complete_without_markers(broker.log_dir, transactional_id(topic), commit=commit)
+    broker.start()
+    for (first, commit), (topic, driver) in queries.items():
+        batch = 0 if first else 1
+        assert not is_stable(broker.bootstrap, topic)
+        for step in ("noted", "settling") if commit else ():
+            with dies_at(monkeypatch, step):
+                driver().write([values(10, 10 * batch)], batch)
+            if step == "noted":
+                fence(driver(), topic)
+        # Other rows than before show which run it was that wrote them.
+        driver().write([values(5, 10 * batch)], batch)
+        driver().write([values(1, 100)], batch + 1)
+        expected = [*digits(10 * batch + (10 if commit else 5)), b"%010d" % 100]
+        assert sorted(shown(broker.bootstrap, topic)) == expected, (first, commit)
+
+
+def test_a_late_request_opens_again_what_is_committed(
+    stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of partitions without a leader are open by then, and the next fence would abort them."""
+    broker = stoppable_broker
+    topic = unused_topic()
+    broker.create_topic(topic, 3)
+
+    def write(batch: int) -> None:
+        query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic)
+        query.write([values(10, 10 * batch)], batch)
+
+    write(0)
+    with dies_at(monkeypatch, "marked"):
+        write(1)
+    broker.stop()
+    complete_without_markers(broker.log_dir, transactional_id(topic), commit=True)
+    broker.start()
+    with dies_at(monkeypatch, "fenced") as dying:
+        dying.setattr(committing, "seen_rows", lambda *_, **__: {})  # none has a leader
+        dying.setattr(Requests, "init_producer_id", lambda *_, **__: (-1, -1))
+        write(1)
+    requests = requests_of(Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic), topic)
+    found = requests.describe(deadline=Deadline.after(30))
+    assert found.outcome is Outcome.COMMITTED
+    producer = ProducerId(found.producer_id, found.epoch, None)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    requests.add_partitions(producer, partitions, deadline=Deadline.after(30))
+    assert requests.describe(deadline=Deadline.after(30)).outcome is Outcome.OPEN
+    for batch in (1, 2):
+        write(batch)
+    assert sorted(shown(broker.bootstrap, topic)) == digits(30)
 
 
 def test_what_is_aborted_is_not_hidden_by_asking_again(
@@ -334,30 +334,32 @@ def test_the_newest_epoch_of_a_producer() -> None:
     assert newest_epoch(None, {}, 7) == -1
 
 
-def test_a_marker_that_stays_pending_before_kafka_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marker_that_stays_pending_before_kafka_3(
+    stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing tells how it was decided, and failOnMissingMarker=false takes the rows for aborted."""
-    with running(Broker(tmp_path / "broker")) as broker:
-        topic = unused_topic()
-        broker.create_topic(topic, 3)
+    broker = stoppable_broker
+    topic = unused_topic()
+    broker.create_topic(topic, 3)
 
-        def write(batch: int, **options: object) -> None:
-            limits = {"kafka__request__timeout__ms": 1000, "kafka__delivery__timeout__ms": 4000}
-            query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **limits, **options)
-            query.write([values(5, 10 * batch)], batch)
+    def write(batch: int, **options: object) -> None:
+        limits = {"kafka__request__timeout__ms": 1000, "kafka__delivery__timeout__ms": 4000}
+        query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **limits, **options)
+        query.write([values(5, 10 * batch)], batch)
 
-        write(0)
-        with dies_at(monkeypatch, "marked"):
-            write(1)
-        broker.stop()
-        complete_without_markers(broker.log_dir, transactional_id(topic), commit=False)
-        broker.start()
-        monkeypatch.setattr(Requests, "describe", lambda *_, **more: Described(Outcome.NOT_TOLD))
-        with pytest.raises(TransactionError, match=r"stays pending.*failOnMissingMarker=false, for one run"):
-            write(1)
-        write(1, failOnMissingMarker="false")
-        write(2)
-        expected = [b"%010d" % (10 * batch + number) for batch in range(3) for number in range(5)]
-        assert sorted(shown(broker.bootstrap, topic)) == expected
+    write(0)
+    with dies_at(monkeypatch, "marked"):
+        write(1)
+    broker.stop()
+    complete_without_markers(broker.log_dir, transactional_id(topic), commit=False)
+    broker.start()
+    monkeypatch.setattr(Requests, "describe", lambda *_, **more: Described(Outcome.NOT_TOLD))
+    with pytest.raises(TransactionError, match=r"stays pending.*failOnMissingMarker=false, for one run"):
+        write(1)
+    write(1, failOnMissingMarker="false")
+    write(2)
+    expected = [b"%010d" % (10 * batch + number) for batch in range(3) for number in range(5)]
+    assert sorted(shown(broker.bootstrap, topic)) == expected
 
 
 def test_a_marker_names_the_epochs_that_were_committed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,17 @@ import pytest
 from pyspark_kafkalog import CommittedOffset, TopicPartition, connect
 from pyspark_kafkalog.broker.transactions import committing
 from pyspark_kafkalog.broker.transactions.marker import transactional_id
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
+from pyspark_kafkalog.codec.transaction_topic import TRANSACTIONS_TOPIC
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import Plan
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_groups
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.dying import dies_at
-from tests.broker.transactions.forgetting import complete_without_markers, offsets_partition, write_markers
+from tests.broker.transactions.forgetting import complete_without_markers, write_markers
 from tests.broker.transactions.writing import Query, shown, values
 from tests.kafka import Broker
-from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -44,11 +45,11 @@ class Pipeline:
 
     @property
     def of_marker(self) -> tuple[str, int]:
-        return offsets_partition(self.transactional_id, OFFSETS_PARTITIONS)
+        return OFFSETS_TOPIC, offsets_partition(self.transactional_id, OFFSETS_PARTITIONS)
 
     @property
     def of_group(self) -> tuple[str, int]:
-        return offsets_partition(self.group, OFFSETS_PARTITIONS)
+        return OFFSETS_TOPIC, offsets_partition(self.group, OFFSETS_PARTITIONS)
 
     def write(self, batch: int, partitions: Collection[int] = (0, 1)) -> None:
         numbers = pa.array([[*partitions][row % len(partitions)] for row in range(10)], pa.int32())
@@ -77,7 +78,18 @@ class Pipeline:
 
         def mark() -> None:
             producer = running[0]._current()
-            write_markers(self.broker.bootstrap, producer.id, producer.epoch, marked, commit=commit)
+            with self.broker.admin() as admin:
+                (states,) = admin.describe_topics([TRANSACTIONS_TOPIC])
+            number = offsets_partition(self.transactional_id, len(states["partitions"]))
+            led = next(each for each in states["partitions"] if each["partition_index"] == number)
+            write_markers(
+                self.broker.bootstrap,
+                producer.id,
+                producer.epoch,
+                marked,
+                coordinator_epoch=led["leader_epoch"],
+                commit=commit,
+            )
 
         with dies_at(self.monkeypatch, "marked", last=mark) as dying:
             dying.setattr(committing.Committing, "__init__", noted)
@@ -107,18 +119,18 @@ OFFSETS_PARTITIONS = 2
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
-    with running(Broker(tmp_path / "broker")) as broker:
-        topic, source = unused_topic(), unused_topic()
-        broker.create_topic(topic, 2)
-        broker.create_topic(source)
-        connect(broker.bootstrap).write([values(100)], source)
-        own = offsets_partition(transactional_id(topic), OFFSETS_PARTITIONS)
-        names = (f"etl-{number}" for number in range(99))
-        group = next(name for name in names if offsets_partition(name, OFFSETS_PARTITIONS) != own)
-        made = Pipeline(broker, tmp_path / "cp", monkeypatch, topic, TopicPartition(source, 0), group)
-        made.write(0)
-        yield made
+def pipeline(stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    broker = stoppable_broker
+    topic, source = unused_topic(), unused_topic()
+    broker.create_topic(topic, 2)
+    broker.create_topic(source)
+    connect(broker.bootstrap).write([values(100)], source)
+    own = offsets_partition(transactional_id(topic), OFFSETS_PARTITIONS)
+    names = (f"etl-{topic}-{number}" for number in range(99))
+    group = next(name for name in names if offsets_partition(name, OFFSETS_PARTITIONS) != own)
+    made = Pipeline(broker, tmp_path / "cp", monkeypatch, topic, TopicPartition(source, 0), group)
+    made.write(0)
+    return made
 
 
 def test_its_offsets_have_leader_epochs(pipeline: Pipeline) -> None:
