@@ -126,6 +126,10 @@ def chance(seed: int) -> random.Random:
     return random.Random(seed)
 
 
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+_PACKAGES = ("checkpointing.", "")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session whose workers run this very interpreter, also from a virtualenv that is not active.
@@ -134,6 +138,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     jars = spark_kafka_connector_jars()
     session = local_session("tests", tmp_path_factory.mktemp("spark"), jars=jars)
+    # The default starts 24 processes of readlink for each query. PySpark 4.0 has it in another package.
+    names = [f"{_STREAMING}.{package}FileSystemBasedCheckpointFileManager" for package in _PACKAGES]
+    manager = next(filter(session._jvm.org.apache.spark.util.Utils.classIsLoadable, names))
+    session.conf.set("spark.sql.streaming.checkpointFileManagerClass", manager)
     yield session
     session.stop()
 
