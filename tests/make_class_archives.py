@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pyspark
@@ -18,8 +19,11 @@ from tests.sessions import local_session
 
 
 def main() -> None:
-    _make(OF_KAFKA, kafka_jars(), _run_kafka)
-    _make(OF_SPARK, Path(pyspark.__file__).parent / "jars", _run_spark)
+    with ProcessPoolExecutor() as pool:
+        kafka = pool.submit(_make, OF_KAFKA, kafka_jars(), _run_kafka)
+        spark = pool.submit(_make, OF_SPARK, Path(pyspark.__file__).parent / "jars", _run_spark)
+        kafka.result()
+        spark.result()
 
 
 def _make(archive: Path, jars: Path, run: Callable[[Path, list[str]], None]) -> None:
