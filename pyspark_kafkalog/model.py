@@ -285,7 +285,8 @@ class EncodeSettings:
 
     ``batch_size`` bounds a batch before compression, in bytes, unless it holds a single record;
     ``max_message_bytes`` bounds it as stored, and ``limit`` names what sets that bound, for errors.
-    With ``needs_keys``, as in a compacted topic, a record without a key is refused.
+    With ``needs_keys``, as in a compacted topic, a record without a key is refused. Without ``checksums``
+    batches have 0 for theirs: :mod:`.codec.stamp` adds it.
     """
 
     compression: str = "none"
@@ -297,6 +298,7 @@ class EncodeSettings:
     base_sequence: int = -1
     transactional: bool = False
     needs_keys: bool = False
+    checksums: bool = True
 
 
 @dataclass(frozen=True, slots=True)

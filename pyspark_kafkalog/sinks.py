@@ -36,10 +36,18 @@ class TaskSink(Protocol[GivenT]):
         """Take record batches; those of a ``partition`` keep the order of the calls."""
 
     def advance(self, *, flush: bool = False) -> None:
-        """Do what can be done without waiting, with ``flush`` even for a few rows; called between rows."""
+        """Do what can be done without waiting, with ``flush`` even for a few rows; called between rows.
+
+        Nothing, unless a sink says otherwise.
+        """
+        return
 
     def visible_records(self) -> int:
-        """How many of the appended records readers can see by now, whatever becomes of the others."""
+        """How many of the appended records readers can see by now, whatever becomes of the others.
+
+        None of them, unless a sink says otherwise.
+        """
+        return 0
 
     def finish(self) -> GivenT:
         """Wait until everything appended is safe, and return what :meth:`Sink.commit` needs."""

@@ -89,7 +89,10 @@ def encode(
             hint=f"Raise {settings.limit}, or lower batch.size if that is larger.",
         )
     positions = np.cumsum(sizes) - sizes
-    put_checksums(data, positions, sizes)
+    if settings.checksums:
+        put_checksums(data, positions, sizes)
+    else:
+        kernels.put_ints(data, positions + CRC_V2, np.zeros_like(positions), 4)
     return Encoded(data, rows.size, positions, sizes, np.diff(np.append(starts, rows.size)))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -23,7 +23,8 @@ from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch
 from pyspark_kafkalog.topics import cleanup_policies
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.log.publish.staging import StagedFile, Staging
+    from pyspark_kafkalog.log.publish.publish import Published
+    from pyspark_kafkalog.staging import Staged, Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,40 +84,46 @@ class DirectorySink:
                 " such as a mounted one.",
             )
         with loading():
-            from pyspark_kafkalog.log.publish.staging import Staging
+            from pyspark_kafkalog.log.publish.staged_files import KnownTopics, staging
 
-        return Staging(
-            self.root,
-            batch.job,
-            f"{attempt.task:05d}.{attempt.attempt}",
+        topics = KnownTopics(
+            _existing_topics(self.root, batch.job, attempt.stage),
+            self.num_partitions,
             replace(self.encode, needs_keys="compact" in cleanup_policies(self.configs)),
-            num_partitions=self.num_partitions,
-            existing=_existing_topics(self.root, batch.job, attempt.stage),
         )
+        return staging(self.root, batch.job, f"{attempt.task:05d}.{attempt.attempt}", topics)
 
-    def commit(self, batch: QueryBatch, finished: Sequence[StagedFile | None], plan: Plan) -> None:
+    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
         """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
             from pyspark_kafkalog.log.publish.ledger import History
             from pyspark_kafkalog.log.publish.publish import publish
 
-        staged = [file for file in finished if file is not None]
+        staged = [task for task in finished if task.sections]
         history = History(plan, self.is_job, self.required)
-        published = publish(
-            self.root, staged, batch, self.log, num_partitions=self.num_partitions, history=history
+        publish(
+            self.root,
+            staged,
+            batch,
+            self.log,
+            num_partitions=self.num_partitions,
+            history=history,
+            then=self._retain,
         )
+
+    def _retain(self, published: Published, progress: Callable[[], None]) -> None:
         if self.configs or os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
             with loading():
                 from pyspark_kafkalog.log.care.deleting import retain_after_commit
 
             topics = {partition.topic for partition in published.offsets}
-            retain_after_commit(self.root, topics, self.configs, rolled=published.rolled)
+            retain_after_commit(self.root, topics, self.configs, progress, rolled=published.rolled)
 
-    def abort(self, batch: QueryBatch, finished: Sequence[StagedFile | None]) -> None:
+    def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:
         """Remove the staged files. Failed tasks have removed their own."""
-        from pyspark_kafkalog.log.publish.staging import abort
+        from pyspark_kafkalog.log.publish.staged_files import abort
 
-        abort(self.root, batch, [file for file in finished if file is not None])
+        abort(self.root, batch, finished)
 
 
 @lru_cache(maxsize=1)

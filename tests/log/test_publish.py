@@ -29,10 +29,10 @@ from pyspark_kafkalog.log.journal_file import PartitionEnd
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish import publish as publish_module
-from pyspark_kafkalog.log.publish.staging import Section, StagedFile
 from pyspark_kafkalog.log.publish.undo import Undo
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
+from pyspark_kafkalog.staging import Section, Staged
 from tests.log.writing import (
     T0,
     T1,
@@ -86,7 +86,7 @@ def test_several_sections_of_one_partition(tmp_path):
     whole = b"".join((tmp_path / file.name).read_bytes() for file in (first, other))
     (tmp_path / first.name).write_bytes(whole)
     second = other.sections[0]._replace(position=first.sections[0].size)
-    publish_staged(tmp_path, [StagedFile(first.name, (*first.sections, second))], QueryBatch("job"))
+    publish_staged(tmp_path, [Staged(first.name, (*first.sections, second))], QueryBatch("job"))
     assert read(tmp_path)[T0] == values(20)
 
 
@@ -226,7 +226,7 @@ def test_illegal_topics(tmp_path, topic):
     (file,) = stage(root, "job", {T0: values(1)})
     section = Section(topic, *file.sections[0][1:])
     with pytest.raises(OptionError, match="Illegal topic"):
-        publish_staged(root, [StagedFile(file.name, (section,))], QueryBatch("job"))
+        publish_staged(root, [Staged(file.name, (section,))], QueryBatch("job"))
     assert {path.name for path in tmp_path.iterdir()} == {"root"}
     assert not any(path.is_dir() for path in root.iterdir())
 

@@ -419,7 +419,7 @@ def test_time_passes_where_nothing_rolls(tmp_path: Path, monkeypatch: pytest.Mon
     assert seen == [0] * 7 + [40] * 5
 
 
-@pytest.mark.parametrize("what", ["a file", "the lock"])
+@pytest.mark.parametrize("what", ["a file", "the plan"])
 def test_a_failure_is_logged_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
@@ -431,7 +431,7 @@ def test_a_failure_is_logged_and_tried_again(
         writer.commit()
     assert (start_of(tmp_path), bases(tmp_path)) == (20, [20])
     with monkeypatch.context() as patch:
-        place = (retention, "_delete_files") if what == "a file" else (deleting, "directory_lock")
+        place = (retention, "_delete_files") if what == "a file" else (deleting, "_due")
         patch.setattr(*place, fail)
         writer.commit()
     assert caplog.text.count("could not apply retention") == 1

@@ -18,9 +18,9 @@ from pyspark_kafkalog.filesystem import machine
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder
-from pyspark_kafkalog.log.publish.staging import StagedFile
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import T0, read, values
 
@@ -34,7 +34,7 @@ def sink_on(root: Path) -> DirectorySink:
     )
 
 
-def run_task(sink: DirectorySink, batch: QueryBatch = BATCH) -> StagedFile | None:
+def run_task(sink: DirectorySink, batch: QueryBatch = BATCH) -> Staged:
     rows = [Row(None, value, None, 1) for value in values(3)]
     with sink.open(batch, ATTEMPT) as staging:
         staging.append(T0, encode(arrow_batch(rows), None, EncodeSettings(), topic_partition=T0))

@@ -5,22 +5,25 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import resource
 import stat
 import time
-from dataclasses import asdict
 
 import pytest
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.publish import staging
-from pyspark_kafkalog.log.publish.staging import Section, StagedFile, Staging, abort
+from pyspark_kafkalog.filesystem.private import NewFile
+from pyspark_kafkalog.log.publish import staged_files
+from pyspark_kafkalog.log.publish.staged_files import abort, staging
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch
+from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import (
     T0,
     T1,
+    TOPICS,
     files_beside_partitions,
     publish_staged,
     read,
@@ -35,10 +38,10 @@ ENCODED = encode(arrow_batch([Row(None, b"v", None, 1)]), None, EncodeSettings()
 
 def test_name_mode_and_contents(tmp_path):
     root = tmp_path / "made" / "here"
-    with Staging(str(root), "query-7", "00001-0") as staging:
-        staging.append(T0, ENCODED)
-        staging.append(T1, ENCODED)
-        file = staging.finish()
+    with staging(str(root), "query-7", "00001-0", TOPICS) as sink:
+        sink.append(T0, ENCODED)
+        sink.append(T1, ENCODED)
+        file = sink.finish()
     (path,) = root.iterdir()
     assert file.name == path.name
     assert path.name.startswith(".kafkalog-staged-query.7-00001.0-")
@@ -51,40 +54,38 @@ def test_name_mode_and_contents(tmp_path):
     assert file.records == 2
 
 
-def test_what_travels_is_json(tmp_path):
+def test_what_travels_is_pickled(tmp_path):
     (file,) = stage(tmp_path, "job", {T0: values(3)})
-    fields = json.loads(json.dumps(asdict(file)))
-    again = StagedFile(fields["name"], tuple(Section(*section) for section in fields["sections"]))
-    assert again == file
+    assert pickle.loads(pickle.dumps(file)) == file
 
 
 def test_no_rows_no_file(tmp_path):
-    with Staging(str(tmp_path / "log"), "job", "0") as staging:
-        staging.append(T0, encode(arrow_batch([]), None, EncodeSettings(), topic_partition=T0))
-        assert staging.finish() is None
+    with staging(str(tmp_path / "log"), "job", "0", TOPICS) as sink:
+        sink.append(T0, encode(arrow_batch([]), None, EncodeSettings(), topic_partition=T0))
+        assert not sink.finish().sections
     assert not (tmp_path / "log").exists()
 
 
 def test_failed_task_leaves_no_file(tmp_path):
     def fail() -> None:
-        with Staging(str(tmp_path), "job", "0") as staging:
-            staging.append(T0, ENCODED)
-            staging.finish()
+        with staging(str(tmp_path), "job", "0", TOPICS) as sink:
+            sink.append(T0, ENCODED)
+            sink.finish()
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
-    with Staging(str(tmp_path), "job", "0") as staging:  # left without finish()
-        staging.append(T0, ENCODED)
+    with staging(str(tmp_path), "job", "0", TOPICS) as sink:  # left without finish()
+        sink.append(T0, ENCODED)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..//", "a b", "é", "x" * 81, "a\0", "a\n"])
 def test_names_that_cannot_be_file_names(tmp_path, name):
     with pytest.raises(ValueError, match="file name"):
-        Staging(str(tmp_path), name, "0")
+        staging(str(tmp_path), name, "0", TOPICS)
     with pytest.raises(ValueError, match="file name"):
-        Staging(str(tmp_path), "job", name)
+        staging(str(tmp_path), "job", name, TOPICS)
 
 
 def test_abort_removes_the_jobs_files_only(tmp_path):
@@ -105,7 +106,7 @@ def test_abort_leaves_what_another_driver_of_the_micro_batch_has_staged(tmp_path
 
 def test_abort_removes_staged_files_only(tmp_path):
     (tmp_path / "t-0").touch()
-    abort(str(tmp_path), QueryBatch("query", 1), [StagedFile("t-0", ()), StagedFile("../t-0", ())])
+    abort(str(tmp_path), QueryBatch("query", 1), [Staged("t-0", ()), Staged("../t-0", ())])
     assert (tmp_path / "t-0").exists()
 
 
@@ -180,7 +181,7 @@ def test_machines_tell_times_of_their_own(tmp_path, monkeypatch):
     staged = stage(tmp_path, "live", {T0: values(1)})
     for number in range(20):
         for machine, uptime in (("new", 10.0), ("old", 400.0 * DAY)):
-            monkeypatch.setattr(staging, "machine_id", lambda machine=machine: machine)
+            monkeypatch.setattr(staged_files, "machine_id", lambda machine=machine: machine)
             monkeypatch.setattr(time, "monotonic", lambda uptime=uptime: uptime + number)  # noqa: B023
             write(tmp_path, {T1: values(1)})
     monkeypatch.setattr(time, "monotonic", lambda: 5.0)  # restarted
@@ -256,7 +257,7 @@ def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, 
         return really(target, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(staging, "_MAX_IDLE", 0)
+        patch.setattr(staged_files, "_MAX_OPEN", 0)
         patch.setattr(os, how, fail)
         with pytest.raises(LogDirectoryError, match=remedy) as e:
             publish_staged(tmp_path, staged, QueryBatch("job"))
@@ -271,7 +272,7 @@ def test_no_space_to_stage(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", fail)
+        patch.setattr(NewFile, "write", fail)
         with pytest.raises(
             LogDirectoryError, match=r"Could not stage: No space.*kafkalog-staged.*Free space"
         ):
@@ -319,4 +320,4 @@ def test_changed_between_task_and_commit(tmp_path, damage):
 def test_only_staged_files_are_published(tmp_path, name):
     (file,) = stage(tmp_path, "job", {T0: values(5)})
     with pytest.raises(LogDirectoryError, match="staged"):
-        publish_staged(tmp_path, [StagedFile(name, file.sections)], QueryBatch("job"))
+        publish_staged(tmp_path, [Staged(name, file.sections)], QueryBatch("job"))

@@ -14,9 +14,10 @@ from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.log.publish.ledger import History
 from pyspark_kafkalog.log.publish.publish import Published, publish
-from pyspark_kafkalog.log.publish.staging import StagedFile, Staging
+from pyspark_kafkalog.log.publish.staged_files import KnownTopics, staging
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EncodeSettings, Fetch, LogSettings, OffsetRange, QueryBatch, TopicPartition
+from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
 
 Values = Mapping[TopicPartition, Sequence[bytes]]
@@ -29,6 +30,9 @@ _SCHEMA = pa.schema(
 )
 
 
+TOPICS = KnownTopics({}, 1, EncodeSettings())
+
+
 def values(count: int, size: int = 10, start: int = 0) -> list[bytes]:
     """Distinct values of ``size`` bytes."""
     return [b"%0*d" % (size, i) for i in range(start, start + count)]
@@ -36,22 +40,22 @@ def values(count: int, size: int = 10, start: int = 0) -> list[bytes]:
 
 def stage(
     root: Path, job: str, records: Values, *, timestamp: int = 1_600_000_000_000, **settings: Any
-) -> list[StagedFile]:
+) -> list[Staged]:
     """Stage the values as one task; timestamps rise by 1 ms from ``timestamp`` on in each partition."""
-    with Staging(str(root), job, "0") as staging:
+    with staging(str(root), job, "0", TOPICS) as sink:
         for partition, values in records.items():
             rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(values)]
-            staging.append(
+            sink.append(
                 partition,
                 encode(arrow_batch(rows), None, EncodeSettings(**settings), topic_partition=partition),
             )
-        file = staging.finish()
-    return [] if file is None else [file]
+        staged = sink.finish()
+    return [staged] if staged.sections else []
 
 
 def publish_staged(
     root: Path,
-    staged: Sequence[StagedFile],
+    staged: Sequence[Staged],
     batch: QueryBatch,
     *,
     num_partitions: int = 2,

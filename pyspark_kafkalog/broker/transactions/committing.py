@@ -47,7 +47,7 @@ from pyspark_kafkalog.broker.transactions.settling import (
     seen_rows,
     settled_by,
 )
-from pyspark_kafkalog.broker.transactions.staging import frames
+from pyspark_kafkalog.broker.transactions.staged_rows import staged_rows
 from pyspark_kafkalog.broker.transactions.stops import stop_at
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -444,7 +444,7 @@ class Committing:
         next_log = Deadline.after(_PROGRESS_SECONDS)
         folder = work.folders.of_rows(work.transactional_id, work.batch)
         for staged in work.staged:
-            for partition, data in frames(staged, folder):
+            for partition, data in staged_rows(staged, folder):
                 yield partition, data
                 done += data.size
                 if ends.expired:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.broker.transactions.folders import Folders
@@ -19,7 +20,7 @@ from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions, TransactionOptions
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.broker.transactions.staging import Staged, Staging
+    from pyspark_kafkalog.staging import Staged, Staging
 
 _TO_SHARE = (
     "Set stagingLocation to a folder that the driver and all workers see and can write to, such as a mounted"
@@ -73,7 +74,7 @@ class TransactionalSink:
             raise TransactionError(f"Could not stage rows: {e}", hint=_TO_SHARE) from None
         return cls(connection, produce, encode, transactions, folders, mark, is_open=batch is not None)
 
-    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
+    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[Staging]:
         """See :meth:`pyspark_kafkalog.sinks.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder.
@@ -89,13 +90,15 @@ class TransactionalSink:
             from pyspark_kafkalog.broker.cluster.pool import note_reached
             from pyspark_kafkalog.broker.produce.topics import Topics
             from pyspark_kafkalog.broker.transactions.marker import transactional_id
-            from pyspark_kafkalog.broker.transactions.staging import Staging
+            from pyspark_kafkalog.broker.transactions.staged_rows import staging
 
         if batch.batch_id:  # earlier micro-batches were written
             note_reached(self.connection)
-        topics = Topics(cluster_of(self.connection), self.produce, self.encode)
+        # The commit changes what checksums are of, and computes them.
+        settings = replace(self.encode, checksums=False)
+        topics = Topics(cluster_of(self.connection), self.produce, settings)
         folder = self.folders.of_rows(transactional_id(batch.query_id), batch)
-        return Staging(topics, folder, makes_folder=not self.is_open)
+        return staging(topics, folder, makes_folder=not self.is_open)
 
     def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
         """Commit one transaction, unless the micro-batch was committed before, and remove what was staged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyspark_kafkalog.broker.transactions.folders import Folders
 from pyspark_kafkalog.broker.transactions.intent import Intent
@@ -15,10 +16,10 @@ from pyspark_kafkalog.broker.transactions.marker import (
     OldMarkerError,
     transactional_id,
 )
-from pyspark_kafkalog.broker.transactions.staging import Staged
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.sinks import LastBatch, Standing, standing
+from pyspark_kafkalog.staging import Staged
 
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
@@ -28,7 +29,7 @@ _WAYS_OUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """What a commit writes: the rows that tasks have staged, and a group's offsets of ``plan``.
 
@@ -48,12 +49,12 @@ class Work:
         """That of the batch's query or job."""
         return transactional_id(self.batch.query_id)
 
-    @property
+    @cached_property
     def partitions(self) -> set[TopicPartition]:
         """All that get rows."""
         return {partition for staged in self.staged for partition in staged.partitions}
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes of all that is staged."""
         return sum(staged.size for staged in self.staged)

@@ -97,9 +97,16 @@ def delete_records(
 
 
 def retain_after_commit(
-    root: str, topics: Collection[str], configs: Mapping[str, str], *, rolled: bool
+    root: str,
+    topics: Collection[str],
+    configs: Mapping[str, str],
+    progress: Callable[[], None] = lambda: None,
+    *,
+    rolled: bool,
 ) -> None:
     """Delete what is due in the topics that a commit has written. Never raises: their records are visible.
+
+    The caller holds the directory's lock.
 
     Looks at them if a segment has rolled, or after :data:`CHECK_MS`. If anything fails, the next commit tries
     again.
@@ -116,7 +123,10 @@ def retain_after_commit(
         if not due:
             return
         log_root = LogRoot(open_folder(root))
-        for deletion in _carried_out([log_root], partial(_due, due, configs), patience=None):
+        with disk_errors("Could not delete records", root):
+            deletions = _due(due, configs, log_root, _settled)
+            delete(log_root, deletions, progress)
+        for deletion in deletions:
             if deletion.segments:
                 _log.info(
                     "Deleted %d segments of %s, %d bytes (%s); the log now starts at offset %d",
@@ -182,15 +192,16 @@ def _carried_out(
     plan: Callable[[LogRoot, _Open], list[Deletion]],
     execute: bool = True,
     progress: Callable[[], None] = lambda: None,
-    *,
-    patience: float | None = PATIENCE_SECONDS,
 ) -> list[Deletion]:
     """Plan and, with ``execute``, delete under the directories' locks: nothing if a plan is refused."""
     paths = [root.folder.label() for root in roots]
     with disk_errors("Could not delete records", ", ".join(paths)), ExitStack() as held:
         if not execute:
             return [deletion for root in roots for deletion in plan(root, _partition)]
-        locks = [held.enter_context(directory_lock(path, _LOCK_SECONDS, patience=patience)) for path in paths]
+        locks = [
+            held.enter_context(directory_lock(path, _LOCK_SECONDS, patience=PATIENCE_SECONDS))
+            for path in paths
+        ]
         for path in paths:
             journal.recover(path)
 

@@ -40,9 +40,10 @@ from pyspark_kafkalog.log.publish.appender import (
     pending_batches,
 )
 from pyspark_kafkalog.log.publish.ledger import History, is_published, note
-from pyspark_kafkalog.log.publish.staging import StagedFile, StagedFiles, sweep
+from pyspark_kafkalog.log.publish.staged_files import StagedFiles, sweep
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
+from pyspark_kafkalog.staging import Staged
 
 _log = logging.getLogger("pyspark_kafkalog")
 _ONE_BATCH = QueryBatch("append")
@@ -66,24 +67,27 @@ class Published:
 
 def publish(
     root: str,
-    staged: Sequence[StagedFile],
+    staged: Sequence[Staged],
     batch: QueryBatch,
     settings: LogSettings,
     *,
     num_partitions: int,
     history: History = _NO_HISTORY,
     lock_timeout: float = 10,
+    then: Callable[[Published, Callable[[], None]], None] = lambda *_: None,
 ) -> Published:
     """Append all records of the staged files to their partitions, visible at once; then remove the files.
 
     Records of a partition are appended in the order of ``staged``, and within a file in
     the order of staging. A failure before the commit leaves nothing visible; the staged
-    files then stay for a retry, or for :func:`.staging.abort`.
+    files then stay for a retry, or for :func:`.staged_files.abort`.
 
     :param batch: the batch that they belong to; a micro-batch that the ledger has is skipped. All its
         staged files go afterwards, also those of other attempts.
     :param num_partitions: the partitions of a topic that does not exist yet.
     :param history: what its query knows of the batch, and of the one before.
+    :param then: is called, still under the lock, with what was published, and with what shows other writers
+        that this one goes on. Must not raise.
     :param lock_timeout: seconds to wait for a broker; the wait for a writer lasts while it makes progress.
     :raises LogDirectoryLockedError: if a broker, or a writer that hangs, holds the directory.
     :raises LogDirectoryError: if staged files are gone or have changed, the disk is full, the directory and
@@ -113,6 +117,7 @@ def publish(
                 )
         # The records are visible: nothing may raise from here on.
         sweep(root, batch.job)
+        then(published, progress)
         return published
 
 
@@ -192,15 +197,14 @@ def _read_all(
 ) -> dict[TopicPartition, PendingBatches]:
     """What the staged files hold for each partition."""
     parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
-    for source, file in enumerate(files.staged):
-        batches = files.check(source)
+    for source, sections, batches in files.checked():
         table = batch_table(batches, source)
-        for section in file.sections:
-            partition = TopicPartition(check_topic(section.topic), section.partition)
+        for section in sections:
+            check_topic(section.topic)
             first, stop = np.searchsorted(
                 batches.position, [section.position, section.position + section.size]
             )
-            parts[partition].append(table[:, first:stop])
+            parts[section.topic_partition].append(table[:, first:stop])
         progress()
     pending = {
         partition: PendingBatches(files.read, *np.concatenate(tables, axis=1))

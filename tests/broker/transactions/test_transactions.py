@@ -33,6 +33,7 @@ from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.staging import Section
 from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 from tests.broker.producing import consume, digits, unused_topic
@@ -617,7 +618,7 @@ class TestRefusals:
     def test_a_partition_that_does_not_exist(self, broker: Broker, topic: str, driver: Drivers) -> None:
         query = driver()
         (staged,) = query.stage([values(5)], 0)
-        beyond = replace(staged, partitions=staged.partitions | {TopicPartition(topic, 99)})
+        beyond = replace(staged, sections=(*staged.sections, Section(topic, 99, staged.size, 0, 0, 0)))
         with pytest.raises(UnknownTopicOrPartitionError, match=f"Adding .*{topic}-99"):
             query.commit([beyond], 0)
         query.commit([staged], 0)

@@ -13,10 +13,10 @@ from confluent_kafka import TopicPartition as Assigned
 from kafka import KafkaConsumer, TopicPartition
 
 from pyspark_kafkalog.broker.transactions.sink import TransactionalSink
-from pyspark_kafkalog.broker.transactions.staging import Staged
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import open_sink
+from pyspark_kafkalog.staging import Staged
 from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 from tests.kafka_service import KafkaService

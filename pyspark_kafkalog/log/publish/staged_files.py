@@ -1,0 +1,335 @@
+"""Staged files of a log directory: their names, how the publisher reads them, and who removes them.
+
+A staged file (:mod:`pyspark_kafkalog.staging`) is a regular file ``.kafkalog-staged-<job>-<task>-<unique>``
+in the log root, which brokers ignore (an unknown *folder* would stop one from starting).
+
+A job's files are removed when it is over, those of a killed job a day after their last change.
+Clocks that can be set, or of two machines, don't count: each machine that writes to the
+directory notes what it sees, with the time since it was started, in ``.kafkalog-abandoned``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+import resource
+import stat
+import sys
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pyspark_kafkalog.codec.buffers import allocate
+from pyspark_kafkalog.codec.walk import Batches, walk
+from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
+from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace
+from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.filesystem.machine import machine_id
+from pyspark_kafkalog.filesystem.private import NewFile
+from pyspark_kafkalog.log.segment.scan import read_at
+from pyspark_kafkalog.model import EncodeSettings, QueryBatch, TopicPartition
+from pyspark_kafkalog.staging import ChangedError, Section, Staged, Staging, read_staged
+
+STAGED_PREFIX = ".kafkalog-staged-"
+_MAX_OPEN = 128
+"""The most staged files that stay open after their check. Others are opened for each read."""
+STAGED_NAME = re.compile(
+    rf"{re.escape(STAGED_PREFIX)}(?P<job>[A-Za-z0-9._]+)-[A-Za-z0-9._]+-[0-9a-f]{{32}}\Z"
+)
+ABANDONED_FILE = ".kafkalog-abandoned"
+_ABANDONED_SECONDS = 24 * 3600
+_MACHINES = 8
+"""The most machines whose notes of a job are kept."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopics:
+    """What a task knows of the topics of a directory: see :class:`pyspark_kafkalog.staging.Topics`.
+
+    :param existing: their partitions.
+    :param num_partitions: those of any other topic.
+    :param encode: how to encode, the same for all.
+    """
+
+    existing: Mapping[str, Collection[int]]
+    num_partitions: int
+    encode: EncodeSettings
+
+    def partition_count(self, topic: str) -> int:
+        """See :meth:`pyspark_kafkalog.sinks.TaskSink.partition_count`."""
+        return len(self.existing.get(topic, ())) or self.num_partitions
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        """See :meth:`pyspark_kafkalog.sinks.TaskSink.has_partition`: no writer adds any to a topic."""
+        return False
+
+    def settings(self, topic: str) -> EncodeSettings:
+        """See :meth:`pyspark_kafkalog.staging.Topics.settings`."""
+        return self.encode
+
+
+def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:
+    """Where a task stages its rows.
+
+    :param root: the log directory; created if it does not exist.
+    :param job: the name that all files of the job share; ``<query>-<batch id>`` for a micro-batch.
+    :param task: tells the tasks of the job apart, for people; attempts may share it.
+    """
+    name = f"{STAGED_PREFIX}{field_of_name(job)}-{field_of_name(task)}-{uuid.uuid4().hex}"
+    folder = locate(root)
+
+    def new_file() -> NewFile:
+        os.makedirs(root, exist_ok=True)
+        return NewFile(folder, name)
+
+    return Staging(topics, name, new_file, partial(disk_errors, "Could not stage", os.path.join(root, name)))
+
+
+def _free_descriptors() -> int:
+    """How many files this process may still open; its limit if the open ones are unknown."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    try:
+        return max(limit - len(os.listdir("/dev/fd")), 0)
+    except OSError:
+        return limit
+
+
+class StagedFiles:
+    """The staged files of a job by number: checked once, then read from any thread. A context manager.
+
+    Keeps only some of them open, fewer if the limit of open files is low.
+    """
+
+    def __init__(self, root: str, staged: Sequence[Staged]) -> None:
+        self._staged = staged
+        self._paths = [os.path.join(root, task.name or "") for task in staged]
+        self._open: dict[int, int] = {}
+        self._max_open = min(_MAX_OPEN, _free_descriptors() // 8)
+
+    def __enter__(self) -> StagedFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._open.values():
+            with contextlib.suppress(OSError):  # only read from
+                os.close(descriptor)
+        self._open.clear()
+
+    def checked(self) -> Iterator[tuple[int, list[Section], Batches]]:
+        """Check that all are as their tasks left them: number, some sections, their batches by position.
+
+        :raises LogDirectoryError: if one is gone, or anything in it has changed.
+        :raises OSError: if one can't be read.
+        """
+        for source, path in enumerate(self._paths):
+            try:
+                for sections, data in self._read_staged(source):
+                    start, batches = sections[0].position, walk(data)
+                    ends = [section.position + section.size - start for section in sections]
+                    if batches.end != data.size or not np.isin(ends, batches.position + batches.size).all():
+                        raise ChangedError
+                    batches.position[:] += start
+                    yield source, sections, batches
+            except (ChangedError, FileNotFoundError):
+                raise _changed(path) from None
+
+    def _read_staged(self, source: int) -> Iterator[tuple[list[Section], np.ndarray]]:
+        name = self._staged[source].name
+        if name is None or not STAGED_NAME.match(name):
+            raise ChangedError
+        path = self._paths[source]
+        descriptor = _opened(path)
+        try:
+            yield from read_staged(self._staged[source], _StagedFile(descriptor, path))
+            if len(self._open) < self._max_open:
+                self._open[source] = descriptor
+        finally:
+            if source not in self._open:
+                os.close(descriptor)
+
+    def read(self, source: int, position: int, into: np.ndarray) -> None:
+        """Fill ``into`` with the bytes of a staged file from ``position`` on.
+
+        :raises LogDirectoryError: if it has become shorter.
+        :raises OSError: if it can't be read.
+        """
+        path, descriptor = self._paths[source], self._open.get(source)
+        if descriptor is not None:
+            _fill(descriptor, path, position, into)
+            return
+        descriptor = _opened(path)
+        try:
+            _fill(descriptor, path, position, into)
+        finally:
+            os.close(descriptor)
+
+
+class _StagedFile:
+    """An open staged file, as a :class:`pyspark_kafkalog.staging.Source`."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self.size = os.fstat(descriptor).st_size
+
+    def read(self, position: int, size: int) -> np.ndarray:
+        data = allocate(size)
+        _fill(self._descriptor, self._path, position, data)
+        return data
+
+
+def _opened(path: str) -> int:
+    """Open a regular file, and follow no link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise LogDirectoryError("Not a regular file", file=path)
+
+
+def _fill(descriptor: int, path: str, position: int, into: np.ndarray) -> None:
+    with naming(path):
+        filled = read_at(descriptor, into, position)
+    if filled < into.size:
+        raise _changed(path)
+
+
+def field_of_name(text: str) -> str:
+    """``text`` as a field of a staged file's name, in which ``-`` separates fields."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
+        raise ValueError(f"{text!r} cannot be part of a file name")
+    return text.replace("-", ".")
+
+
+def _changed(path: str) -> LogDirectoryError:
+    return LogDirectoryError(
+        "A staged file is gone, or has changed since its task wrote it",
+        file=path,
+        hint="Nothing was published. Run the job again, and let nothing else write to the log directory.",
+    )
+
+
+def abort(root: str, batch: QueryBatch, staged: Sequence[Staged]) -> None:
+    """Remove the files that tasks of a batch have staged. Never raises, as that would hide why it failed.
+
+    What is not in ``staged`` may be of another driver, which is at the same micro-batch. That goes when the
+    batch is published, or a day later. A batch without a number has a name of its own: all of its files go.
+    """
+    try:
+        if batch.batch_id is None:
+            _remove(entry.path for job, entry in _staged(root) if job == field_of_name(batch.job))
+        else:
+            names = [task.name for task in staged if task.name and STAGED_NAME.match(task.name)]
+            _remove(os.path.join(root, name) for name in names)
+    except Exception as e:
+        _log.warning("Could not remove the staged files of job %s in %s: %s", batch.job, root, e)
+
+
+def sweep(root: str, job: str) -> None:
+    """Remove the staged files of ``job``, which has just been published.
+
+    For a micro-batch this includes leftovers of the query's earlier ones; files of abandoned
+    jobs go, too. The caller holds the directory's lock. Never raises, as that would say that
+    the job was not published.
+    """
+    try:
+        others: defaultdict[str, list[os.DirEntry[str]]] = defaultdict(list)
+        over = []
+        for staged_job, entry in _staged(root):
+            if _is_over(staged_job, field_of_name(job)):
+                over.append(entry.path)
+            else:
+                others[staged_job].append(entry)
+        _remove(over)
+        _remove_abandoned(root, others)
+    except Exception as e:
+        _log.warning("Published, but could not remove leftovers in %s: %s", root, e)
+
+
+def _is_over(job: str, published: str) -> bool:
+    query, _, batch = published.rpartition(".")  # the query is empty for a batch job
+    job_query, _, job_batch = job.rpartition(".")
+    numbers = batch.isdigit() and job_batch.isdigit()
+    return job == published or (job_query == query != "" and numbers and int(job_batch) < int(batch))
+
+
+def _staged(root: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The staged files, each with its job."""
+    with os.scandir(root) as entries:
+        for entry in entries:
+            match = STAGED_NAME.match(entry.name)
+            if match is not None and entry.is_file(follow_symlinks=False):
+                yield match["job"], entry
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:  # another process has just removed it
+            pass
+        except OSError as e:
+            _log.warning("Could not remove a staged file that is no longer needed: %s", e)
+
+
+def _remove_abandoned(root: str, jobs: dict[str, list[os.DirEntry[str]]]) -> None:
+    """Remove files that this machine has seen unchanged for a day, and note those it sees first."""
+    path = os.path.join(root, ABANDONED_FILE)
+    before = _read_notes(path)
+    if not jobs and not before:
+        return
+    machine, uptime = machine_id(), time.monotonic()
+    notes: dict[str, dict[str, Any]] = {}
+    for job, entries in jobs.items():
+        state = _state(entries)
+        note = before.get(job)
+        seen = dict(note["seen"]) if note is not None and note["state"] == state else {}
+        since = seen.get(machine)
+        if since is not None and uptime - since >= _ABANDONED_SECONDS:
+            _log.info("Removing staged files of job %s in %s, unchanged for a day", job, root)
+            _remove(entry.path for entry in entries)
+            continue
+        if since is None or since > uptime:
+            seen.pop(machine, None)
+            seen[machine] = uptime
+        notes[job] = {"state": state, "seen": dict(list(seen.items())[-_MACHINES:])}
+    if notes != before:
+        replace(path, json.dumps(notes).encode())
+
+
+def _state(entries: list[os.DirEntry[str]]) -> str:
+    """A digest that changes while the job's tasks write."""
+    files = []
+    for entry in entries:
+        status = entry.stat(follow_symlinks=False)
+        files.append((entry.name, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(files)).encode()).hexdigest()
+
+
+def _read_notes(path: str) -> dict[str, dict[str, Any]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            notes = json.load(file)
+        return {
+            job: {
+                "state": note["state"],
+                "seen": {name: float(since) for name, since in note["seen"].items()},
+            }
+            for job, note in notes.items()
+        }
+    except (FileNotFoundError, *UNREADABLE):
+        return {}  # as if nothing had been seen yet
