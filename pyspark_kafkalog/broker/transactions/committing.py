@@ -25,8 +25,8 @@ from pyspark_kafkalog.broker.transactions.commit import (
     UnknownResultError,
     commit_once,
 )
-from pyspark_kafkalog.broker.transactions.intent import Settling
-from pyspark_kafkalog.broker.transactions.marker import LostRowsError, Marker, OldMarkerError, RowsOf
+from pyspark_kafkalog.broker.transactions.intent import RowsOf, Settling
+from pyspark_kafkalog.broker.transactions.marker import LostRowsError, Marker, OldMarkerError
 from pyspark_kafkalog.broker.transactions.query_marker import QueryMarker
 from pyspark_kafkalog.broker.transactions.requests import FENCED_HINT, Described, Requests, pending_error
 from pyspark_kafkalog.broker.transactions.settling import (

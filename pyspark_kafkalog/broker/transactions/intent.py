@@ -1,6 +1,7 @@
-"""What a run of a query notes before it begins, beside its checkpoint: that it writes here, and which batch.
+"""What a query keeps about its writes, beside its checkpoint: its intent, and its producers.
 
-Without it, a first batch looks like one whose marker the cluster lost.
+The intent is stored before a run begins: that the query writes here, and which batch it has tried. Without
+it, a first batch looks like one whose marker the cluster lost.
 """
 
 from __future__ import annotations
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 
 _Kept = TypeVar("_Kept")
 _INTENT = "intent.json"
+_PRODUCERS = "producers.json"
+"""Apart from the intent: two drivers may write at once."""
+_MOST_IDS = 20
+
+
+class RowsOf(NamedTuple):
+    """The producer whose rows a transaction has, and their epoch."""
+
+    producer_id: int
+    epoch: int
 
 
 class Settling(NamedTuple):
@@ -142,3 +153,42 @@ def _cannot(do: str, folder: Folder, name: str, error: OSError) -> TransactionEr
         file=folder.label(name),
         hint="Let the user that runs Spark's driver read and write the checkpoint, or the stagingLocation.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Producers:
+    """``ids`` are the producer ids that the query has had, the newest last.
+
+    ``skipped`` is of the marker that has let a run skip its batch last.
+    """
+
+    ids: tuple[int, ...] = ()
+    skipped: RowsOf | None = None
+
+    def with_id(self, producer_id: int) -> Producers:
+        """With one more, if it is not known; the oldest is forgotten if there are too many."""
+        if producer_id in self.ids:
+            return self
+        return replace(self, ids=(*self.ids, producer_id)[-_MOST_IDS:])
+
+
+def stored_producers(folder: Folder) -> Producers:
+    """What is in a query's folder.
+
+    :raises TransactionError: if it can't be read or parsed.
+    """
+    return stored_json(folder, _PRODUCERS, _producers) or Producers()
+
+
+def store_producers(folder: Folder, producers: Producers) -> None:
+    """Store it, before a producer with a new id writes.
+
+    :raises TransactionError: if it can't be written.
+    """
+    store_json(folder, _PRODUCERS, producers)
+
+
+def _producers(found: Any) -> Producers:
+    skipped = found["skipped"]
+    ids = tuple(map(int, found["ids"]))
+    return Producers(ids, None if skipped is None else RowsOf(*map(int, skipped)))

@@ -13,14 +13,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.intent import Intent
+from pyspark_kafkalog.broker.transactions.intent import Intent, RowsOf
 from pyspark_kafkalog.codec.marker import PREFIX, MarkerDetails, marker_details, marker_metadata
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.model import CommittedOffset
 
 _MOST_ENDS = 32
 """Partitions of which a marker says where their rows end: brokers limit the metadata of an offset."""
+_MOST_RANGES = 64
+"""A query that fails now and then adds a range each time, and brokers limit the metadata of an offset."""
 WRITE_IT = (
     "Set failOnMissingMarker to false for one run, which writes the batch whether it was written or not."
 )
@@ -78,6 +79,54 @@ def transactional_id(query_id: str) -> str:
     """The transactional id of a query, and the name of its marker's group: the same for all of its runs."""
     digest = hashlib.sha256(query_id.encode()).digest()
     return PREFIX + base64.b32encode(digest).decode().lower()[:26]
+
+
+class CommittedEpochs(NamedTuple):
+    """Ranges of epochs that were committed, both ends in them. Of those from ``since`` on no other was.
+
+    They decide about rows whose markers a coordinator left out. Each run of a batch has an epoch of its own,
+    and each that is committed has a marker. So a marker that adds its epoch to those of the marker before
+    tells of all: those that are missing were not committed.
+    """
+
+    since: int
+    ranges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def alone(cls, epoch: int, *, since: int) -> CommittedEpochs:
+        """One epoch."""
+        return cls(since, ((epoch, epoch),))
+
+    @classmethod
+    def parse(cls, numbers: Sequence[int]) -> CommittedEpochs:
+        """See :meth:`numbers`.
+
+        :raises ValueError: if they are not such numbers.
+        """
+        since, *ends = numbers
+        ranges = tuple(zip(ends[::2], ends[1::2], strict=True))
+        if not ranges or ends != sorted(ends):
+            raise ValueError("not ranges of epochs")
+        return cls(since, ranges)
+
+    def numbers(self) -> list[int]:
+        """``since``, then first and last of each range, as a marker has them."""
+        return [self.since, *(number for ends in self.ranges for number in ends)]
+
+    def has(self, epoch: int) -> bool | None:
+        """Whether an epoch was committed; None if that is not known."""
+        if any(first <= epoch <= last for first, last in self.ranges):
+            return True
+        return None if epoch < self.since else False
+
+    def then(self, epoch: int) -> CommittedEpochs:
+        """With a later epoch, which is committed; the oldest range is forgotten if there are too many."""
+        *older, (first, last) = self.ranges
+        newest = [(first, epoch)] if epoch == last + 1 else [(first, last), (epoch, epoch)]
+        ranges = (*older, *newest)
+        if len(ranges) <= _MOST_RANGES:
+            return CommittedEpochs(self.since, ranges)
+        return CommittedEpochs(max(self.since, ranges[1][0]), ranges[1:])
 
 
 class RowsEnd(NamedTuple):
@@ -167,10 +216,3 @@ class Marker:
 def _ends(numbers: Sequence[int]) -> tuple[RowsEnd, ...]:
     """:raises ValueError: if they are not three for each."""
     return tuple(RowsEnd(*end) for end in zip(*(numbers[place::3] for place in range(3)), strict=True))
-
-
-class RowsOf(NamedTuple):
-    """The producer whose rows a transaction has, and their epoch."""
-
-    producer_id: int
-    epoch: int

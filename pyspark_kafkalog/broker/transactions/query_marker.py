@@ -7,17 +7,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
-from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.intent import Intent, Settling, store_intent, stored_intent
+from pyspark_kafkalog.broker.transactions.intent import (
+    Intent,
+    RowsOf,
+    Settling,
+    store_intent,
+    store_producers,
+    stored_intent,
+    stored_producers,
+)
 from pyspark_kafkalog.broker.transactions.marker import (
     WRITE_IT,
+    CommittedEpochs,
     Marker,
     OldMarkerError,
     RowsEnd,
-    RowsOf,
     check_newest,
 )
-from pyspark_kafkalog.broker.transactions.producers import store_producers, stored_producers
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline

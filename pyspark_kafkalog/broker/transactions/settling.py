@@ -27,8 +27,8 @@ from pyspark_kafkalog.broker.fetch.list_offsets import (
 )
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome
-from pyspark_kafkalog.broker.transactions.intent import Settling
-from pyspark_kafkalog.broker.transactions.marker import LostRowsError, Marker, OldMarkerError, RowsOf
+from pyspark_kafkalog.broker.transactions.intent import RowsOf, Settling
+from pyspark_kafkalog.broker.transactions.marker import LostRowsError, Marker, OldMarkerError
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace
@@ -139,8 +138,9 @@ class StagedFiles:
             try:
                 for sections, data in self._read_staged(source):
                     start, batches = sections[0].position, walk(data)
-                    ends = [section.position + section.size - start for section in sections]
-                    if batches.end != data.size or not np.isin(ends, batches.position + batches.size).all():
+                    begins = [section.position - start for section in sections]
+                    at = np.searchsorted(batches.position, begins)  # each section begins with a batch
+                    if batches.end != data.size or (np.append(batches.position, -1)[at] != begins).any():
                         raise ChangedError
                     batches.position[:] += start
                     yield source, sections, batches
@@ -179,15 +179,18 @@ class StagedFiles:
 
 
 class _StagedFile:
-    """An open staged file, as a :class:`pyspark_kafkalog.staging.Source`."""
+    """An open staged file, as a :class:`pyspark_kafkalog.staging.Source`. Each read overwrites the last."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
         self._path = path
+        self._data = np.empty(0, np.uint8)
         self.size = os.fstat(descriptor).st_size
 
     def read(self, position: int, size: int) -> np.ndarray:
-        data = allocate(size)
+        if size > self._data.size:
+            self._data = np.empty(size, np.uint8)
+        data = self._data[:size]
         _fill(self._descriptor, self._path, position, data)
         return data
 

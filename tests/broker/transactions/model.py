@@ -16,9 +16,8 @@ from typing import Any
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions.commit import Outcome, PendingOffsetError, UnknownResultError
-from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.intent import Intent, Settling
-from pyspark_kafkalog.broker.transactions.marker import Marker, OldMarkerError, RowsOf, check_newest
+from pyspark_kafkalog.broker.transactions.intent import Intent, RowsOf, Settling
+from pyspark_kafkalog.broker.transactions.marker import CommittedEpochs, Marker, OldMarkerError, check_newest
 from pyspark_kafkalog.broker.transactions.requests import Described
 from pyspark_kafkalog.broker.transactions.settling import (
     Decided,

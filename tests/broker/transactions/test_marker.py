@@ -9,16 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
-from pyspark_kafkalog.broker.transactions.intent import Intent, Settling, store_intent, stored_intent
+from pyspark_kafkalog.broker.transactions.intent import (
+    Intent,
+    Producers,
+    RowsOf,
+    Settling,
+    store_intent,
+    store_producers,
+    stored_intent,
+    stored_producers,
+)
 from pyspark_kafkalog.broker.transactions.marker import (
+    CommittedEpochs,
     Marker,
     OldMarkerError,
     RowsEnd,
-    RowsOf,
     transactional_id,
 )
-from pyspark_kafkalog.broker.transactions.producers import Producers, store_producers, stored_producers
 from pyspark_kafkalog.errors import KafkaLogError, TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate

@@ -14,8 +14,12 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.broker.transactions import committing, settling
-from pyspark_kafkalog.broker.transactions.intent import Settling, store_intent, stored_intent
-from pyspark_kafkalog.broker.transactions.producers import stored_producers
+from pyspark_kafkalog.broker.transactions.intent import (
+    Settling,
+    store_intent,
+    stored_intent,
+    stored_producers,
+)
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import TopicPartition

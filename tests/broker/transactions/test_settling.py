@@ -17,9 +17,14 @@ from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
 from pyspark_kafkalog.broker.transactions.commit import Outcome
-from pyspark_kafkalog.broker.transactions.epochs import CommittedEpochs
 from pyspark_kafkalog.broker.transactions.intent import Intent, Settling
-from pyspark_kafkalog.broker.transactions.marker import LostRowsError, Marker, RowsEnd, transactional_id
+from pyspark_kafkalog.broker.transactions.marker import (
+    CommittedEpochs,
+    LostRowsError,
+    Marker,
+    RowsEnd,
+    transactional_id,
+)
 from pyspark_kafkalog.broker.transactions.requests import Described, Requests
 from pyspark_kafkalog.broker.transactions.settling import (
     CutShortError,
