@@ -27,6 +27,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import (
@@ -230,7 +231,7 @@ def _open_all(
 ) -> dict[TopicPartition, PartitionLog]:
     """Every partition to append to, and all partitions of new topics."""
     log_root = LogRoot(open_folder(root))
-    existing = numbers_of(log_root.partitions())
+    existing = _existing_partitions(root)
     logs: dict[TopicPartition, PartitionLog] = {}
     for topic, wanted in sorted(numbers_of(partitions).items()):
         known = existing.get(topic)
@@ -278,6 +279,13 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     name = str(partition)
     root.folder.check_inside(name)
     return open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
+
+
+def _existing_partitions(root: str) -> dict[str, set[int]]:
+    """The partition numbers of each topic, in one listing: under the lock nothing is renamed meanwhile."""
+    with os.scandir(root) as entries:
+        found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
+        return numbers_of(partition for partition in found if partition is not None)
 
 
 def numbers_of(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
