@@ -33,7 +33,7 @@ from pyspark_kafkalog.log.groups.cleaner import clean
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, RECOVERY_POINT_CHECKPOINT
 from pyspark_kafkalog.log.publish import journal, publish
-from pyspark_kafkalog.log.publish.staging import abort
+from pyspark_kafkalog.log.publish.staged_files import abort
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import (
     CommittedOffset,
