@@ -65,6 +65,7 @@ def _consumer(bootstrap: str, group: str, *, committed: bool) -> Consumer:
             "group.id": group,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "auto.offset.reset": "error",
         }

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.broker.transactions import committing
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import Query
 from tests.kafka import Broker
 from tests.kafka_service import running
+
+
+@pytest.fixture
+def proven_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a single broker says is asked for again after 0.2 seconds, not 5: it was not paused."""
+    monkeypatch.setattr(committing, "PROVEN_AFTER", 0.2)
 
 
 @pytest.fixture

@@ -28,7 +28,24 @@ from tests.broker.transactions.dying import dies_at
 from tests.broker.transactions.writing import Query, shown, values
 from tests.kafka import Broker, run_kafka_class
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("proven_soon"),
+]
+
+
+def stop(broker: Broker) -> None:
+    """Stop a broker without a transaction that is decided only: it would carry it out on an older copy."""
+    decided = ["PrepareCommit", "PrepareAbort", "PrepareEpochFence"]
+    with broker.admin() as admin:
+
+        def are_carried_out() -> bool:
+            return not any(admin.list_transactions(state_filters=decided).values())
+
+        broker.wait_until(are_carried_out, "A transaction stays decided")
+    broker.stop()
 
 
 def copy(broker: Broker, topic: str, folder: Path) -> None:
@@ -63,13 +80,13 @@ def test_transaction_state_that_went_back(
 
     for topic in queries.values():
         write(topic, 0)
-    broker.stop()
+    stop(broker)
     copy(broker, "__transaction_state", tmp_path / "older")
     broker.start()
     for (back, _), topic in queries.items():
         for batch in range(1, 1 + back):
             write(topic, batch)
-    broker.stop()
+    stop(broker)
     set_back(broker, tmp_path / "older")
     broker.start()
     for (back, is_told), topic in queries.items():
@@ -105,7 +122,7 @@ def test_a_topic_that_went_back(
     with monkeypatch.context() as copying:
         copying.setattr(committing, "stop_at", copied_amid)
         write(partial, 1)
-    broker.stop()
+    stop(broker)
     (tmp_path / "older").mkdir()
     for topic in (next_one, same_one):
         copy(broker, topic, tmp_path / "older")
@@ -114,7 +131,7 @@ def test_a_topic_that_went_back(
     broker.start()
     for topic in (next_one, same_one):
         write(topic, 1)
-    broker.stop()
+    stop(broker)
     set_back(broker, tmp_path / "older")
     (broker.log_dir / ".kafka_cleanshutdown").unlink()  # producers of a live copy are in no snapshot
     broker.start()
@@ -142,13 +159,13 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(
         broker.create_topic(topic)
     for topic in (queries[2], queries["2, skipped"]):
         write(topic, 0)
-    broker.stop()
+    stop(broker)
     copy(broker, "__consumer_offsets", tmp_path / "older")
     broker.start()
     for batches, topic in queries.items():
         write(topic, 0 if batches == 1 else 1)
     write(queries["2, skipped"], 1)  # whose fence makes the coordinator forget it
-    broker.stop()
+    stop(broker)
     set_back(broker, tmp_path / "older")
     broker.start()
     for batches, topic in queries.items():
@@ -180,12 +197,12 @@ def test_a_marker_that_went_back_to_a_pending_one(
     write(0)
     with dies_at(monkeypatch, "marked"):
         write(1)
-    broker.stop()
+    stop(broker)
     copy(broker, "__consumer_offsets", tmp_path / "older")
     broker.start()
     for batch in (1, 2):
         write(batch)
-    broker.stop()
+    stop(broker)
     set_back(broker, tmp_path / "older")
     broker.start()
     for _ in range(2):
@@ -211,7 +228,7 @@ def test_transaction_state_that_does_not_know_the_query(
         query.write([values(10, 10 * batch)], batch)
 
     write(0, other)
-    broker.stop()
+    stop(broker)
     copy(broker, "__transaction_state", tmp_path / "older")
     broker.start()
     write(0)
@@ -219,7 +236,7 @@ def test_transaction_state_that_does_not_know_the_query(
         write(1)
     with dies_at(monkeypatch, "produced"):
         write(0, new)
-    broker.stop()
+    stop(broker)
     set_back(broker, tmp_path / "older")
     broker.start()
     for each, batch in ((topic, 1), (new, 0)):
@@ -268,12 +285,12 @@ def test_an_epoch_that_an_attempt_has_used_elsewhere(
         Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic).write([rows], batch)
 
     write(0, 0)
-    broker.stop()
+    stop(broker)
     copy(broker, "__transaction_state", tmp_path / "older")
     broker.start()
     with dies_at(monkeypatch, "produced"):
         write(1, 0)
-    broker.stop()
+    stop(broker)
     set_back(broker, tmp_path / "older")
     broker.start()
     for batch, partition in ((1, 1), (2, 1), (3, 0)):

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.broker.cluster import coordinator
+from pyspark_kafkalog.broker.cluster import coordinator, metadata
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.transactions import committing, settling
@@ -54,7 +54,12 @@ from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
 from tests.kafka_service import running
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("proven_soon"),
+]
 
 
 def test_markers_that_are_forgotten(
@@ -593,8 +598,9 @@ def test_a_topic_that_is_made_anew_while_a_batch_is_produced(
 
 
 def test_a_topic_that_is_deleted_while_a_batch_is_staged(
-    broker: Broker, topic: str, driver: Callable[..., Query]
+    broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(metadata, "PROVEN_AFTER", 0.5)
     query = driver(kafka__request__timeout__ms=3000, kafka__delivery__timeout__ms=8000)
     staged = query.stage([values(5)], 0)
     broker.delete_topic(topic)

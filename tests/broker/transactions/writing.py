@@ -85,6 +85,7 @@ def shown(bootstrap: str, topic: str, partitions: int = 3) -> list[bytes]:
             "group.id": "not used",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
             "enable.auto.commit": False,
         }
     )
