@@ -27,7 +27,7 @@ from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 from pyspark_kafkalog.sinks import TaskSink
 
-_RUN_BYTES = 1 << 20
+_RUN_BYTES = 4 << 20
 """Sections are read together up to this size; a larger one is read as a whole, as its task had it."""
 
 

@@ -90,7 +90,7 @@ def test_what_comes_back(tmp_path: Path, sizes: list[int], inline_bytes: int) ->
     ids=["cut", "longer", "emptied", "first byte", "last byte"],
 )
 def test_what_changes_is_noticed(tmp_path: Path, change: Callable[[bytes], bytes], inline_bytes: int) -> None:
-    staged = stage(tmp_path, [10, 1_500_000, 20], inline_bytes)
+    staged = stage(tmp_path, [10, 5_000_000, 20], inline_bytes)
     if staged.name is None:
         staged = replace(staged, data=change(staged.data))
     else:
@@ -101,12 +101,12 @@ def test_what_changes_is_noticed(tmp_path: Path, change: Callable[[bytes], bytes
 
 
 def test_a_file_that_gets_shorter_while_it_is_read(tmp_path: Path) -> None:
-    staged = stage(tmp_path, [1_500_000, 1_500_000])
+    staged = stage(tmp_path, [5_000_000, 5_000_000])
     assert staged.name is not None
     with locate(str(tmp_path)).open(staged.name) as file:
         rows = read_staged(staged, file)
         next(rows)
-        os.truncate(tmp_path / staged.name, 1_500_000)
+        os.truncate(tmp_path / staged.name, 5_000_000)
         with pytest.raises(ChangedError):
             next(rows)
 
