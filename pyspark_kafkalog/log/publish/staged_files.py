@@ -17,7 +17,6 @@ import logging
 import os
 import re
 import resource
-import stat
 import sys
 import time
 import uuid
@@ -35,7 +34,7 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.private import NewFile
-from pyspark_kafkalog.log.segment.scan import read_at
+from pyspark_kafkalog.log.segment.scan import open_regular, read_at
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch, TopicPartition
 from pyspark_kafkalog.staging import ChangedError, Section, Staged, Staging, read_staged
 
@@ -152,7 +151,7 @@ class StagedFiles:
         if name is None or not STAGED_NAME.match(name):
             raise ChangedError
         path = self._paths[source]
-        descriptor = _opened(path)
+        descriptor = open_regular(path)
         try:
             yield from read_staged(self._staged[source], _StagedFile(descriptor, path))
             if len(self._open) < self._max_open:
@@ -171,7 +170,7 @@ class StagedFiles:
         if descriptor is not None:
             _fill(descriptor, path, position, into)
             return
-        descriptor = _opened(path)
+        descriptor = open_regular(path)
         try:
             _fill(descriptor, path, position, into)
         finally:
@@ -193,15 +192,6 @@ class _StagedFile:
         data = self._data[:size]
         _fill(self._descriptor, self._path, position, data)
         return data
-
-
-def _opened(path: str) -> int:
-    """Open a regular file, and follow no link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise LogDirectoryError("Not a regular file", file=path)
 
 
 def _fill(descriptor: int, path: str, position: int, into: np.ndarray) -> None:

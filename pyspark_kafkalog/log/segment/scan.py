@@ -174,14 +174,24 @@ def opened(path: str) -> Iterator[int]:
 
     :raises LogDirectoryError: if it is not a regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = open_regular(path)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise LogDirectoryError("Not a regular file", file=path)
         with naming(path):
             yield descriptor
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: str) -> int:
+    """Open a regular file to read it, and follow no link.
+
+    :raises LogDirectoryError: if it is not a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise LogDirectoryError("Not a regular file", file=path)
 
 
 def read_rest(descriptor: int, position: int) -> np.ndarray:
