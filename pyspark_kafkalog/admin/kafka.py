@@ -19,7 +19,13 @@ from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, Topi
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, OnCorrupt, Place, TopicPartition
-from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options, write_options
+from pyspark_kafkalog.options.settings import (
+    PlaceOptions,
+    Selection,
+    local_root,
+    place_options,
+    write_options,
+)
 from pyspark_kafkalog.options.table import SERVERS, Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_groups, open_place, open_topics
@@ -83,6 +89,13 @@ def options_of(place: str) -> dict[str, str]:
 def names_brokers(place: str) -> bool:
     """Whether a place has the form of brokers: host:port[,host:port]."""
     return _BROKERS.fullmatch(place) is not None
+
+
+def _folder_to_write(place: str) -> str:
+    """The path of a log directory on this machine, which may not be there yet."""
+    if SERVERS in options_of(place):
+        raise OptionError("Expected a folder to write to, got brokers")
+    return local_root(place)
 
 
 def _is_folder(place: str) -> bool:
@@ -240,12 +253,17 @@ class Kafka:
     def _with(self, options: Mapping[str, str] | None, **more: str | None) -> dict[str, str]:
         """The options of the place, and those of one call.
 
-        :raises OptionError: for those of the audit.
+        :raises OptionError: for those of the audit, and ``view``.
         """
         named = {name: value for name, value in more.items() if value is not None}
         found = {**self.options, **(options or {}), **named}
         if {"auditor.class", "auditlocation"} & {name.lower() for name in found}:
             raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
+        if "view" in map(str.lower, found):
+            raise OptionError(
+                "Only Spark reads views",
+                hint="Leave out the option 'view'. connect().topics, groups and records have the same rows.",
+            )
         return found
 
     @cached_property
@@ -630,7 +648,7 @@ class LogCare:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
-    def _root(self) -> str:
+    def root(self) -> str:
         """The path of the one log directory that this is.
 
         :raises OptionError: if it is another place.
@@ -669,7 +687,8 @@ class LogCare:
         :return: what came of groups, if something is to be said of them, and of each partition, sorted; look
             for ``problem``, ``gaps`` and ``truncated``. The backup is complete only if no row has a
             ``problem``.
-        :raises OptionError: for rules that don't fit, and if both are the same folder.
+        :raises OptionError: for rules that don't fit, if both are the same folder, and if ``directory`` is
+            not on this machine.
         :raises LogDirectoryError: if the directory is a broker's own or a backup of another cluster, or can't
             be written to.
         :raises BrokerError: if no broker answers.
@@ -680,7 +699,7 @@ class LogCare:
 
         return backup(
             self._kafka.source_options,
-            directory,
+            _folder_to_write(directory),
             rules or BackupRules(),
             follow_until=follow_until,
             progress=progress,
@@ -705,7 +724,7 @@ class LogCare:
         """
         from pyspark_kafkalog.admin.backup import adopt
 
-        return adopt(self._root(), log_dir, _several(topics), groups=groups, execute=execute)
+        return adopt(self.root(), _folder_to_write(log_dir), _several(topics), groups=groups, execute=execute)
 
     def restore(
         self,
@@ -764,7 +783,7 @@ class LogCare:
         from pyspark_kafkalog.log.care.repair import repair
 
         mode = RepairMode(execute=execute, salvage=salvage, discard=discard)
-        return repair(self._root(), partitions, mode, progress=progress)
+        return repair(self.root(), partitions, mode, progress=progress)
 
     def retain(
         self,

@@ -18,6 +18,7 @@ from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
+from pyspark_kafkalog.options.columns import check_different
 from pyspark_kafkalog.options.offsets_json import PLANNED
 from pyspark_kafkalog.options.settings import ReadOptions, default_columns, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
@@ -94,7 +95,8 @@ class Reading:
             )
         for name in (*names, *(column for column, _, _ in filters)):
             if name not in allowed:
-                raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
+                raise OptionError(f"Unknown column {name!r}", hint=suggestion(str(name), allowed))
+        check_different(names)
         self.schema = pa.schema([(name, _TYPES[name]) for name in names])
         extra = dict.fromkeys(column for column, _, _ in filters if column not in names)
         self._read = pa.schema([*self.schema, *((name, _TYPES[name]) for name in extra)])
@@ -187,6 +189,8 @@ class Changes:
         columns: Collection[str] | None,
         filters: Filters,
     ) -> None:
+        if not isinstance(group, str) or not group:
+            raise OptionError(f"Expected the name of a consumer group, got {group!r}")
         for name in options:
             if name.lower().startswith(_NOT_OF_CHANGES) and name.lower() != _WITHOUT_COMMIT:
                 raise OptionError(
@@ -267,7 +271,7 @@ def _checked(filters: Iterable[tuple[str, str, Any]]) -> tuple[tuple[str, str, A
         if not (isinstance(each, (tuple, list)) and len(each) == 3 and isinstance(each[0], str)):
             raise _not_a_filter(f"expected a column, an operator and a value, got {each!r}")
         name, how, value = each
-        if how not in _OPERATORS:
+        if not isinstance(how, str) or how not in _OPERATORS:
             raise _not_a_filter(f"expected one of {' '.join(_OPERATORS)}, got {how!r}")
         if how == "in":
             if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
@@ -281,7 +285,10 @@ def _checked(filters: Iterable[tuple[str, str, Any]]) -> tuple[tuple[str, str, A
 
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, str) and _TYPES.get(name) == pa.binary():
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as e:
+            raise _not_a_filter(f"expected text that UTF-8 can hold, got {value!r}: {e.reason}") from None
     if isinstance(value, datetime.datetime) and value.tzinfo is None:
         raise _not_a_filter(f"expected a time with a zone, such as UTC, got {value!r}")
     return value.item() if isinstance(value, np.generic) else value

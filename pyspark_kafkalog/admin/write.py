@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import HEADERS_FIELD, Plan, QueryBatch, TaskAttempt
-from pyspark_kafkalog.options.columns import SINK_FIELDS, check_written_columns
+from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.writing.routing import Router
@@ -54,35 +54,48 @@ def _batches(rows: Any) -> Iterable[pa.RecordBatch]:
     if isinstance(rows, pa.RecordBatch):
         return [rows]
     if hasattr(rows, "__arrow_c_stream__"):
-        rows = pa.RecordBatchReader.from_stream(rows)
-    elif isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
-        raise OptionError(
-            f"Expected an Arrow table, reader or batches to write, got {type(rows).__name__}",
-            hint="Make one, for example with pyarrow.table({'value': [b'...']}).",
-        )
-    batches: Iterable[pa.RecordBatch] = rows
-    return batches
+        batches: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(rows)
+        return batches
+    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+        raise _not_arrow("an Arrow table, reader or batches to write", rows)
+    return map(_checked, rows)
+
+
+def _checked(batch: Any) -> pa.RecordBatch:
+    if not isinstance(batch, pa.RecordBatch):
+        raise _not_arrow("each item to write to be a pyarrow.RecordBatch", batch)
+    return batch
+
+
+def _not_arrow(expected: str, got: Any) -> OptionError:
+    return OptionError(
+        f"Expected {expected}, got {type(got).__name__}",
+        hint="Make a table, for example with pyarrow.table({'value': [b'...']}).",
+    )
 
 
 def _as_columns(rows: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
     """The columns of records with the types that Spark hands over.
 
-    :raises OptionError: if ``value`` is missing, or a column has another type.
+    :raises OptionError: if ``value`` is missing, a column occurs twice or has another type, or a time or a
+        partition is too large.
     """
+    names = [name for name in rows.schema.names if name in SINK_FIELDS]
+    check_different(names)
     check_written_columns({field.name: _spark_type(field.type) for field in rows.schema}, topic=topic)
-    columns: dict[str, pa.Array] = {}
-    for name in rows.schema.names:
-        if name not in SINK_FIELDS or name in columns:
-            continue
-        column = rows.column(name)
-        if isinstance(column, pa.DictionaryArray):
-            column = column.dictionary_decode()
+    return pa.RecordBatch.from_pydict({name: _as_column(name, rows.column(name)) for name in names})
+
+
+def _as_column(name: str, column: pa.Array) -> pa.Array:
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    try:
         if name == "timestamp":
-            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-        elif name == "partition":
-            column = column.cast(pa.int32())
-        columns[name] = column
-    return pa.RecordBatch.from_pydict(columns)
+            finer = column.type.unit == "ns"  # else a cast is refused if the time does not fit
+            return column.cast(pa.timestamp("us", column.type.tz), safe=not finer)
+        return column.cast(pa.int32()) if name == "partition" else column
+    except pa.ArrowInvalid as e:
+        raise OptionError(f"Column {name!r} has a value that a record can't hold: {e}") from None
 
 
 def _spark_type(kind: pa.DataType) -> str:
@@ -99,7 +112,8 @@ def _is_headers(kind: pa.DataType) -> bool:
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
     item = kind.value_type
-    return pa.types.is_struct(item) and {field.name for field in item} == {"key", "value"}
+    kinds = [(field.name, _spark_type(field.type)) for field in item] if pa.types.is_struct(item) else []
+    return sorted(kinds) == [("key", "string"), ("value", "binary")]
 
 
 _SPARK_TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {

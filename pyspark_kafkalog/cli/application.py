@@ -17,7 +17,7 @@ import pkgutil
 import re
 import sys
 from contextlib import suppress
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, NoReturn
 
 import click
 
@@ -49,8 +49,9 @@ class Application(click.Group):
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run and exit."""
         settings["standalone_mode"] = False
-        if sys.stdout is None:  # closed by the process that started us
-            sys.stdout = cast(TextIO, click.open_file(os.devnull, "w"))
+        for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
+            if getattr(sys, name) is None:  # closed by the process that started us
+                setattr(sys, name, click.open_file(os.devnull, mode))
         try:
             code = super().main(*args, **settings)
             sys.stdout.flush()

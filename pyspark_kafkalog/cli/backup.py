@@ -122,7 +122,7 @@ def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **ru
 
 @kafkalog.command()
 @directory_argument
-@click.argument("log_dir", metavar="LOG_DIR", type=click.Path(file_okay=False, exists=True))
+@click.argument("log_dir", metavar="LOG_DIR")
 @topic_option
 @click.option("--no-groups", is_flag=True, help="Leave out consumer groups.")
 @execute_option

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @kafkalog.command()
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.argument("directory", metavar="DIR")
 @click.argument("partitions", metavar="[PARTITION]...", nargs=-1)
 @click.option(
     "--salvage", is_flag=True, help="Keep every valid record batch after damage, too; offsets then have gaps."
@@ -54,6 +54,7 @@ def repair(
     """
     chosen = [parse_partition(name) for name in partitions] or None
     kafka = connect(directory)
+    kafka.logs.root()  # refuses brokers before they are asked for sizes
     with progress("Repairing" if execute else "Looking", _size(kafka, chosen), in_bytes=True) as done:
         found = kafka.logs.repair(chosen, execute=execute, salvage=salvage, discard=discard, progress=done)
     _show(found, execute=execute, discard=discard, as_json=as_json)

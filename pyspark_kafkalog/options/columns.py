@@ -51,12 +51,23 @@ def read_columns(
         records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
         if not nullable and not (records and name in _NEVER_NULL):
             raise OptionError(f"Column {name!r} must be nullable, because it may be null")
-        if name in names:
-            raise OptionError(f"Column {name!r} occurs twice")
         names.append(name)
     if not names:
         raise OptionError("The schema has no columns", hint=f"Use some of {', '.join(allowed)}.")
+    check_different(names)
     return tuple(names)
+
+
+def check_different(names: Iterable[str]) -> None:
+    """Check that no column is named twice.
+
+    :raises OptionError: if one is.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise OptionError(f"Column {name!r} occurs twice")
+        seen.add(name)
 
 
 def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> None:

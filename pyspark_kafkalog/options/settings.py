@@ -433,7 +433,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     produce = produce_options(user) if to_brokers else None
     write = user.fill(
         WriteOptions,
-        root="" if to_brokers else _local_root(paths("path", user.text(place) or "")),
+        root="" if to_brokers else _one_root(paths("path", user.text(place) or "")),
         brokers=connection_options(user) if to_brokers else None,
         produce=produce,
         transactions=None if produce is None else transaction_options(user, produce),
@@ -468,10 +468,17 @@ def _named_batch(user: UserOptions) -> QueryBatch | None:
     return QueryBatch(f"app-{hashlib.sha256(name.encode()).hexdigest()[:32]}", version)
 
 
-def _local_root(found: tuple[str, ...]) -> str:
+def _one_root(found: tuple[str, ...]) -> str:
     if len(found) > 1:
         raise OptionError(f"Option 'path': expected one path to write to, got {len(found)}")
-    path = found[0]
+    return local_root(found[0])
+
+
+def local_root(path: str) -> str:
+    """The path of a log directory to write to, which may be given as a ``file:`` URI.
+
+    :raises OptionError: for any other URI.
+    """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", path)
     if scheme is None:
         return path

@@ -244,6 +244,8 @@ def test_filters_of_many_kinds(tmp_path: Path, filters: Any, expected: int) -> N
         (("offset", ">"), "expected a column, an operator and a value"),
         ([[("offset", ">", 1)]], "expected a column"),
         (("offset", "like", 1), "expected one of"),
+        (("offset", ["<"], 1), "expected one of"),
+        (("value", "=", "\ud800"), "text that UTF-8 can hold"),
         (("offset", "=", "abc"), "Not a filter"),
         (("offset", "<", 2**63), "Not a filter"),
         (("offset", "in", 5), "expected several values"),
@@ -271,6 +273,12 @@ def test_times_of_any_unit_are_written(tmp_path: Path, unit: str) -> None:
         ({"VALUE": [b"x"]}, "Did you mean 'VALUE'"),
         ({"value": [1]}, "Column 'value' has type int, expected binary or string"),
         ({"value": [b"x"], "timestamp": [1]}, "Column 'timestamp' has type int"),
+        (
+            {"value": [b"x"], "timestamp": pa.array([10**15], pa.timestamp("s"))},
+            "would result in out of bounds",
+        ),
+        ({"value": [b"x"], "partition": [2**40]}, "Column 'partition' has a value that a record can't hold"),
+        ({"value": [b"x"], "headers": [[{"key": 1, "value": 2}]]}, "Column 'headers' has type list"),
     ],
 )
 def test_rows_that_are_no_records_are_refused(tmp_path: Path, rows: dict[str, Any], text: str) -> None:
@@ -278,6 +286,11 @@ def test_rows_that_are_no_records_are_refused(tmp_path: Path, rows: dict[str, An
         connect(tmp_path).write(pa.table(rows), TOPIC)
     with pytest.raises(OptionError, match="Expected an Arrow table"):
         connect(tmp_path).write({"value": [b"x"]}, TOPIC)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="each item to write to be a pyarrow"):
+        connect(tmp_path).write([{"value": b"x"}], TOPIC)  # type: ignore[list-item]
+    twice = pa.Table.from_arrays([pa.array([b"x"])] * 2, ["value", "value"])
+    with pytest.raises(OptionError, match="Column 'value' occurs twice"):
+        connect(tmp_path).write(twice, TOPIC)
     assert not list(tmp_path.glob("*-0"))
 
 
@@ -307,13 +320,18 @@ def test_what_is_wrong_is_refused_before_anything_is_read(tmp_path: Path) -> Non
     for wrong, text in (
         ({"columns": ["ofset"]}, "Unknown column 'ofset'"),
         ({"columns": []}, "at least one column"),
+        ({"columns": [5]}, "Unknown column 5"),
+        ({"columns": ["offset", "offset"]}, "Column 'offset' occurs twice"),
         ({"filters": [("ofset", "=", 1)]}, "Unknown column 'ofset'"),
         ({"filters": [("offset", "~", 1)]}, "Not a filter"),
         ({"options": {"startingOfsets": "1"}}, "Unknown option"),
         ({"options": {"auditLocation": str(tmp_path)}}, "Only Spark's queries are audited"),
+        ({"options": {"view": "topics"}}, "Only Spark reads views"),
     ):
         with pytest.raises(OptionError, match=text):
             kafka.read("txn-basic", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="the name of a consumer group, got None"):
+        kafka.changes("txn-basic", group=None)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="'topic' is required"):
         connect(tmp_path).write(numbered(range(3)))
     assert not list(tmp_path.glob("*-0"))

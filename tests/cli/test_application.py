@@ -209,6 +209,12 @@ def test_output_that_cannot_be_written(root: Path) -> None:
     script = f"{' '.join(COMMAND)} cat {root} t >&-"
     closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
     assert (closed.returncode, closed.stderr) == (0, "")
+    script = f"{' '.join(COMMAND)} verify {root} 2>&-; echo -n $? >&2"
+    closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
+    assert closed.stderr == "0"
+    script = f"{' '.join(COMMAND)} produce {root} t <&-"
+    closed = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
+    assert (closed.returncode, closed.stderr) == (0, "0 records were written\n")
 
 
 def test_words_of_other_tools(root: Path) -> None:

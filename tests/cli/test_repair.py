@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.running import run
 from tests.fixtures_dir import case
 from tests.log.partitions import copy
@@ -55,11 +57,18 @@ def test_json_salvage_and_one_partition(tmp_path: Path) -> None:
     assert not (root / "bad-flipped-byte-0" / ".kafkalog-cut").exists()
 
 
-def test_what_is_wrong_with_the_command(tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     root = copy(case("bad-flipped-byte"), tmp_path / "root")
     assert run("repair", root, "nothing").code == 2
     assert run("repair", root / "bad-flipped-byte-0").code == 2
-    assert run("repair", tmp_path / "gone").code == 2
+    assert run("repair", tmp_path / "gone").code == 3
+    assert run("repair", "host:9092").err == "kafkalog: Expected one log directory, got brokers\n"
+    for place in ("etl:hunter2@host:9092", "s3://k:hunter2@bucket/x"):
+        for words in (("repair", place), ("adopt", root, place), ("copy", root, place)):
+            refused = run(*words)
+            assert (refused.code > 1, "hunter2" in refused.err + refused.out) == (True, False)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"root"}
     gone = run("repair", root, "gone-0")
     assert gone.code == 3
     assert "The partition does not exist" in gone.err
