@@ -85,3 +85,18 @@ def test_only_what_failed_is_repeated_and_the_last_error_of_each_is_told(clock: 
     assert failures == {"b": LOADING}
     with pytest.raises(BrokerError, match="loads"):
         backoff_of(0.25).repeat_each(["b"], lambda _: {"b": LOADING})
+
+
+def test_each_keeps_its_own_error_if_the_last_attempt_had_no_time(clock: Clock) -> None:
+    asked = []
+
+    def attempt(names: list[str]) -> dict[str, KafkaLogError]:
+        asked.append(names)
+        if len(asked) < 3:
+            return {"a": TIMED_OUT, "b": LOADING}
+        clock.attempt_of(0.05)
+        return {"a": BrokerConnectionError("No time")}
+
+    failures: dict[str, KafkaLogError] = {}
+    backoff_of(0.35).repeat_each(["a", "b"], attempt, failures)
+    assert (len(asked), failures) == (3, {"a": TIMED_OUT})

@@ -76,6 +76,7 @@ class Backoff:
         :raises KafkaLogError: one of them without ``failures``; and what ``attempt`` raises.
         """
         remaining = sorted(set(keys))
+        before: Mapping[Key, KafkaLogError] = {}
         while remaining:
             errors = attempt(remaining)
             remaining = [key for key in remaining if key in errors]
@@ -84,10 +85,13 @@ class Backoff:
                 try:
                     self.pause(last)
                 except KafkaLogError as e:
+                    if e is not last:
+                        errors = {key: before.get(key, error) for key, error in errors.items()}
                     if failures is None:
-                        raise
-                    failures.update({k: e if error is last else error for k, error in errors.items()})
+                        raise [*errors.values()][-1] from None
+                    failures.update(errors)
                     return
+                before = errors
 
     def pause(self, error: KafkaLogError, *, first_contact: bool = False, grow: bool = True) -> None:
         """Wait before another attempt, or raise ``error`` if no time for one is left.
