@@ -228,6 +228,17 @@ def test_a_mark_tells_whether_a_folder_is_shared(tmp_path: Path) -> None:
     assert not is_marked_by(str(copy), mark)
 
 
+def test_a_mark_that_cannot_be_opened_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = leave_mark(str(tmp_path))
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("pyspark_kafkalog.filesystem.machine.os.open", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        is_marked_by(str(tmp_path), mark)
+
+
 class Refusal(BaseHTTPRequestHandler):
     """What a store answers to a wrong login."""
 

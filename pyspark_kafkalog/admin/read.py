@@ -178,8 +178,9 @@ def plan(options: Mapping[str, str], columns: Collection[str] | None, filters: F
 class Changes:
     """What came since a group's last commit: read it within ``with``, which commits at its end.
 
-    Nothing is committed if the block raises, if not all was pulled, if another run has committed meanwhile,
-    or if a topic was recreated: then the next run reads it again.
+    Nothing is committed if the block raises, if not all was pulled, if another run has committed before this
+    block ends, or if a topic was recreated: then the next run reads it again. Runs that end at the same
+    moment may all commit; each of them has then read the same rows.
     """
 
     def __init__(

@@ -113,7 +113,10 @@ def _is_headers(kind: pa.DataType) -> bool:
         return False
     item = kind.value_type
     kinds = [(field.name, _spark_type(field.type)) for field in item] if pa.types.is_struct(item) else []
-    return sorted(kinds) == [("key", "string"), ("value", "binary")]
+    return {name for name, _ in kinds} == {"key", "value"} and {kind for _, kind in kinds} <= {
+        "string",
+        "binary",
+    }
 
 
 _SPARK_TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {

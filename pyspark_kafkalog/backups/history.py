@@ -8,14 +8,17 @@ have other offsets, compares the last ones that it has sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.backups.plan import Source
-from pyspark_kafkalog.codec.batch_identity import header_of, uncleaned
+from pyspark_kafkalog.codec.batch_identity import header_of, is_same
+from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.decode import decode_slice
+from pyspark_kafkalog.codec.isolation import end_markers
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of
 from pyspark_kafkalog.errors import DataLossError, InvalidRecordError, KafkaLogError
@@ -121,8 +124,8 @@ class SharedEnd:
     """Compares the end of a log with what the source has there.
 
     What a cleaner may have left of a record batch is taken for the same batch: its offsets and producer stay,
-    and the records that both have are equal. If nothing is left of the last batch, the nearest before it that
-    is left is compared.
+    and what both have of its records, or of its marker, is equal. If nothing is left of the last batch, the
+    nearest before it that is left is compared.
 
     :param start: the source's log start offset.
     """
@@ -202,14 +205,12 @@ class SharedEnd:
         ours = None if piece is None else next(_batches(piece))
         if ours is None or _first_offset(ours) > last:
             return None
-        our_header, their_header = header_of(ours.header), header_of(theirs.header)
-        if our_header == their_header:
-            return True
-        if uncleaned(our_header) != uncleaned(their_header):
-            return False
+        found = is_same(header_of(ours.header), header_of(theirs.header))
+        if found is not None:
+            return found
         own, other = _records(ours), _records(theirs)
         both = own.keys() & other.keys()
-        if any(own[offset] != other[offset] for offset in both):
+        if not all(_agree(own[offset], other[offset]) for offset in both):
             return False
         return True if both or theirs.header.producer_id[0] >= 0 else None
 
@@ -251,7 +252,7 @@ def check_shared(
         return
     pieces = source.fetch(Fetch(planned.source, offsets, topic_id=planned.source_id))
     for offset, record in _sent(list(pieces), planned.source, offsets).items():
-        if offset in wanted and wanted[offset][: len(record)] != record[: len(wanted[offset])]:
+        if offset in wanted and not _agree(wanted[offset], record):
             raise _other_source(planned, f"it has another record at offset {offset}")
 
 
@@ -265,8 +266,17 @@ def _sent(
         return _decoded(pieces, partition, offsets, ("key", "value"))
 
 
-def _records(batch: _Batch) -> dict[int, tuple[object, ...]]:
-    return _decoded([batch.piece], _ANY, ALL_OFFSETS, ("key", "value"))
+def _agree(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Whether two records are equal as far as both are shown."""
+    shown = min(len(one), len(other))
+    return one[:shown] == other[:shown]
+
+
+def _records(batch: _Batch) -> Mapping[int, tuple[object, ...]]:
+    """The records that tell a batch from another one, by offset; of a transaction its marker."""
+    if batch.header.is_control[0]:
+        return end_markers(as_array(batch.piece.buffer), batch.header, np.zeros(1, np.int64))
+    return _sent([batch.piece], _ANY, ALL_OFFSETS)
 
 
 def _decoded(

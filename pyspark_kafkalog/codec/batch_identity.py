@@ -29,7 +29,7 @@ def header_of(batches: Batches) -> BatchHeader:
     return header if header.magic == 2 else header._replace(base_offset=-1)  # else it is only a bound
 
 
-def uncleaned(header: BatchHeader) -> list[int]:
+def _uncleaned(header: BatchHeader) -> list[int]:
     """The fields that no cleaner changes: it rewrites message sets, and stores empty batches uncompressed."""
     if header.magic != 2:
         return [header.magic]
@@ -47,9 +47,9 @@ def is_same(noted: BatchHeader, found: BatchHeader) -> bool | None:
         return True
     if noted.magic != 2 or found.magic != 2:
         return None
-    return (
-        None if uncleaned(found) == uncleaned(noted) and (_is_cleaned(noted) or _is_cleaned(found)) else False
-    )
+    if _uncleaned(found) != _uncleaned(noted) or not (_is_cleaned(noted) or _is_cleaned(found)):
+        return False
+    return None
 
 
 def _is_cleaned(header: BatchHeader) -> bool:

@@ -61,13 +61,16 @@ def leave_mark(folder: str) -> Mark:
 
 
 def is_marked_by(folder: str, mark: Mark) -> bool:
-    """Whether the folder that this host sees is the one that another has marked, and no older copy of it."""
+    """Whether the folder that this host sees is the one that another has marked, and no older copy of it.
+
+    :raises OSError: if that can't be seen.
+    """
     try:
         # Opening a file of a mounted folder shows its present times.
         descriptor = os.open(_mark(folder, mark.host), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except PermissionError:
         return True  # another user's, without a common group: publishing rows will show it
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         return os.fstat(descriptor).st_mtime_ns >= mark.time_ns - _ROUNDED_NS

@@ -76,8 +76,11 @@ class DirectorySink:
         """See :meth:`pyspark_kafkalog.sinks.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder; nothing is made in this one.
+        :raises LogDirectoryError: if the folder can't be looked at.
         """
-        if not is_marked_by(self.root, self.driver):
+        with disk_errors("Could not write to the log directory", self.root):
+            is_shared = is_marked_by(self.root, self.driver)
+        if not is_shared:
             raise OptionError(
                 f"Tasks run on {platform.node()}, which does not share the log directory with the driver",
                 hint="Give a folder that the driver and all workers see under the same path and can write to,"
@@ -108,16 +111,21 @@ class DirectorySink:
             self.log,
             num_partitions=self.num_partitions,
             history=history,
-            then=self._retain,
+            then=self._retention(),
         )
 
-    def _retain(self, published: Published, progress: Callable[[], None]) -> None:
-        if self.configs or os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
-            with loading():
-                from pyspark_kafkalog.log.care.deleting import retain_after_commit
+    def _retention(self) -> Callable[[Published, Callable[[], None]], None]:
+        """What follows the commit. It is loaded here, as nothing may fail once records are visible."""
+        if not self.configs and not os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
+            return lambda *_: None
+        with loading():
+            from pyspark_kafkalog.log.care.deleting import retain_after_commit
 
+        def retain(published: Published, progress: Callable[[], None]) -> None:
             topics = {partition.topic for partition in published.offsets}
             retain_after_commit(self.root, topics, self.configs, progress, rolled=published.rolled)
+
+        return retain
 
     def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:
         """Remove the staged files. Failed tasks have removed their own."""

@@ -300,13 +300,18 @@ def test_arrow_of_many_kinds_is_written(tmp_path: Path) -> None:
             "value": pa.array(["a", "b"], pa.string_view()),
             "key": pa.array(["k", "k"]).dictionary_encode(),
             "partition": pa.array([0, 0], pa.int64()),
+            "headers": pa.array([[{"key": "h", "value": "text"}], None]),
         }
     )
     with connect(tmp_path) as kafka:
         for rows in (table, table.to_reader(), table.to_batches(), table.to_batches()[0]):
             assert kafka.write(rows, TOPIC) == 2
-        found = kafka.read(TOPIC, columns=["key", "value"]).read_all()
-    assert found.to_pydict() == {"key": [b"k"] * 8, "value": [b"a", b"b"] * 4}
+        found = kafka.read(TOPIC, columns=["key", "value", "headers"]).read_all().to_pydict()
+    assert found == {
+        "key": [b"k"] * 8,
+        "value": [b"a", b"b"] * 4,
+        "headers": [[{"key": "h", "value": b"text"}], None] * 4,
+    }
 
 
 def test_one_name_is_not_its_letters(options: Mapping[str, str], topic: str) -> None:

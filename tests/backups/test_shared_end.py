@@ -24,11 +24,22 @@ from pyspark_kafkalog.errors import OverlapError
 from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, OffsetRange, TopicPartition
-from tests.backups.histories import RECORDS, SMALL, T0, TOPIC_ID, batch, content, piece, set_log_start
+from tests.backups.histories import (
+    RECORDS,
+    SMALL,
+    T0,
+    TOPIC_ID,
+    batch,
+    content,
+    piece,
+    set_log_start,
+    visible,
+)
 from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_sound, run
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.kafka import Broker
 from tests.kafka_old import OldBroker
+from tests.log.partitions import control_batch, data_batch
 
 PLAIN = EncodeSettings()
 
@@ -323,3 +334,28 @@ def test_a_broker_whose_disk_was_set_back_by_several_leader_epochs(
     broker.stop()
     assert content(tmp_path / "target", partition) == content(Path(broker.log_dir), partition)
     check_sound(tmp_path / "target")
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["as written", "with a delete horizon"])
+def test_a_transaction_that_ended_otherwise_is_another_history(is_cleaned: bool, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    before = [data_batch(0, 7), control_batch(1, 7, commit=True)]
+    make(source, before)
+    run(source, target)
+    for commit in (True, False):
+        ended = control_batch(1, 7, commit=commit)
+        after = [data_batch(0, 7), left(ended, 1) if is_cleaned else ended, data_batch(2, 8)]
+        make(source, after)
+        row = run(source, target)
+        if commit:
+            assert row.problem is None
+            assert visible(target) == [0]
+            shutil.rmtree(target)
+            make(source, before)
+            run(source, target)
+    assert "Offsets 1 to 1 are not those of the source" in (row.problem or "")
+    assert content(target) == b"".join(before)
+    row = run(source, target, TRUNCATE)
+    assert (row.problem, row.truncated) == (None, [OffsetRange(1, 2)])
+    assert visible(target) == []
+    check_sound(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -417,6 +418,19 @@ def test_time_passes_where_nothing_rolls(tmp_path: Path, monkeypatch: pytest.Mon
         retain_after_commit(str(tmp_path), {"t"}, writer.sink.configs, rolled=False)
         seen.append(start_of(tmp_path))
     assert seen == [0] * 7 + [40] * 5
+
+
+def test_what_retention_needs_is_loaded_before_anything_is_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path, retention_ms=1)
+    writer.commit()
+    held = sorted(tmp_path.glob("t-0/*.log"))
+    sizes = [log.stat().st_size for log in held]
+    monkeypatch.setitem(sys.modules, "pyspark_kafkalog.log.care.deleting", None)
+    with pytest.raises(ImportError):
+        writer.commit()
+    assert [log.stat().st_size for log in sorted(tmp_path.glob("t-0/*.log"))] == sizes
 
 
 @pytest.mark.parametrize("what", ["a file", "the plan"])

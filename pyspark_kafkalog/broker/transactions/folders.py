@@ -64,8 +64,16 @@ class Folders:
         return leave_mark(self._local())
 
     def are_shared_with(self, mark: Mark | None) -> bool:
-        """Whether staged rows of this host are seen by the one that has left ``mark``."""
-        return mark is None or is_marked_by(self._local(), mark)
+        """Whether staged rows of this host are seen by the one that has left ``mark``.
+
+        :raises TransactionError: if that can't be seen.
+        """
+        try:
+            return mark is None or is_marked_by(self._local(), mark)
+        except OSError as e:
+            raise TransactionError(
+                f"Could not look for the folder for staged rows: {e.strerror}", file=self._local()
+            ) from None
 
     def _local(self) -> str:
         path, is_uri = _LOCAL_URI.subn("", self.staging)
