@@ -1,4 +1,7 @@
-"""A gap over the markers of transactions: how these ended is unknown, so nothing of them is shown."""
+"""Gaps of a backup, which ``verify`` does not count as damage, also between segments.
+
+How transactions ended whose markers are in one is unknown, so nothing of them is shown.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
 from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange
+from pyspark_kafkalog.model import OffsetRange, not_copied
 from tests.backups.histories import T0, content, make_log_of, set_log_start, visible
 from tests.backups.test_history import check_sound
 from tests.codec.raw import marker, values
@@ -88,6 +92,36 @@ def test_what_is_open_at_a_gap_ends_as_aborted(behind: list[bytes], tmp_path: Pa
     make_log_of(log_dir, [])
     assert connect(target).logs.adopt(str(log_dir), groups=False, execute=True)[0].problem is None
     assert visible(log_dir) == visible(target)
+
+
+def put(source: Path, day: int) -> None:
+    """Write five records of this day; by default, segments roll after seven days."""
+    timestamps = pa.array([(1_600_000_000 + day * 86_400) * 1_000_000] * 5, pa.timestamp("us", "UTC"))
+    connect(source).write(pa.table({"value": [b"v"] * 5, "timestamp": timestamps}), "t")
+
+
+def test_verify_does_not_take_a_gap_between_segments_for_damage(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    put(source, 0)
+    connect(source).logs.backup(str(target), NO_GROUPS)
+    for deleted in (10, 15):  # the second gap begins where the first ends
+        put(source, 8)
+        connect(source).logs.delete_records({T0: deleted}, execute=True)
+        (row,) = connect(source).logs.backup(str(target), ALLOW_GAPS)
+        assert row.problem is None
+    for day in (8, 16):
+        put(source, day)
+    (row,) = connect(source).logs.backup(str(target), NO_GROUPS)
+    gaps = [OffsetRange(5, 10), OffsetRange(10, 15)]
+    assert (row.problem, row.gaps) == (None, gaps)
+    assert sorted(int(log.stem) for log in (target / "t-0").glob("*.log")) == [0, 15, 20]
+    (verified,) = verify(connect(target).place, [T0])
+    assert verified.damages == ()
+    assert verified.notes == tuple(map(not_copied, gaps))
+    for file in (target / "t-0").glob(f"{15:020d}.*"):
+        file.unlink()
+    (verified,) = verify(connect(target).place, [T0])
+    assert ["Offsets 5 to 19 are in no segment" in damage.message for damage in verified.damages] == [True]
 
 
 def test_a_kill_between_two_markers(tmp_path: Path) -> None:

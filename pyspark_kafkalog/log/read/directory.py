@@ -262,7 +262,11 @@ class LogDirectory:
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """See :meth:`pyspark_kafkalog.model.Files.file_faults`: in indexes, a torn tail, missing segments."""
-        faults = self._ask(partition, lambda p: p.file_faults(partial(self._is_compacted, p)))
+
+        def found(p: Partition) -> list[CorruptRecordError | DataLossError]:
+            return p.file_faults(partial(self._is_compacted, p), partial(self.gaps, partition))
+
+        faults = self._ask(partition, found)
         lost = None if faults else self._lost_end(partition)
         return faults if lost is None else [lost]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,6 +32,7 @@ from pyspark_kafkalog.log.segment.missing import (
     Gap,
     GapSearch,
     bases_without_log,
+    behind_gaps,
     elsewhere,
     missing_in_backup,
 )
@@ -183,10 +184,13 @@ class Partition:
         end = self._end
         return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
 
-    def file_faults(self, is_compacted: Callable[[], bool]) -> list[CorruptRecordError | DataLossError]:
+    def file_faults(
+        self, is_compacted: Callable[[], bool], known_gaps: Callable[[], Sequence[OffsetRange]]
+    ) -> list[CorruptRecordError | DataLossError]:
         """Faults of the indexes, bytes after the last batch, and segments that seem to be missing.
 
         :param is_compacted: whether the topic may be compacted, as far as the directory knows.
+        :param known_gaps: what a backup could not copy, in order: that isn't a fault.
         :raises FileNotFoundError: if segments were replaced meanwhile.
         """
         segments = self.segments()
@@ -208,8 +212,12 @@ class Partition:
             faults += indexes.faults(self.topic_partition)
         if not search.may_be_compacted and search.gaps and not is_compacted():
             start = self.log_start_offset(segments)
+            known = known_gaps()  # asked after the segments, as a running backup notes a gap first
             faults += [
-                self._gap(gap) for gap in search.gaps if gap.last >= start and not gap.holds(without_log)
+                self._gap(gap)
+                for gap in search.gaps
+                if gap.last >= start and behind_gaps(known, gap.first) <= gap.last
+                if not gap.holds(without_log)
             ]
         last = segments[-1].base_offset if segments else -1
         faults += [self._missing_end(base) for base in sorted(without_log) if base > last]

@@ -33,6 +33,7 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
 )
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
+from pyspark_kafkalog.log.segment.missing import behind_gaps
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 _LOOKED_INTO = 50
@@ -216,9 +217,8 @@ class LogRoot:
             return None
         known = self._checkpoint(RECOVERY_POINT_CHECKPOINT).get(partition, 0)  # first: the log may grow
         found = end()
-        for gap in self.gaps(partition) if found < known else ():
-            if gap.start <= found < gap.end:
-                found = gap.end
+        if found < known:
+            found = behind_gaps(self.gaps(partition), found)
         return OffsetRange(found, known) if found < known else None
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:

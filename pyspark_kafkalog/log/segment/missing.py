@@ -52,6 +52,14 @@ def missing_in_backup(offsets: OffsetRange) -> str:
     return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup lacks their segments"
 
 
+def behind_gaps(gaps: Iterable[OffsetRange], offset: int) -> int:
+    """The first offset, ``offset`` or later, that is in none of the ``gaps``, which are in order."""
+    for gap in gaps:
+        if gap.start <= offset < gap.end:
+            offset = gap.end
+    return offset
+
+
 def elsewhere(folder: Folder, start: int, first: int) -> OffsetRange | None:
     """The offsets that a broker with tiered storage has moved out of a partition's folder; None without any.
 
