@@ -33,6 +33,7 @@ from kafka.protocol import metadata as meta
 from pyspark_kafkalog.broker.cluster import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import pool
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+from pyspark_kafkalog.broker.delete_records import delete_records
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.pending import pending_error
 from pyspark_kafkalog.broker.groups.protocol import (
@@ -224,6 +225,20 @@ def _transactions(request: Any, version: int) -> Any:
     )
 
 
+def _describe_transactions(request: Any, version: int) -> Any:
+    state = admin.DescribeTransactionsResponse.TransactionState(
+        error_code=0,
+        transactional_id="id",
+        transaction_state="Ongoing",
+        transaction_timeout_ms=1000,
+        transaction_start_time_ms=5,
+        producer_id=7,
+        producer_epoch=1,
+        topics=[],
+    )
+    return admin.DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=[state])
+
+
 def _offset_commit(request: Any, version: int) -> Any:
     topic = consumer.OffsetCommitResponse.OffsetCommitResponseTopic
     partition = topic.OffsetCommitResponsePartition(partition_index=0, error_code=0)
@@ -353,6 +368,12 @@ def _describe_log_dirs(request: Any, version: int) -> Any:
     return admin.DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[result])
 
 
+def _delete_records(request: Any, version: int) -> Any:
+    topic = admin.DeleteRecordsResponse.DeleteRecordsTopicResult
+    partition = topic.DeleteRecordsPartitionResult(partition_index=0, low_watermark=3, error_code=0)
+    return admin.DeleteRecordsResponse(throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])])
+
+
 def _init_producer_id(request: Any, version: int) -> Any:
     return producer.InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=0)
 
@@ -432,6 +453,7 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     18: (meta.ApiVersionsRequest, _api_versions),
     19: (admin.CreateTopicsRequest, _create_topics),
     20: (admin.DeleteTopicsRequest, _delete_topics),
+    21: (admin.DeleteRecordsRequest, _delete_records),
     22: (producer.InitProducerIdRequest, _init_producer_id),
     23: (consumer.OffsetForLeaderEpochRequest, _epoch_ends),
     24: (producer.AddPartitionsToTxnRequest, _add_partitions),
@@ -446,6 +468,7 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     44: (admin.IncrementalAlterConfigsRequest, _alter_configs),
     47: (consumer.OffsetDeleteRequest, _offset_delete),
     61: (admin.DescribeProducersRequest, _producers),
+    65: (admin.DescribeTransactionsRequest, _describe_transactions),
     66: (admin.ListTransactionsRequest, _transactions),
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
@@ -501,6 +524,7 @@ def _commit_transaction(options: ConnectionOptions) -> None:
     requests.add_offsets(known, "g", deadline=deadline)
     requests.commit_offsets(known, "g", {PARTITION: CommittedOffset(5)}, deadline=deadline)
     requests.end(known, commit=True, deadline=deadline)
+    requests.describe(deadline=deadline)
 
 
 def _log_in(security: SecurityOptions) -> Callable[[ConnectionOptions], None]:
@@ -562,12 +586,13 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((32,), lambda options: topics.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
     ((19, 3), _topics(lambda topics: topics.create([NewTopic("t", 1, 1)]))),
     ((20, 3), _topics(lambda topics: topics.delete(["t"]))),
+    ((21, 3), lambda options: delete_records(options, {PARTITION: 3})),  # type: ignore[list-item, return-value]
     ((37, 3), _topics(lambda topics: topics.add_partitions("t", 2))),
     ((44, 3), _topics(lambda topics: topics.alter_configs("t", {"retention.ms": "1"}))),
     ((32,), _topics(lambda topics: topics.configs(["t"]))),
     ((22,), lambda options: cluster_of(options).producer_id()),  # type: ignore[list-item, return-value]
     ((0, 0, 22), _write),
-    ((22, 9, 24, 25, 26, 28, 28, 24), _commit_transaction),
+    ((22, 9, 24, 25, 26, 28, 28, 24, 65), _commit_transaction),
     ((17, 36, 18), _log_in(PLAIN)),
     ((36, 36, 17), _log_in(SCRAM)),
 ]

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import random
+import re
 import warnings
+from pathlib import Path
 
+from pyspark_kafkalog import broker
 from tests.broker import fuzz_answers
+
+
+def test_each_request_has_answers() -> None:
+    package = Path(next(iter(broker.__path__)))
+    sent = {
+        alias.name
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if re.fullmatch(r"\w+Request", alias.name)
+    }
+    assert sent == {request.__name__ for request, _ in fuzz_answers.SOUND.values()}
 
 
 def test_sound_answers_are_taken() -> None:
