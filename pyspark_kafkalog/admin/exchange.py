@@ -61,16 +61,7 @@ def parse(text: str, *, group: str | None = None) -> Wanted:
     :param group: the group of the offsets if the text names none; if it does, the only group to keep.
     :raises OptionError: for any other text, and if neither names a group.
     """
-    start = text.lstrip()[:1]
-    if start == "{":
-        rows = [
-            (group, partition, CommittedOffset(offset))
-            for partition, offset in parse_offsets(text, option="file").items()
-        ]
-    elif start == "[":
-        rows = [_json_row(number, row) for number, row in enumerate(_json_list(text), 1)]
-    else:
-        rows = _csv_rows(text)
+    rows = _rows(text)
     wanted: Wanted = {}
     for named, partition, offset in rows:
         group_id = named if named is not None else group
@@ -91,9 +82,39 @@ def parse(text: str, *, group: str | None = None) -> Wanted:
     return wanted
 
 
+def parse_ends(text: str) -> dict[TopicPartition, int]:
+    """Read where partitions end, from offsets as :func:`parse` takes them, of one group or without groups.
+
+    :raises OptionError: for any other text, and if it has several groups, or two offsets for a partition.
+    """
+    rows = _rows(text)
+    groups = sorted({named for named, _, _ in rows if named is not None})
+    if len(groups) > 1:
+        raise OptionError(
+            f"The file has offsets of several groups: {', '.join(map(repr, groups[:_NAMED]))}",
+            hint="Give those of one group, as kafkalog offsets export --group prints them.",
+        )
+    ends: dict[TopicPartition, int] = {}
+    for _, partition, committed in rows:
+        if partition in ends:
+            raise OptionError("The file has two offsets", topic_partition=partition)
+        ends[partition] = committed.offset
+    return ends
+
+
 _NAMED = 3
 """Groups that an error names."""
 _Row = tuple[str | None, TopicPartition, CommittedOffset]
+
+
+def _rows(text: str) -> list[_Row]:
+    start = text.lstrip()[:1]
+    if start == "{":
+        offsets = parse_offsets(text, option="file")
+        return [(None, partition, CommittedOffset(offset)) for partition, offset in offsets.items()]
+    if start == "[":
+        return [_json_row(number, row) for number, row in enumerate(_json_list(text), 1)]
+    return _csv_rows(text)
 
 
 def _csv_rows(text: str) -> list[_Row]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyspark_kafkalog.admin.exchange import parse
+from pyspark_kafkalog.admin.exchange import parse_ends
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.cli.application import kafkalog
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 @click.option(
     "--to-offsets",
     type=click.File(encoding="utf-8"),
-    help="End before the offsets in this file: Spark's JSON, or lines of topic,partition,offset.",
+    help="End before the offsets in this file: Spark's JSON, lines of topic,partition,offset, or the offsets"
+    " of one group from offsets export.",
 )
 @click.option(
     "--read-committed/--read-uncommitted",
@@ -139,17 +140,10 @@ def _settings(
         topics=topics or None,
         rename=pairs("--rename", rename),
         configs=pairs("--set", configs),
-        ends=None if to_offsets is None else _ends(to_offsets.read()),
+        ends=None if to_offsets is None else parse_ends(to_offsets.read()),
         groups=() if no_groups else groups or None,
         **rest,
     )
-
-
-def _ends(text: str) -> dict[Any, int]:
-    wanted = parse(text, group="")
-    return {
-        partition: offset.offset for offset_map in wanted.values() for partition, offset in offset_map.items()
-    }
 
 
 def _say_what_is_missing(restored: Restored) -> None:

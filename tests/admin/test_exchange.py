@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.admin.consumer_groups import GroupOffset, group_offsets
-from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
+from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse, parse_ends
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.reading.fake_groups import FakeGroups
@@ -48,6 +48,19 @@ def test_csv_is_that_of_kafkas_tool() -> None:
 
 def test_sparks_offsets() -> None:
     assert parse(' {"t":{"0":23}}', group="g") == {"g": {T0: CommittedOffset(23)}}
+
+
+def test_ends_of_partitions() -> None:
+    ends = {T0: 23, T1: 5}
+    of_one_group = rows()[:2]
+    for text in ("t,0,23\nt,1,5", '{"t":{"0":23,"1":5}}', export_json(of_one_group)):
+        assert parse_ends(text) == ends
+    assert parse_ends(export_csv(of_one_group, with_group=True)) == ends
+    assert parse_ends("") == {}
+    with pytest.raises(OptionError, match="offsets of several groups: 'g', 'h,x'"):
+        parse_ends(export_json(rows()))
+    with pytest.raises(OptionError, match=r"The file has two offsets \(partition t-0\)"):
+        parse_ends("t,0,1\nt,0,2")
 
 
 @pytest.mark.parametrize(
