@@ -318,7 +318,7 @@ class Brokers:
 
         A slice has at most max.partition.fetch.bytes, or one larger batch.
         """
-        # This import loads the decoder's numba, which planning does not need.
+        # Planning needs neither the decoder nor pyarrow.
         from pyspark_kafkalog.broker.fetch.fetcher import Fetcher
 
         return Fetcher(self._cluster, self._options, wanted, self._first_fetches.pop(wanted, None)).slices()

@@ -27,7 +27,7 @@ from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
-WRONG, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
+USAGE, FAILED, INTERRUPTED = 2, 3, 130
 
 
 class Application(click.Group):

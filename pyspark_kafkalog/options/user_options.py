@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _Filled = TypeVar("_Filled", bound="DataclassInstance")
 
 _log = logging.getLogger("pyspark_kafkalog")
-_logged: set[str] = set()
 
 _ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|option\..*")
 """Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
@@ -255,14 +254,7 @@ def _in_case_of(name: str, like: Sequence[str]) -> str:
     return "".join(letters)
 
 
+@cache
 def log_once(level: int, message: str, *values: object) -> None:
     """Log a message once per process, since Spark creates a reader for every micro-batch."""
-    text = message % values
-    if text not in _logged:
-        _logged.add(text)
-        _log.log(level, message, *values)
-
-
-def forget_logged() -> None:
-    """Log everything again, as a new process would."""
-    _logged.clear()
+    _log.log(level, message, *values)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import psutil
 
 from pyspark_kafkalog.broker.transactions.marker import transactional_id
-from pyspark_kafkalog.broker.transactions.stops import IN_COMMITS, IN_TASKS, VARIABLE
+from pyspark_kafkalog.broker.transactions.stops import VARIABLE
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import is_stable, shown, transaction_state
 from tests.faults.application import Application
@@ -29,6 +29,9 @@ from tests.kafka_service import running
 TASKS = 2
 WORKER, EXECUTOR, COMMITTER, DRIVER, BROKER = "task worker", "executor", "commit worker", "driver", "broker"
 VICTIMS = (WORKER, EXECUTOR, COMMITTER, DRIVER, BROKER)
+IN_TASKS = ("staging", "staged")
+IN_COMMITS = ("fenced", "looked", "begun", "producing", "produced", "marked", "ended", "confirmed")
+"""The steps, in the order in which they are reached."""
 REPLAYS = {"same": (TASKS, False), "1": (1, False), "7": (7, False), "7 shuffled": (7, True)}
 _PATIENCE = 120.0
 

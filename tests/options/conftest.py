@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.options.user_options import forget_logged
+from pyspark_kafkalog.options.user_options import log_once
 
 
 @pytest.fixture(autouse=True)
 def _tell_again() -> None:
-    forget_logged()
+    log_once.cache_clear()

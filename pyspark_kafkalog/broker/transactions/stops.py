@@ -11,10 +11,6 @@ import time
 from pathlib import Path
 
 VARIABLE = "PYSPARK_KAFKALOG_STOPS"
-IN_TASKS = ("staging", "staged")
-IN_COMMITS = ("fenced", "looked", "begun", "producing", "produced", "marked", "ended", "confirmed")
-"""The steps, in the order in which they are reached."""
-
 _FOLDER = os.environ.get(VARIABLE)
 _PAUSE = 0.01
 
