@@ -18,7 +18,7 @@ from pyspark_kafkalog.saying import said
 _Item = TypeVar("_Item")
 
 wide_option = click.option(
-    "--wide", is_flag=True, help="Show all columns, not only those that fit 80 characters."
+    "--wide", is_flag=True, help="Show more columns than fit 80 characters; --json has all."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
@@ -36,7 +36,7 @@ def show_rows(
     Numbers are right-aligned, None is a dash. A pipe or a narrow terminal gets plain text, one line per row,
     with nothing cut off.
 
-    :param wide: whether to show all columns, not only those that fit 80 characters.
+    :param wide: whether to show more columns than fit 80 characters.
     """
     if as_json:
         show_json(rows)
