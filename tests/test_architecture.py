@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -230,6 +231,16 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
         "import a.b, c\nfrom d import e\nif TYPE_CHECKING:\n    from f import g\ndef h():\n    import i\n"
     )
     assert set(imports(path)) == {("a.b", True), ("c", True), ("d.e", True), ("f.g", False), ("i", True)}
+
+
+def test_the_documented_order_of_imports_is_this_one() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    chain = text.partition("Imports point downward only:")[2].partition(".")[0]
+    levels = [set(re.findall(r"[a-z]+", level)) for level in chain.split("→")]
+    assert set().union(*levels) == ROOMS.keys() - {"build", "make_library"}
+    for number, level in enumerate(levels):
+        below = set().union(*levels[number + 1 :])
+        assert not {room for room in level if not ROOMS[room] <= below}
 
 
 def test_every_room_named_here_exists() -> None:

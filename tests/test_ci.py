@@ -74,6 +74,13 @@ def test_every_module_that_a_document_names_is_there(document: str) -> None:
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in modules)}
 
 
+def test_every_module_is_in_the_file_map() -> None:
+    _, _, file_map = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## File map")
+    named = set(re.findall(r"[a-z_0-9]+\.py\b", file_map))
+    modules = {path.name for path in (ROOT / "pyspark_kafkalog").rglob("[a-z]*.py")}
+    assert modules <= named
+
+
 def test_every_mutant_can_be_seeded() -> None:
     mutants = runpy.run_path(str(ROOT / "ci" / "mutants"))["MUTANTS"]
     assert len({mutant.name for mutant in mutants}) == len(mutants) > 100
