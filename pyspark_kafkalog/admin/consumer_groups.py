@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.admin.partitions import existing, partitions_of
+from pyspark_kafkalog.admin.partitions import existing, if_known, partitions_of
 from pyspark_kafkalog.codec.marker import marked_query, may_have_marker
 from pyspark_kafkalog.errors import GroupError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
@@ -277,12 +277,8 @@ def _commit(group: str, partition: TopicPartition, committed: CommittedOffset) -
         topic=partition.topic,
         partition=partition.partition,
         offset=committed.offset,
-        leader_epoch=_known(committed.leader_epoch),
+        leader_epoch=if_known(committed.leader_epoch),
         metadata=committed.metadata,
-        commit_timestamp=_known(committed.commit_timestamp),
-        expire_timestamp=_known(committed.expire_timestamp),
+        commit_timestamp=if_known(committed.commit_timestamp),
+        expire_timestamp=if_known(committed.expire_timestamp),
     )
-
-
-def _known(value: int) -> int | None:
-    return value if value >= 0 else None

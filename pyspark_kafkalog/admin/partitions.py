@@ -84,8 +84,8 @@ def segments(
             file=segment.file,
             base_offset=segment.base_offset,
             stored_bytes=segment.stored_bytes,
-            earliest_timestamp=_known(segment.earliest_timestamp),
-            latest_timestamp=_known(segment.latest_timestamp),
+            earliest_timestamp=if_known(segment.earliest_timestamp),
+            latest_timestamp=if_known(segment.latest_timestamp),
             index_state=segment.index_state,
             active=segment.active,
         )
@@ -139,8 +139,8 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
             high_watermark=watermarks.high_watermark,
             last_stable_offset=watermarks.last_stable_offset,
             stored_bytes=sizes[partition].stored_bytes if partition in sizes else None,
-            earliest_timestamp=_known(oldest.get(partition)),
-            latest_timestamp=_known(newest.get(partition)),
+            earliest_timestamp=if_known(oldest.get(partition)),
+            latest_timestamp=if_known(newest.get(partition)),
             segments=_segments(sizes.get(partition)),
         )
         for partition, watermarks in sorted(bounds.items())
@@ -151,5 +151,6 @@ def _segments(size: StoredSize | None) -> int | None:
     return None if size is None or size.segments is None else len(size.segments)
 
 
-def _known(timestamp: int | None) -> int | None:
-    return timestamp if timestamp is not None and timestamp >= 0 else None
+def if_known(value: int | None) -> int | None:
+    """A timestamp or an epoch; None where -1 says that there is none."""
+    return value if value is not None and value >= 0 else None

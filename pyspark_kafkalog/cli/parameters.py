@@ -75,10 +75,8 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
     """
     options = {f"kafka.{name}": text for name, text in properties.items() if name not in _UNUSED_PROPERTIES}
     for item in given:
-        name, equals, text = item.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter("expected NAME=VALUE", param_hint="'-o'")
-        options[name.strip()] = text
+        name, text = _pair("-o", item)
+        options[name] = text
     return options | options_of(place)
 
 
@@ -86,13 +84,18 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     """The values of an option that takes NAME=VALUE, by name."""
     values = {}
     for item in given:
-        name, equals, text = item.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter("expected NAME=VALUE", param_hint=f"'{option}'")
-        if name.strip() in values:
-            raise click.BadParameter(f"{name.strip()} is named twice", param_hint=f"'{option}'")
-        values[name.strip()] = text.strip()
+        name, text = _pair(option, item)
+        if name in values:
+            raise click.BadParameter(f"{name} is named twice", param_hint=f"'{option}'")
+        values[name] = text.strip()
     return values
+
+
+def _pair(option: str, given: str) -> tuple[str, str]:
+    name, equals, text = given.partition("=")
+    if not equals or not name.strip():
+        raise click.BadParameter("expected NAME=VALUE", param_hint=f"'{option}'")
+    return name.strip(), text
 
 
 def parse_time(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.codec.buffers import int64_column
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
@@ -93,7 +94,7 @@ class PartitionRecords:
         found = []
         for near in np.split(wanted, cuts) if wanted.size else ():
             for rows in self.rows(OffsetRange(int(near[0]), int(near[-1]) + 1), schema):
-                matches = np.flatnonzero(np.isin(_offsets(rows), near))
+                matches = np.flatnonzero(np.isin(int64_column(rows.column("offset")), near))
                 if matches.size:
                     found.append(rows if matches.size == rows.num_rows else rows.take(pa.array(matches)))
         if len(found) == 1:
@@ -279,7 +280,7 @@ class History:
         earlier: dict[bytes, list[Arrival]] = {}
         visible = []
         for rows in self.records.rows(OffsetRange(first, self.first)):
-            visible.append(_offsets(rows))
+            visible.append(int64_column(rows.column("offset")))
             self._value_bytes += rows.column("value").nbytes
             for arrival in arrivals(rows):
                 earlier.setdefault(arrival.message_id, []).append(arrival)
@@ -294,11 +295,6 @@ def arrivals(rows: pa.RecordBatch) -> Iterator[Arrival]:
     for arrival, error in arrivals_in(rows):
         if error is None and arrival.count > 1:
             yield replace(arrival, slice=None)
-
-
-def _offsets(rows: pa.RecordBatch) -> np.ndarray:
-    offsets: np.ndarray = rows.column("offset").to_numpy()
-    return offsets
 
 
 def _ignore(error: CorruptRecordError | DataLossError) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafkalog.codec.buffers import int64_column
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
@@ -109,7 +110,7 @@ def in_offset_order(
             held = rows, blob.rows
             continue
         merged = _sorted(pa.concat_batches([held[0], rows]), partition)
-        ready = int(np.searchsorted(_offsets(merged), blob.first_offset))
+        ready = int(np.searchsorted(int64_column(merged.column("offset")), blob.first_offset))
         if ready:
             yield merged.slice(0, ready), None
         held = merged.slice(ready), None
@@ -141,7 +142,7 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.Re
     if (codes == codes[0]).all():
         bounds = [0, rows.num_rows]
     else:
-        order = np.lexsort((_offsets(rows), codes))
+        order = np.lexsort((int64_column(rows.column("offset")), codes))
         rows = rows.take(pa.array(order))
         codes = codes[order]
         bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), rows.num_rows]
@@ -153,11 +154,11 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.Re
 
 
 def _sorted(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
-    steps = np.diff(_offsets(rows))
+    steps = np.diff(int64_column(rows.column("offset")))
     if (steps > 0).all():
         return rows
     rows = rows.take(pc.sort_indices(rows.column("offset")))
-    offsets = _offsets(rows)
+    offsets = int64_column(rows.column("offset"))
     twice = np.flatnonzero(np.diff(offsets) == 0)
     if twice.size:
         raise InvalidRecordError(
@@ -167,11 +168,6 @@ def _sorted(rows: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
             hint="Pass each record to reassemble once, as the source reads it.",
         )
     return rows
-
-
-def _offsets(rows: pa.RecordBatch) -> np.ndarray:
-    offsets: np.ndarray = rows.column("offset").to_numpy()
-    return offsets
 
 
 def _last_offset(rows: pa.RecordBatch) -> int:

@@ -126,7 +126,7 @@ class BrokerGroups:
         def attempt() -> dict[TopicPartition, CommittedOffset] | KafkaLogError:
             nonlocal pending
             answer = self._call(
-                group, request, _read_settled, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline
+                group, request, read_offset_fetch, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline
             )
             if answer is not None:
                 return _committed(answer, doing, group)
@@ -346,12 +346,6 @@ def with_leader_epochs(
         partition: replace(offset, leader_epoch=epochs.get(partition, offset.leader_epoch))
         for partition, offset in offsets.items()
     }
-
-
-def _read_settled(response: Any) -> Fetched | Refused | None:
-    """What a group has committed; None while a transaction commits some of it."""
-    found = read_offset_fetch(response)
-    return None if found == Refused(ErrorCode.UNSTABLE_OFFSET_COMMIT) else found
 
 
 def _committed(answer: Fetched | Refused, doing: str, group: str) -> dict[TopicPartition, CommittedOffset]:

@@ -81,9 +81,13 @@ Fetched = dict[TopicPartition, CommittedOffset | Refused | None]
 """Each partition's offset, None if none is committed, or its error."""
 
 
-def read_offset_fetch(response: Any) -> Fetched | Refused:
-    """What the one group of a request has committed, or the whole group's error."""
-    return _read_group(response.groups[0] if response.groups else response)
+def read_offset_fetch(response: Any) -> Fetched | Refused | None:
+    """What the one group of a request has committed, or the whole group's error.
+
+    None while a transaction commits some of it: no error to repeat, as one of its own says that it lasts.
+    """
+    found = _read_group(response.groups[0] if response.groups else response)
+    return None if found == Refused(ErrorCode.UNSTABLE_OFFSET_COMMIT) else found
 
 
 def read_offsets_fetch(response: Any, groups: Sequence[str]) -> dict[str, Fetched | Refused]:

@@ -29,7 +29,6 @@ from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
 from pyspark_kafkalog.broker.cluster.leaders import by_topic
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
-    Fetched,
     offset_fetch_request,
     offsets_by_topic,
     read_offset_fetch,
@@ -277,15 +276,9 @@ class Requests:
     ) -> dict[TopicPartition, CommittedOffset] | None:
         """Like :meth:`committed`, but None if a transaction that commits one of them is not over."""
         doing = f"Reading the offsets of group {group}"
-
-        def read(response: Any) -> Fetched | Refused | None:
-            found = read_offset_fetch(response)
-            # An answer rather than an error to repeat: if it lasts, that is an error of its own.
-            return None if found == Refused(ErrorCode.UNSTABLE_OFFSET_COMMIT) else found
-
         answer = self._ask(
             offset_fetch_request(group, partitions, require_stable=require_stable),
-            read,
+            read_offset_fetch,
             doing,
             deadline,
             group=group,
