@@ -122,7 +122,7 @@ class Kafka:
         self.close()
 
     def close(self) -> None:
-        """Forget what was opened. What is asked afterwards opens it again."""
+        """Drop what was opened. A later call opens it again."""
         for name in ("place", "topics", "groups", "records", "logs"):
             self.__dict__.pop(name, None)
 

@@ -71,7 +71,7 @@ class Backup:
         self._tell = failed
         self._stop = threading.Event()
         self._is_hopeless = False
-        """Whether something is wrong with the directory, which this process only makes worse."""
+        """Whether the directory is damaged or its disk fails: going on could make that worse."""
         self._told: dict[TopicPartition, str | None] = {}
         self._later: dict[TopicPartition, tuple[float, float]] = {}
         """For partitions with a problem: when to try again, and the pause until then."""

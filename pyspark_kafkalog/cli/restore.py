@@ -94,7 +94,7 @@ def restore(
     timestamp, partition and compression, and their offsets where these begin at 0 without gaps. Else
     the file of --state, by default .kafkalog-restore-* in SOURCE, maps old offsets to new ones, and what
     groups have committed is translated. Killed and run again, it writes nothing twice, and nothing that
-    came to SOURCE since the first run: it says so, and exits with 1 if SOURCE is a directory.
+    was added to SOURCE since the first run: it says so, and exits with 1 if SOURCE is a directory.
 
     Without --execute, SOURCE is read, and what would be restored is shown. -o and --config are for PLACE.
     """
@@ -151,8 +151,8 @@ def _say_what_is_missing(restored: Restored) -> None:
     refused = sorted({row.group for row in restored.groups if row.refused})
     if refused:
         click.echo(
-            f"Offsets of {', '.join(map(printable, refused))} were not committed, see NOTE. Mend that and run"
-            " the same command again.",
+            f"Offsets of {', '.join(map(printable, refused))} were not committed, see NOTE. Fix that, and"
+            " run the same command again.",
             err=True,
         )
     for row in restored.partitions:
@@ -160,8 +160,8 @@ def _say_what_is_missing(restored: Restored) -> None:
             click.echo(f"{printable(row.topic)}-{row.partition}: {not_copied(gap)}.", err=True)
     for left in restored.unplanned:
         click.echo(
-            f"{printable(left.topic)}-{left.partition}: offsets {left.start} to {left.end - 1} came to SOURCE"
-            " after the first run, which fixed what is restored: they are not in the target.",
+            f"{printable(left.topic)}-{left.partition}: offsets {left.start} to {left.end - 1} were added"
+            " to SOURCE after the first run, which fixed what is restored: they are not in the target.",
             err=True,
         )
     if restored.unplanned:

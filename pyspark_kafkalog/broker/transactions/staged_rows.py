@@ -1,6 +1,6 @@
-"""What of :mod:`pyspark_kafkalog.staging` is the brokers' own: the folders, what errors say, and test stops.
+"""Stages rows for a transaction, and reads them back: see :mod:`pyspark_kafkalog.staging`.
 
-The rows may lie on any file system that driver and tasks share. They go with the folder of their batch.
+Each batch has a folder, on any file system that driver and tasks share. The rows are removed with it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A staged file (:mod:`pyspark_kafkalog.staging`) is a regular file ``.kafkalog-st
 in the log root, which brokers ignore (an unknown *folder* would stop one from starting).
 
 A job's files are removed when it is over, those of a killed job a day after their last change.
-Clocks that can be set, or of two machines, don't count: each machine that writes to the
-directory notes what it sees, with the time since it was started, in ``.kafkalog-abandoned``.
+Clocks can be set, and those of two machines differ. So each machine that writes to the directory counts that
+day by itself: it notes what it sees, with the time since it was started, in ``.kafkalog-abandoned``.
 """
 
 from __future__ import annotations
