@@ -101,7 +101,7 @@ def _chosen(
     found = place.topics(topics or None)
     for topic in topics:
         if topic not in found:
-            raise UnknownTopicOrPartitionError(f"The topic {topic!r} does not exist")
+            raise UnknownTopicOrPartitionError(f"No such topic: {topic}")
     chosen = {}
     for topic, numbers in found.items():
         default = {CLEANUP_POLICY: COMPACT} if topic in _COMPACTED else {}

@@ -207,5 +207,5 @@ def _check_exist(names: Collection[str], found: Collection[str], *, if_exists: b
     missing = sorted(check_topic(name) for name in names if name not in found)
     if missing and not if_exists:
         raise UnknownTopicOrPartitionError(
-            f"Topic {missing[0]} does not exist", hint="Leave it out, or give --if-exists (if_exists=True)."
+            f"No such topic: {missing[0]}", hint="Leave it out, or give --if-exists (if_exists=True)."
         )

@@ -86,7 +86,7 @@ def encode(
             f" its largest record has {record_sizes[largest]} bytes"
             f" and {_key_of(records, int(rows[largest]))}",
             topic_partition=topic_partition,
-            hint=f"Raise {settings.limit}, or lower batch.size if that is larger.",
+            hint=f"Raise {settings.limit}, or lower batch.size (brokers: kafka.batch.size) if it is larger.",
         )
     positions = np.cumsum(sizes) - sizes
     if settings.checksums:

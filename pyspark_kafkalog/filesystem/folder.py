@@ -45,13 +45,13 @@ _NO_FIFO = getattr(os, "O_NONBLOCK", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HINTS = {
     errno.EIO: "The disk cannot read it: see the system's log, and restore it from a replica or a backup.",
-    errno.EACCES: "Let the user that runs Spark's driver and workers read it.",
-    errno.EPERM: "Let the user that runs Spark's driver and workers read it.",
-    errno.EMFILE: "Raise the limit of open files (ulimit -n) of Spark's processes.",
+    errno.EACCES: "Let the user of this process (with Spark, of driver and workers) read it.",
+    errno.EPERM: "Let the user of this process (with Spark, of driver and workers) read it.",
+    errno.EMFILE: "Raise the process's limit of open files (ulimit -n).",
     errno.ENFILE: "Raise the system's limit of open files.",
     errno.ENOMEM: "Give the process more memory, or let fewer tasks run at once.",
     errno.ENOTCONN: "Mount the file system again.",
-    errno.ETIMEDOUT: "Check whether the file system is reachable, then run the query again.",
+    errno.ETIMEDOUT: "Check whether the file system is reachable, then try again.",
 }
 
 

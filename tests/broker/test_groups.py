@@ -187,13 +187,13 @@ def test_offsets_and_groups_are_deleted(groups: BrokerGroups, topic: str) -> Non
 def test_an_error_names_what_is_not_committed(groups: BrokerGroups, topic: str) -> None:
     group, (first, second) = new_group(), (TopicPartition(topic, 0), TopicPartition(topic, 1))
     with pytest.raises(
-        GroupError, match=rf"OFFSET_METADATA_TOO_LARGE; the other 1 are committed \(partition {second}\)"
+        GroupError, match=rf"OFFSET_METADATA_TOO_LARGE; the rest is committed \(partition {second}\)"
     ):
         groups.commit(group, {first: CommittedOffset(1), second: CommittedOffset(2, metadata="x" * 5000)})
     assert groups.committed(group) == {first: CommittedOffset(1, 0)}
     missing = [TopicPartition("no-such-topic", number) for number in (0, 1)]
     with pytest.raises(
-        UnknownTopicOrPartitionError, match="for no-such-topic-0, no-such-topic-1; the other 1 are committed"
+        UnknownTopicOrPartitionError, match="for no-such-topic-0, no-such-topic-1; the rest is committed"
     ):
         groups.commit(group, dict.fromkeys([second, *missing], CommittedOffset(2)))
     assert groups.committed(group)[second] == CommittedOffset(2, 0)

@@ -306,7 +306,7 @@ def test_every_code_is_retried_or_ends_the_write(code: int) -> None:
         answer(state, a=code)
         assert not state.is_idle
         return
-    with pytest.raises(KafkaLogError, match=r"refused a record batch of 1 records.*t-0"):
+    with pytest.raises(KafkaLogError, match=r"refused a record batch of 1 record, .*t-0"):
         answer(state, a=code)
     state.append(C, [batch("c2")], 0.0)
     answer(state, a=OK if code != OUT_OF_ORDER else code)
@@ -334,7 +334,7 @@ def test_all_answers_of_a_response_count_although_one_is_a_refusal() -> None:
 def test_a_single_record_that_is_too_large_is_helped_by_no_other_batch_size() -> None:
     state = producer({A: 1})
     sent(state)
-    with pytest.raises(RecordTooLargeError, match=r"1 records, .*Raise the topic's max\.message\.bytes"):
+    with pytest.raises(RecordTooLargeError, match=r"1 record, .*Raise the topic's max\.message\.bytes"):
         answer(state, a=TOO_LARGE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import logging
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -500,6 +502,12 @@ def test_a_running_brokers_directory_is_refused(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / ".lock").mkdir()
     with pytest.raises(LogDirectoryError, match=r"Could not write group offsets.*\.lock"):
+        groups_of(tmp_path).commit("g", {T0: CommittedOffset(1)})
+    refused = PermissionError(errno.EACCES, "Permission denied", "file")
+    with (
+        mock.patch.object(groups_module, "directory_lock", side_effect=refused),
+        pytest.raises(LogDirectoryError, match=r"Permission denied \(file file\)\. Let the user"),
+    ):
         groups_of(tmp_path).commit("g", {T0: CommittedOffset(1)})
     remote = DirectoryGroups.open([f"local://{tmp_path}"])
     with pytest.raises(LogDirectoryError, match="only be written to a local or mounted folder"):

@@ -102,7 +102,7 @@ def test_groups_and_the_topics_that_they_commit(guarded: SecureBroker, alice: Op
     once_granted(lambda: groups.commit(group, {mine: CommittedOffset(1)}))
     with pytest.raises(
         AuthorizationError,
-        match=rf"TOPIC_AUTHORIZATION_FAILED; the other 1 are committed \(partition {theirs}\)\. Grant",
+        match=rf"TOPIC_AUTHORIZATION_FAILED; the rest is committed \(partition {theirs}\)\. Grant",
     ):
         groups.commit(group, offsets)
     assert [(p, offset.offset) for p, offset in groups.committed(group).items()] == [(mine, 1)]

@@ -162,5 +162,5 @@ def _partial(
             f", {name_of(other)} for {listed(partitions, _NAMED)}" for other, partitions in others
         )
     if total > len(failed):
-        rest += f"; the other {total - len(failed)} are {done}"
+        rest += f"; the rest is {done}"
     return group_error(code, doing, group, first[0] if len(failed) == 1 else None, rest=rest)

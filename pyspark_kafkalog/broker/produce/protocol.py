@@ -140,5 +140,6 @@ def refusal(
             f"Raise the topic's {limit}, set kafka.compression.type, or split values: set"
             " large.message.enabled, and max.message.segment.bytes well below it."
         )
-    doing = f"A broker refused a record batch of {records} records, {size} bytes"
+    count = "1 record" if records == 1 else f"{records} records"
+    doing = f"A broker refused a record batch of {count}, {size} bytes"
     return error_of(code, doing, topic_partition=partition, message=message, hint=hint)

@@ -36,6 +36,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.log.groups.cleaner import ONE_BATCH, clean, log_bytes
 from pyspark_kafkalog.log.groups.state import GroupState, OffsetsTable, group_state
 from pyspark_kafkalog.log.layout import (
@@ -312,20 +313,15 @@ class DirectoryGroups:
         """Hold the lock of the log root where the group's partition is, or will be."""
         with self._guard:
             root, _ = self._locate(group)
-            try:
-                with self._locked(root):
-                    located, partition = self._locate(group)
-                    if located != root:
-                        raise LogDirectoryError(
-                            f"{OFFSETS_TOPIC} was just created in another root", file=root, hint="Try again."
-                        )
-                    table = self._table(partition.partition)
-                    state = None if table is None else self._state_in(table, group)
-                    yield GroupPartition(root, partition, table, state)
-            except OSError as e:
-                raise LogDirectoryError(
-                    f"Could not write group offsets: {e.strerror}", file=e.filename or root
-                ) from e
+            with disk_errors("Could not write group offsets", root), self._locked(root):
+                located, partition = self._locate(group)
+                if located != root:
+                    raise LogDirectoryError(
+                        f"{OFFSETS_TOPIC} was just created in another root", file=root, hint="Try again."
+                    )
+                table = self._table(partition.partition)
+                state = None if table is None else self._state_in(table, group)
+                yield GroupPartition(root, partition, table, state)
 
     def _locked(self, root: str) -> AbstractContextManager[object]:
         return nullcontext() if self._lock_timeout is None else directory_lock(root, self._lock_timeout)

@@ -136,7 +136,7 @@ def _existing(root: str) -> dict[str, set[int]]:
 def _numbers(root: str, topic: str) -> set[int]:
     numbers = _existing(root).get(topic)
     if not numbers:
-        raise UnknownTopicOrPartitionError(f"Topic {topic} does not exist", file=root)
+        raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=root)
     return numbers
 
 
