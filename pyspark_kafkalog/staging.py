@@ -74,7 +74,7 @@ class ChangedError(Exception):
     """Staged rows are gone, or not what their task has staged."""
 
 
-class Topics(Protocol):
+class TaskTopics(Protocol):
     """What a task knows of the topics that it writes to."""
 
     def partition_count(self, topic: str) -> int:
@@ -99,7 +99,7 @@ class Staging(TaskSink[Staged]):
 
     def __init__(
         self,
-        topics: Topics,
+        topics: TaskTopics,
         name: str,
         new_file: Callable[[], NewFile],
         errors: Callable[[], AbstractContextManager[None]],

@@ -38,7 +38,7 @@ from pyspark_kafkalog.broker.produce.state import (
     ProduceState,
     Request,
 )
-from pyspark_kafkalog.broker.produce.topics import Topics, forget_max_message_bytes
+from pyspark_kafkalog.broker.produce.topics import ProducerTopics, forget_max_message_bytes
 from pyspark_kafkalog.broker.wire.connection import Connection, readable
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.codec import write_kernels
@@ -109,7 +109,7 @@ class Producer:
         self._cluster = cluster
         self._options = options
         self._delivery_timeout = options.delivery_timeout_ms / 1000
-        self._topics = Topics(cluster, options, settings)
+        self._topics = ProducerTopics(cluster, options, settings)
         self._transactional_id = transaction and transaction.transactional_id
         given = stamped_by if transaction is None else transaction.producer_id
         self._producer_id: produce_ids.ProducerId | None = given
@@ -141,11 +141,11 @@ class Producer:
         self._connections.clear()
 
     def partition_count(self, topic: str) -> int:
-        """See :meth:`.topics.Topics.partition_count`."""
+        """See :meth:`.topics.ProducerTopics.partition_count`."""
         return self._topics.partition_count(topic)
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """See :meth:`.topics.Topics.has_partition`."""
+        """See :meth:`.topics.ProducerTopics.has_partition`."""
         return self._topics.has_partition(partition)
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:

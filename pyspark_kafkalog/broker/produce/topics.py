@@ -21,7 +21,7 @@ _max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]
 """When each topic's max.message.bytes was looked up, and its value."""
 
 
-class Topics:
+class ProducerTopics:
     """What one task knows of its topics.
 
     :param settings: how to encode, before a topic is known.

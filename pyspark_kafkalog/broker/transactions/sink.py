@@ -88,7 +88,7 @@ class TransactionalSink:
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
             from pyspark_kafkalog.broker.cluster.pool import note_reached
-            from pyspark_kafkalog.broker.produce.topics import Topics
+            from pyspark_kafkalog.broker.produce.topics import ProducerTopics
             from pyspark_kafkalog.broker.transactions.marker import transactional_id
             from pyspark_kafkalog.broker.transactions.staged_rows import staging
 
@@ -96,7 +96,7 @@ class TransactionalSink:
             note_reached(self.connection)
         # The commit changes what checksums are of, and computes them.
         settings = replace(self.encode, checksums=False)
-        topics = Topics(cluster_of(self.connection), self.produce, settings)
+        topics = ProducerTopics(cluster_of(self.connection), self.produce, settings)
         folder = self.folders.of_rows(transactional_id(batch.query_id), batch)
         return staging(topics, folder, makes_folder=not self.is_open)
 

@@ -16,14 +16,14 @@ from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.staging import ChangedError, Inline, Staged, Staging, Topics, read_staged
+from pyspark_kafkalog.staging import ChangedError, Inline, Staged, Staging, TaskTopics, read_staged
 
 INLINE_BYTES = 64 << 10
 """What is not longer travels in the task's message."""
 
 
 @contextmanager
-def staging(topics: Topics, folder: Folder, *, makes_folder: bool) -> Iterator[Staging]:
+def staging(topics: TaskTopics, folder: Folder, *, makes_folder: bool) -> Iterator[Staging]:
     """Where a task stages its rows.
 
     :param folder: of the batch.

@@ -54,7 +54,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """What a task knows of the topics of a directory: see :class:`pyspark_kafkalog.staging.Topics`.
+    """What a task knows of the topics of a directory: see :class:`pyspark_kafkalog.staging.TaskTopics`.
 
     :param existing: their partitions.
     :param num_partitions: those of any other topic.
@@ -74,7 +74,7 @@ class KnownTopics:
         return False
 
     def settings(self, topic: str) -> EncodeSettings:
-        """See :meth:`pyspark_kafkalog.staging.Topics.settings`."""
+        """See :meth:`pyspark_kafkalog.staging.TaskTopics.settings`."""
         return self.encode
 
 
