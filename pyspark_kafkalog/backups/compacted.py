@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyspark_kafkalog.backups.plan import Plan, Source
+from pyspark_kafkalog.backups.plan import BackupPlan, Source
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
@@ -39,7 +39,7 @@ class Tombstones:
         self._target = target
         self._configs: dict[str, Mapping[str, str]] = {}
 
-    def begin(self, planned: Plan, looked_at: int) -> None:
+    def begin(self, planned: BackupPlan, looked_at: int) -> None:
         """Before anything is copied, note where the copies begin for which nothing is known."""
         target, here = self._target, self._target.partitions()
         unknown = {p for p in planned.bounds if p not in here or not self._is_known(p)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from pyspark_kafkalog.backups.history import DivergedError, SharedEnd, check_epochs
-from pyspark_kafkalog.backups.plan import Bounds, Plan, Source, whole_batch
+from pyspark_kafkalog.backups.plan import BackupPlan, CopyBounds, Source, whole_batch
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import KafkaLogError, OverlapError
 from pyspark_kafkalog.model import Fetch, OffsetRange, Slice, TopicPartition
@@ -92,7 +92,7 @@ class Executor(Protocol):
 
     def __call__(
         self,
-        planned: Plan,
+        planned: BackupPlan,
         partitions: Collection[TopicPartition],
         stop: threading.Event,
         done: Callable[[Copied], None],
@@ -105,7 +105,7 @@ class Executor(Protocol):
         """
 
 
-def bring_up_to_date(source: Source, log: BackupLog, bounds: Bounds, topic_id: str, hooks: Hooks) -> None:
+def bring_up_to_date(source: Source, log: BackupLog, bounds: CopyBounds, topic_id: str, hooks: Hooks) -> None:
     """Copy what the log lacks, if the source has all of it, and the same history.
 
     :raises GapError: if the source no longer has a range behind the end of the log, up to a whole batch.

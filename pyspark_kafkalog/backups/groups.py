@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.backups.plan import BackedUpPartition, Plan
+from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupPlan
 from pyspark_kafkalog.codec.marker import marked_query
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import BrokerConnectionError, GroupError, KafkaLogError, listed
@@ -159,7 +159,7 @@ def delete_commits(saved: GroupOffsets, ends: Mapping[TopicPartition, int]) -> N
         _delete_beyond(saved, group, saved.committed(group, ends), ends)
 
 
-def delete_earlier(saved: GroupOffsets, planned: Plan, here: Collection[TopicPartition]) -> None:
+def delete_earlier(saved: GroupOffsets, planned: BackupPlan, here: Collection[TopicPartition]) -> None:
     """Delete what groups have saved in planned partitions that are not ``here``: it is of earlier copies.
 
     Partitions where that fails are planned no more.

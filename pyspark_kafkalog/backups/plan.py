@@ -42,7 +42,7 @@ class Source(Place, Protocol):
         """The cluster's id, if there is one."""
 
 
-class Bounds(NamedTuple):
+class CopyBounds(NamedTuple):
     """What the source has of a partition, and what to copy of it: offsets from ``first``, if the partition
     is new, to before ``end``.
     """
@@ -144,10 +144,10 @@ def close(
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BackupPlan:
     """The partitions to copy now, and the ids and settings of their topics."""
 
-    bounds: dict[TopicPartition, Bounds]
+    bounds: dict[TopicPartition, CopyBounds]
     topic_ids: dict[str, str]
     settings: dict[str, LogSettings]
     problems: dict[str, str]
@@ -182,7 +182,7 @@ def check_source(source: Source, target: BackupDirectory) -> None:
 
 def plan(
     source: Source, target: BackupDirectory, rules: BackupRules, later: Collection[TopicPartition] = ()
-) -> Plan:
+) -> BackupPlan:
     """What to copy now, but of ``later``. Also saves the configurations of the topics.
 
     :raises KafkaLogError: if a named topic can't be looked up, or does not exist, of which the directory has
@@ -206,9 +206,11 @@ def plan(
     saved = target.topic_configs()
     configs = {topic: _configs(source, topic, saved) for topic in {p.topic for p in chosen}}
     target.set_topic_configs({topic: own for topic, own in (saved | configs).items() if own})
-    bounds, unknown = bounds_of(source, [p for p in chosen if p not in failures and p not in later], rules)
+    bounds, unknown = bounds_to_copy(
+        source, [p for p in chosen if p not in failures and p not in later], rules
+    )
     settings = {topic: _log_settings(own) for topic, own in configs.items()}
-    return Plan(bounds, topic_ids, settings, problems, failures | unknown, source.leader_epochs(bounds))
+    return BackupPlan(bounds, topic_ids, settings, problems, failures | unknown, source.leader_epochs(bounds))
 
 
 def _look_up(
@@ -248,9 +250,9 @@ def _configs(source: Source, topic: str, saved: Mapping[str, dict[str, str]]) ->
     return saved.get(topic, {}) if found is None else dict(found)
 
 
-def bounds_of(
+def bounds_to_copy(
     source: Source, partitions: Collection[TopicPartition], rules: BackupRules
-) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, KafkaLogError]]:
+) -> tuple[dict[TopicPartition, CopyBounds], dict[TopicPartition, KafkaLogError]]:
     """The bounds of each partition that exists, and what lies within the times that are wanted; and the error
     of each that has none to give.
     """
@@ -263,7 +265,9 @@ def bounds_of(
         except KafkaLogError as e:
             failures[partition] = e
         else:
-            bounds[partition] = Bounds(marks.log_start_offset, marks.high_watermark, first, max(first, end))
+            bounds[partition] = CopyBounds(
+                marks.log_start_offset, marks.high_watermark, first, max(first, end)
+            )
     return bounds, failures
 
 

@@ -16,8 +16,8 @@ from pyspark_kafkalog.backups.copying import Copied, Executor
 from pyspark_kafkalog.backups.groups import SavedGroups, delete_earlier
 from pyspark_kafkalog.backups.plan import (
     BackedUpPartition,
+    BackupPlan,
     BackupRules,
-    Plan,
     Source,
     check_source,
     close,
@@ -141,7 +141,7 @@ class Backup:
         if groups is not None:
             groups.save([self._rows[partition] for partition in self._looked_at])
 
-    def _note(self, planned: Plan, later: Collection[TopicPartition]) -> None:
+    def _note(self, planned: BackupPlan, later: Collection[TopicPartition]) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""
         rules = self._rules
         for partition in self._target.partitions() | planned.bounds.keys() | planned.failures.keys():
@@ -158,7 +158,7 @@ class Backup:
                 row.problem = planned.problems[partition.topic]
                 self._noted(partition)
 
-    def _is_due(self, partition: TopicPartition, planned: Plan) -> bool:
+    def _is_due(self, partition: TopicPartition, planned: BackupPlan) -> bool:
         """Whether to look at a partition: first of all, and whenever its source has another end or leader.
 
         A log that its new leader has truncated may end where the old one did.
@@ -171,7 +171,7 @@ class Backup:
             or self._leader_epochs.get(partition) != planned.leader_epochs.get(partition)
         )
 
-    def _take(self, copied: Copied, planned: Plan) -> None:
+    def _take(self, copied: Copied, planned: BackupPlan) -> None:
         """Note what came of a partition.
 
         :raises KafkaLogError: if nothing can be copied of any partition.

@@ -15,11 +15,11 @@ from pyspark_kafkalog.backups.groups import delete_commits
 from pyspark_kafkalog.backups.history import DivergedError, UnprovenError
 from pyspark_kafkalog.backups.plan import (
     GONE,
+    BackupPlan,
     BackupRules,
-    Bounds,
-    Plan,
+    CopyBounds,
     Source,
-    bounds_of,
+    bounds_to_copy,
     changed_topic,
     whole_batch,
 )
@@ -65,7 +65,7 @@ class Threads:
 
     def __call__(
         self,
-        planned: Plan,
+        planned: BackupPlan,
         partitions: Collection[TopicPartition],
         stop: threading.Event,
         done: Callable[[Copied], None],
@@ -94,7 +94,7 @@ class Threads:
         source: Source = self._own.source
         return source
 
-    def _copy(self, partition: TopicPartition, planned: Plan) -> Copied | None:
+    def _copy(self, partition: TopicPartition, planned: BackupPlan) -> Copied | None:
         """Copy a partition, as far as the rules allow it; None if all was stopped before."""
         if self._is_stopped():
             return None
@@ -106,7 +106,7 @@ class Threads:
             copied.error = e
         return copied
 
-    def _try(self, copied: Copied, planned: Plan) -> None:
+    def _try(self, copied: Copied, planned: BackupPlan) -> None:
         partition = copied.partition
         bounds = planned.bounds.get(partition)
         for _ in range(_ATTEMPTS):
@@ -126,12 +126,12 @@ class Threads:
                 copied.problem = changed or str(e)
                 if changed or not self._can_go_on(copied, e, planned):
                     break
-                found, failures = bounds_of(self._source, [partition], self._rules)
+                found, failures = bounds_to_copy(self._source, [partition], self._rules)
                 for error in failures.values():
                     raise error from e
                 bounds = found.get(partition)
 
-    def _can_go_on(self, copied: Copied, error: Exception, planned: Plan) -> bool:
+    def _can_go_on(self, copied: Copied, error: Exception, planned: BackupPlan) -> bool:
         """Make the log one that the source's can follow, as far as the rules allow it."""
         partition = copied.partition
         if isinstance(error, GapError):
@@ -150,7 +150,7 @@ class Threads:
             copied.truncated.append(OffsetRange(start, end))
         return True
 
-    def _bring_up_to_date(self, copied: Copied, bounds: Bounds, planned: Plan) -> None:
+    def _bring_up_to_date(self, copied: Copied, bounds: CopyBounds, planned: BackupPlan) -> None:
         """Copy a partition up to its planned end."""
         target, partition = self._target, copied.partition
         topic_id = planned.topic_ids[partition.topic]
@@ -171,7 +171,7 @@ class Threads:
         finally:
             log.close(cleanly=False)
 
-    def _without_tombstones(self, copied: Copied, bounds: Bounds, planned: Plan) -> str | None:
+    def _without_tombstones(self, copied: Copied, bounds: CopyBounds, planned: BackupPlan) -> str | None:
         """What is wrong with a copy that may lack tombstones, unless it is copied again."""
         if not self._rules.is_whole or self._is_stopped():
             return None

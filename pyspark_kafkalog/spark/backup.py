@@ -12,7 +12,13 @@ from pyspark_kafkalog.admin import backup as by_executor
 from pyspark_kafkalog.backups.compacted import Tombstones
 from pyspark_kafkalog.backups.copying import Copied, GapError, Hooks, RateLimit, bring_up_to_date
 from pyspark_kafkalog.backups.history import DivergedError
-from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules, Bounds, Plan, changed_topic
+from pyspark_kafkalog.backups.plan import (
+    BackedUpPartition,
+    BackupPlan,
+    BackupRules,
+    CopyBounds,
+    changed_topic,
+)
 from pyspark_kafkalog.errors import DataLossError, KafkaLogError, LogDirectoryLockedError, OptionError
 from pyspark_kafkalog.log.backup.directory import BackupDirectory
 from pyspark_kafkalog.log.backup.opening import task_log
@@ -33,7 +39,7 @@ class _Task(NamedTuple):
     """What one task copies."""
 
     partition: TopicPartition
-    bounds: Bounds
+    bounds: CopyBounds
     start: int
     """The log start offset of the copy."""
     topic_id: str
@@ -61,7 +67,7 @@ class _Tasks:
 
     def __call__(
         self,
-        planned: Plan,
+        planned: BackupPlan,
         partitions: Collection[TopicPartition],
         stop: threading.Event,
         done: Callable[[Copied], None],

@@ -18,7 +18,7 @@ import pytest
 
 from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
 from pyspark_kafkalog.admin import backup as backup_module
-from pyspark_kafkalog.backups.plan import Bounds
+from pyspark_kafkalog.backups.plan import CopyBounds
 from pyspark_kafkalog.errors import (
     AuthorizationError,
     BrokerConnectionError,
@@ -643,7 +643,7 @@ def test_a_task_fails_while_another_attempt_writes(tmp_path: Path, monkeypatch: 
     """A result would end the other attempt."""
     monkeypatch.setattr("pyspark_kafkalog.log.lock._try_lock", lambda *_: False)
     monkeypatch.setattr("pyspark_kafkalog.log.backup.opening._LOCK_TIMEOUT", 0.0)
-    task = _Task(PARTITIONS[0], Bounds(0, 10, 0, 10), 0, "", SMALL)
+    task = _Task(PARTITIONS[0], CopyBounds(0, 10, 0, 10), 0, "", SMALL)
     place = place_options({"path": str(tmp_path)})
     with pytest.raises(LogDirectoryLockedError, match="another task wrote to it"):
         _copy(task, place=place, directory=str(tmp_path), rate=None, was_clean=True)
