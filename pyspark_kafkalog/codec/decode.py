@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
 from pyspark_kafkalog.codec.format import MAX_HEADERS
-from pyspark_kafkalog.codec.indexing import Damage, DamageError, DecodeLimits, Indexed, Indexer, damage_at
+from pyspark_kafkalog.codec.indexing import BadBytes, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, find_batch, first_bad_checksum, walk
@@ -139,7 +139,7 @@ def first_record_at(
                 if hits.size:
                     return tuple(found.table[[kernels.OFFSET, kernels.TIMESTAMP], hits[0]].tolist())
         if batches.status is WalkStatus.INVALID:
-            raise DamageError(Damage(_NOT_A_BATCH, batches.end))
+            raise DamageError(BadBytes(_NOT_A_BATCH, batches.end))
     except DamageError as e:
         raise _error(e.damage, topic_partition, min_offset, origin) from None
     return None
@@ -203,7 +203,7 @@ class _Reading:
             if row >= stop or batches.position[row] != found:
                 return found
 
-    def _leave_out(self, damage: Damage, batches: Batches) -> int | None:
+    def _leave_out(self, damage: BadBytes, batches: Batches) -> int | None:
         """Report the damage, and return where the next valid batch begins; None if there is none."""
         if self._on_corrupt is None:
             raise self._error(damage) from None
@@ -212,7 +212,7 @@ class _Reading:
         self._on_corrupt(self._error(damage._replace(message=f"Skipped {size} bytes: {damage.message}")))
         return found
 
-    def _next_valid(self, damage: Damage, batches: Batches) -> int | None:
+    def _next_valid(self, damage: BadBytes, batches: Batches) -> int | None:
         """Where the next valid batch begins: after the damaged one and others like it, or else inside.
 
         Inside, a record's value may hold bytes of batches that never were in this log, and a compressed
@@ -230,10 +230,10 @@ class _Reading:
                 return find_batch(self._data, batches.end, min_offset=self.next_offset)
         return find_batch(self._data, damage.position + 1, min_offset=self.next_offset)
 
-    def _error(self, damage: Damage) -> CorruptRecordError:
+    def _error(self, damage: BadBytes) -> CorruptRecordError:
         return _error(damage, self._topic_partition, self.next_offset, self._origin)
 
-    def _stop(self, batches: Batches, first: int) -> tuple[int, Damage | None]:
+    def _stop(self, batches: Batches, first: int) -> tuple[int, BadBytes | None]:
         """The end of the batches from ``first`` on that may be read, and what is wrong there.
 
         Where offsets fall, either batch may be at fault, as the CRC does not cover the base offset. It is
@@ -254,7 +254,7 @@ class _Reading:
             if row <= stop:
                 return row, damage_at(batches, row, "The offsets of batches do not rise")
         if not complete and stop == len(batches) and batches.status is WalkStatus.INVALID:
-            return stop, Damage(_NOT_A_BATCH, batches.end)
+            return stop, BadBytes(_NOT_A_BATCH, batches.end)
         return stop, None
 
     def _wanted(self, batches: Batches, first: int, stop: int) -> np.ndarray:
@@ -321,7 +321,7 @@ class _Reading:
 
 
 def _error(
-    damage: Damage, topic_partition: TopicPartition, offset: int, origin: Origin
+    damage: BadBytes, topic_partition: TopicPartition, offset: int, origin: Origin
 ) -> CorruptRecordError:
     return CorruptRecordError(
         damage.message,

@@ -38,7 +38,7 @@ class DecodeLimits:
     check_crcs: bool = True
 
 
-class Damage(NamedTuple):
+class BadBytes(NamedTuple):
     """Bytes of the buffer that are not a valid batch."""
 
     message: str
@@ -50,7 +50,7 @@ class Damage(NamedTuple):
 class DamageError(Exception):
     """Carries damage to the caller. No frame that raises it keeps a name for it: that would make a cycle."""
 
-    def __init__(self, damage: Damage) -> None:
+    def __init__(self, damage: BadBytes) -> None:
         super().__init__(damage)
         self.damage = damage
 
@@ -78,7 +78,7 @@ class _Body(NamedTuple):
     """For each of these the row of its batch in the walk."""
     batches: int
     """The number of batches."""
-    damage: Damage | None
+    damage: BadBytes | None
     """Why the batch after them cannot be read."""
 
 
@@ -165,7 +165,7 @@ class Indexer:
 
     def _decompressed(
         self, rows: np.ndarray, starts: np.ndarray, ends: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Damage | None]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, BadBytes | None]:
         """The records ``data[start:end]`` of the batches ``rows``, or of as many as memory allows.
 
         Returns the bytes that hold them, where those of each batch start and end, and what is wrong
@@ -206,7 +206,7 @@ class Indexer:
             check_crcs=self._limits.check_crcs,
         )
 
-    def _staged(self, rows: np.ndarray, parts: Iterator[_Staged]) -> tuple[list[_Staged], Damage | None]:
+    def _staged(self, rows: np.ndarray, parts: Iterator[_Staged]) -> tuple[list[_Staged], BadBytes | None]:
         """``parts`` of as many of the batches ``rows`` as memory allows, and what is wrong with the next."""
         staged: list[_Staged] = []
         try:
@@ -266,12 +266,12 @@ class Indexer:
             if rows < step:
                 raise DamageError(self._invalid_record(body, message, 0))
 
-    def _invalid_record(self, body: _Body, part: int, record: int) -> Damage:
+    def _invalid_record(self, body: _Body, part: int, record: int) -> BadBytes:
         message = f"Record {record} of the batch is invalid, or has more than {MAX_HEADERS} headers"
         return damage_at(self._batches, int(body.owners[part]), message)
 
 
-def damage_at(batches: Batches, row: int, message: str) -> Damage:
-    """Damage of a batch of the walk."""
+def damage_at(batches: Batches, row: int, message: str) -> BadBytes:
+    """Damage: a batch of the walk."""
     position = int(batches.position[row])
-    return Damage(message, position, position + int(batches.size[row]))
+    return BadBytes(message, position, position + int(batches.size[row]))
