@@ -167,7 +167,7 @@ class Staging(TaskSink[Staged]):
                 self._file.close(keep=self._finished and error is None)
 
 
-class Source(Protocol):
+class StagedBytes(Protocol):
     """Staged bytes to read, such as a file."""
 
     @property
@@ -179,18 +179,18 @@ class Source(Protocol):
 
 
 class Inline:
-    """The bytes in a task's message, as a :class:`Source`."""
+    """The bytes in a task's message, as a :class:`StagedBytes`."""
 
     def __init__(self, staged: Staged) -> None:
         self._data = bytearray(staged.data)  # which may be changed in place
         self.size = len(self._data)
 
     def read(self, position: int, size: int) -> memoryview:
-        """See :class:`Source`."""
+        """See :class:`StagedBytes`."""
         return memoryview(self._data)[position : position + size]
 
 
-def read_staged(staged: Staged, source: Source) -> Iterator[tuple[list[Section], np.ndarray]]:
+def read_staged(staged: Staged, source: StagedBytes) -> Iterator[tuple[list[Section], np.ndarray]]:
     """What a task has staged, some sections at a time with their bytes, found to be as the task left them.
 
     :raises ChangedError: if anything has changed.
@@ -208,7 +208,7 @@ def read_staged(staged: Staged, source: Source) -> Iterator[tuple[list[Section],
         yield run, _read_run(run, source)
 
 
-def _read_run(run: list[Section], source: Source) -> np.ndarray:
+def _read_run(run: list[Section], source: StagedBytes) -> np.ndarray:
     start, end = run[0].position, run[-1].position + run[-1].size
     data = np.frombuffer(source.read(start, end - start), np.uint8)
     if data.size != end - start:

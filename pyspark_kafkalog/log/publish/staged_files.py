@@ -178,7 +178,7 @@ class StagedFiles:
 
 
 class _StagedFile:
-    """An open staged file, as a :class:`pyspark_kafkalog.staging.Source`. Each read overwrites the last."""
+    """An open staged file: :class:`pyspark_kafkalog.staging.StagedBytes`. Each read overwrites the last."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
