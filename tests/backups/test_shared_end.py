@@ -67,11 +67,11 @@ def batches(start: int, end: int, mark: str = "") -> list[bytes]:
     return [batch(offset, 1, mark) for offset in range(start, end, RECORDS)]
 
 
-def left(data: bytes, *offsets: int) -> bytes:
+def left(data: bytes, *offsets: int, starts_horizon: bool = False) -> bytes:
     """What a cleaner leaves of a batch."""
     parsed = walk(np.frombuffer(data, np.uint8))
     no, yes = np.zeros(1, bool), np.ones(1, bool)
-    rules = BatchRules(no, no, yes, no, horizon=10**12)
+    rules = BatchRules(no, no, yes, yes if starts_horizon else no, horizon=10**12)
     found = filter_batches(
         np.frombuffer(data, np.uint8),
         parsed,
@@ -344,7 +344,11 @@ def test_a_transaction_that_ended_otherwise_is_another_history(is_cleaned: bool,
     run(source, target)
     for commit in (True, False):
         ended = control_batch(1, 7, commit=commit)
-        after = [data_batch(0, 7), left(ended, 1) if is_cleaned else ended, data_batch(2, 8)]
+        after = [
+            data_batch(0, 7),
+            left(ended, 1, starts_horizon=True) if is_cleaned else ended,
+            data_batch(2, 8),
+        ]
         make(source, after)
         row = run(source, target)
         if commit:
@@ -359,3 +363,19 @@ def test_a_transaction_that_ended_otherwise_is_another_history(is_cleaned: bool,
     assert (row.problem, row.truncated) == (None, [OffsetRange(1, 2)])
     assert visible(target) == []
     check_sound(target)
+
+
+@pytest.mark.parametrize("change", ["another leader epoch", "another compression"])
+def test_the_same_records_in_another_batch_are_another_history(change: str, tmp_path: Path) -> None:
+    """Only a cleaner writes a batch again, and it leaves its mark."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make(source, [batch_of(0, 5, ""), batch_of(5, 5, "")])
+    run(source, target)
+    other = batch_of(5, 5, "", EncodeSettings(compression="gzip"))
+    if change == "another leader epoch":
+        other = batch_of(5, 5, "")
+        other = other[:12] + struct.pack(">i", 2) + other[16:]
+    make(source, [batch_of(0, 5, ""), other, batch_of(10, 5, "")])
+    assert "Offsets 5 to 9 are not those of the source" in (run(source, target).problem or "")
+    assert run(source, target, TRUNCATE).problem is None
+    assert content(target) == content(source)
