@@ -257,9 +257,10 @@ class Kafka:
         """
         named = {name: value for name, value in more.items() if value is not None}
         found = {**self.options, **(options or {}), **named}
-        if {"auditor.class", "auditlocation"} & {name.lower() for name in found}:
+        names = {name.lower() for name in found}
+        if {"auditor.class", "auditlocation"} & names:
             raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
-        if "view" in map(str.lower, found):
+        if "view" in names:
             raise OptionError(
                 "Only Spark reads views",
                 hint="Leave out the option 'view'. connect().topics, groups and records have the same rows.",
