@@ -22,7 +22,7 @@ def read_offsets(root: str, name: str) -> dict[TopicPartition, int]:
     :raises LogDirectoryError: if it is malformed.
     """
     path = os.path.join(root, name)
-    return parse_offset_checkpoint(_read(path), path)
+    return parse_offset_checkpoint(read_if_there(path), path)
 
 
 def write_offsets(root: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -36,7 +36,7 @@ def read_epochs(folder: str) -> list[tuple[int, int]]:
     :raises LogDirectoryError: if it is malformed.
     """
     path = os.path.join(folder, LEADER_EPOCH_CHECKPOINT)
-    return parse_leader_epoch_checkpoint(_read(path), path)
+    return parse_leader_epoch_checkpoint(read_if_there(path), path)
 
 
 def write_epochs(folder: str, epochs: Iterable[tuple[int, int]]) -> None:
@@ -44,7 +44,8 @@ def write_epochs(folder: str, epochs: Iterable[tuple[int, int]]) -> None:
     replace(os.path.join(folder, LEADER_EPOCH_CHECKPOINT), format_leader_epoch_checkpoint(epochs))
 
 
-def _read(path: str) -> bytes:
+def read_if_there(path: str) -> bytes:
+    """The content of a small file; empty if it does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read()

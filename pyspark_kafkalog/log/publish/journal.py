@@ -49,7 +49,7 @@ from pyspark_kafkalog.log.layout import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from pyspark_kafkalog.log.publish import deletion
-from pyspark_kafkalog.log.publish.undo import ForeignError, plan_undo, read_text
+from pyspark_kafkalog.log.publish.undo import ForeignError, plan_undo
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
@@ -242,7 +242,7 @@ def read_ledger(path: str) -> Ledger | None:
 
     :raises LogDirectoryError: if it can't be read.
     """
-    text = read_text(path)
+    text = _read_text(path)
     try:
         return None if text is None else parse_ledger(text)
     except MalformedError as e:
@@ -259,4 +259,13 @@ def unusable(path: str) -> LogDirectoryError:
 
 
 def _text(root: str, name: str) -> str | None:
-    return read_text(os.path.join(root, name))
+    return _read_text(os.path.join(root, name))
+
+
+def _read_text(path: str) -> str | None:
+    """The content of a small file, a character for each byte; None if it does not exist."""
+    try:
+        with open(path, encoding="latin-1", newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None

@@ -29,6 +29,7 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.walk import find_batch
 from pyspark_kafkalog.filesystem.durable import cut, sync_folder
+from pyspark_kafkalog.log.checkpoints import read_epochs, read_if_there
 from pyspark_kafkalog.log.journal_file import PartitionEnd
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
@@ -38,7 +39,6 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     format_leader_epoch_checkpoint,
     format_partition_metadata,
-    parse_leader_epoch_checkpoint,
     parse_segment_file,
     segment_file,
 )
@@ -133,7 +133,7 @@ def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: 
             removed.append(name)
         elif expected.is_behind(base) and name not in end.others:
             traces.append(f"{path} was created")
-        elif name == LEADER_EPOCH_CHECKPOINT and _leader_epochs(path) != _pairs(end.leader_epochs):
+        elif name == LEADER_EPOCH_CHECKPOINT and read_epochs(folder) != _pairs(end.leader_epochs):
             traces.append(f"{path} has changed")
     if end.segment is not None and appended[0]:
         cuts[segment_file(end.segment, LOG_SUFFIX)] = end.sizes[LOG_SUFFIX]
@@ -223,7 +223,7 @@ class _Expected:
             PARTITION_METADATA_FILE: format_partition_metadata(self._end.topic_id or ""),
             LEADER_EPOCH_CHECKPOINT: format_leader_epoch_checkpoint(_pairs(self._end.leader_epochs)),
         }.get(name)
-        found = (read_text(path) or "").encode("latin-1")
+        found = read_if_there(path)
         # A loss of power may have left a part of it, or zeros.
         if text is None or not all(a in (0, b) for a, b in zip_longest(found, text[: len(found)])):
             raise ForeignError(f"{path} was created, or has changed")
@@ -231,16 +231,3 @@ class _Expected:
 
 def _pairs(leader_epochs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     return [(epoch, offset) for epoch, offset in leader_epochs]  # JSON has lists
-
-
-def _leader_epochs(path: str) -> list[tuple[int, int]]:
-    return parse_leader_epoch_checkpoint((read_text(path) or "").encode("latin-1"), path)
-
-
-def read_text(path: str) -> str | None:
-    """The content of a small file, a character for each byte; None if it does not exist."""
-    try:
-        with open(path, encoding="latin-1", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
