@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from pyspark_kafkalog.admin.partitions import topics_of
 from pyspark_kafkalog.backups.copying import Executor
 from pyspark_kafkalog.backups.groups import offsets_partitions
 from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
@@ -56,7 +57,7 @@ def backup(
                 )
     place = _slowed(source, rules)
     if not os.path.exists(directory):  # what is wrong with the source leaves no folder behind
-        look_up_partitions(open_place(place), Selection(topics=rules.topics))
+        look_up_partitions(open_place(place), rules.selection)
     with open_backup(directory) as target:
         groups, number, stored = None, 0, open_place(place)
         if rules.groups is None or rules.groups:
@@ -82,7 +83,13 @@ def _slowed(place: PlaceOptions, rules: BackupRules) -> PlaceOptions:
 
 
 def adopt(
-    directory: str, log_dir: str, topics: Collection[str] = (), *, groups: bool = True, execute: bool = False
+    directory: str,
+    log_dir: str,
+    topics: Collection[str] = (),
+    *,
+    exclude: Collection[str] = (),
+    groups: bool = True,
+    execute: bool = False,
 ) -> list[AdoptedPartition]:
     """Put the partitions of a backup into the log directory of a stopped broker, as its own.
 
@@ -94,6 +101,11 @@ def adopt(
         if groups:
             _adopt_groups(directory, log_dir, partitions, execute=execute)
 
+    if exclude:
+        selection = Selection(topics=tuple(topics) or None, exclude=tuple(exclude))
+        topics = topics_of(open_place(place_options({"path": directory})), selection)
+        if not topics:
+            return []
     return adopting.adopt(directory, log_dir, topics, execute=execute, before=before)
 
 

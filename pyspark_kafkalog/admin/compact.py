@@ -15,7 +15,7 @@ from pyspark_kafkalog.log.care.compaction import CompactionSettings
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.settings import PlaceOptions
+from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, column
 from pyspark_kafkalog.topics import CLEANUP_POLICY, cleanup_policies
@@ -57,6 +57,7 @@ def compact(
     place: PlaceOptions,
     topics: Collection[str],
     *,
+    exclude: Collection[str],
     execute: bool,
     configs: Mapping[str, str],
     any_policy: bool,
@@ -73,7 +74,7 @@ def compact(
     check_topic_configs(configs)
     roots = _roots(place.paths)
     directory = LogDirectory(roots)
-    settings = _chosen(directory, topics, configs, any_policy, dedupe_buffer_size)
+    settings = _chosen(directory, topics, exclude, configs, any_policy, dedupe_buffer_size)
     total = _READS * sum(size.stored_bytes for size in directory.stored_sizes(settings).values())
     compacted = []
     for partition, chosen in settings.items():
@@ -93,6 +94,7 @@ def compact(
 def _chosen(
     place: LogDirectory,
     topics: Collection[str],
+    exclude: Collection[str],
     configs: Mapping[str, str],
     any_policy: bool,
     dedupe_buffer_size: int,
@@ -102,8 +104,11 @@ def _chosen(
     for topic in topics:
         if topic not in found:
             raise UnknownTopicOrPartitionError(f"No such topic: {topic}")
+    selection = Selection(exclude=tuple(exclude))
     chosen = {}
     for topic, numbers in found.items():
+        if not selection.covers(topic, internal=True):
+            continue
         default = {CLEANUP_POLICY: COMPACT} if topic in _COMPACTED else {}
         of_topic = {**default, **place.topic_config(topic), **configs}
         if any_policy or COMPACT in cleanup_policies(of_topic):

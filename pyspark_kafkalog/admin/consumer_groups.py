@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,6 @@ from pyspark_kafkalog.errors import GroupError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.reading.partitions import named_topics
 from pyspark_kafkalog.rows import BIGINT, INT, NOTE, STRING, TIMESTAMP, column
 
 OK, EXPIRED, BEYOND, GONE, MARKER, NONE, FAILED = "ok expired beyond gone marker none failed".split()  # noqa: SIM905
@@ -218,7 +216,7 @@ def _check_topics(
     place: Place, selection: Selection, committed: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> None:
     found = {partition.topic for offsets in committed.values() for partition in offsets}
-    if missing := [topic for topic in named_topics(selection) or () if topic not in found]:
+    if missing := [topic for topic in selection.names or () if topic not in found]:
         partitions_of(place, Selection(topics=tuple(missing)))
 
 
@@ -227,12 +225,10 @@ def _selected(
 ) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
     """Partitions need not exist: offsets committed for deleted ones are shown, too."""
     for partition, offset in offsets.items():
-        if selection.pattern is not None:
-            wanted = re.search(selection.pattern, partition.topic, re.ASCII) is not None
-        elif selection.topics is not None:
-            wanted = partition.topic in selection.topics
+        if selection.partitions is not None:
+            wanted = partition in selection.partitions
         else:
-            wanted = selection.partitions is None or partition in selection.partitions
+            wanted = selection.covers(partition.topic, internal=True)
         if wanted:
             yield partition, offset
 

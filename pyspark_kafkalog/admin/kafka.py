@@ -708,7 +708,13 @@ class LogCare:
         )
 
     def adopt(
-        self, log_dir: str, topics: Collection[str] = (), *, groups: bool = True, execute: bool = False
+        self,
+        log_dir: str,
+        topics: Collection[str] = (),
+        *,
+        exclude: Collection[str] = (),
+        groups: bool = True,
+        execute: bool = False,
     ) -> list[AdoptedPartition]:
         """Put the partitions of this backup into the log directory of a stopped broker, as its own.
 
@@ -717,6 +723,7 @@ class LogCare:
         are adopted, where the group has none. Interrupted, this can run again.
 
         :param topics: only these; () for all that are not internal.
+        :param exclude: which of them to leave out: see :class:`.Selection`.
         :param groups: False to leave them out.
         :param execute: False to only say what would be done.
         :return: the partitions, sorted; those with a ``problem`` are left alone.
@@ -725,7 +732,14 @@ class LogCare:
         """
         from pyspark_kafkalog.admin.backup import adopt
 
-        return adopt(self.root(), _folder_to_write(log_dir), _several(topics), groups=groups, execute=execute)
+        return adopt(
+            self.root(),
+            _folder_to_write(log_dir),
+            _several(topics),
+            exclude=_several(exclude),
+            groups=groups,
+            execute=execute,
+        )
 
     def restore(
         self,
@@ -791,6 +805,7 @@ class LogCare:
         topics: Collection[str] | None = None,
         configs: Mapping[str, str] | None = None,
         *,
+        exclude: Collection[str] = (),
         execute: bool = False,
         progress: Callable[[], None] = lambda: None,
     ) -> list[DeletedRecords]:
@@ -799,6 +814,7 @@ class LogCare:
         :param topics: None for all.
         :param configs: ``retention.ms``, ``retention.bytes`` and ``cleanup.policy``, which take precedence
             over what the directory says of its topics. What neither says is kept for ever.
+        :param exclude: which topics to leave out: see :class:`.Selection`.
         :param execute: whether to do it; else nothing is changed.
         :param progress: called after each partition that has lost something.
         :raises OptionError: for brokers, and for invalid configurations.
@@ -811,6 +827,7 @@ class LogCare:
             self._kafka.place_options,
             _several_or_none(topics),
             configs or {},
+            exclude=_several(exclude),
             execute=execute,
             progress=progress,
         )
@@ -852,6 +869,7 @@ class LogCare:
         self,
         topics: Collection[str] = (),
         *,
+        exclude: Collection[str] = (),
         execute: bool = False,
         configs: Mapping[str, str] | None = None,
         any_policy: bool = False,
@@ -864,6 +882,7 @@ class LogCare:
         Without ``execute`` nothing is changed: each partition shows what a first pass would remove.
 
         :param topics: by default all whose ``cleanup.policy`` says ``compact``.
+        :param exclude: which topics to leave out: see :class:`.Selection`.
         :param configs: topic configurations that take precedence over those of the topics, such as
             ``min.cleanable.dirty.ratio``.
         :param any_policy: compact topics whatever their ``cleanup.policy`` says.
@@ -882,6 +901,7 @@ class LogCare:
         return compact(
             self._kafka.place_options,
             _several(topics),
+            exclude=_several(exclude),
             execute=execute,
             configs=configs or {},
             any_policy=any_policy,

@@ -98,10 +98,20 @@ def partitions_of(
     place: Place, selection: Selection = EVERY_TOPIC, *, internal: bool = False
 ) -> tuple[TopicPartition, ...]:
     """The partitions of ``selection``, sorted; see :func:`topics`."""
-    if internal and selection == EVERY_TOPIC:
+    if internal and selection.names is None:
         found = place.topics().items()
-        return tuple(TopicPartition(topic, number) for topic, numbers in found for number in numbers)
+        return tuple(
+            TopicPartition(topic, number)
+            for topic, numbers in found
+            if selection.covers(topic, internal=True)
+            for number in numbers
+        )
     return look_up_partitions(place, selection)
+
+
+def topics_of(place: Place, selection: Selection, *, internal: bool = False) -> list[str]:
+    """The topics of ``selection`` that have partitions, sorted; see :func:`topics`."""
+    return sorted({partition.topic for partition in partitions_of(place, selection, internal=internal)})
 
 
 def existing(place: Place, partitions: Collection[TopicPartition]) -> list[TopicPartition]:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark_kafkalog.admin.partitions import bounds_of
+from pyspark_kafkalog.admin.partitions import bounds_of, topics_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.care import deleting
 from pyspark_kafkalog.log.care.retention import Deletion
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
-from pyspark_kafkalog.options.settings import PlaceOptions
+from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
 from pyspark_kafkalog.options.user_options import UserOptions, suggestion
 from pyspark_kafkalog.places import open_place
@@ -44,6 +44,7 @@ def retain(
     topics: Collection[str] | None,
     configs: Mapping[str, str],
     *,
+    exclude: Collection[str],
     execute: bool,
     progress: Callable[[], None],
 ) -> list[DeletedRecords]:
@@ -61,6 +62,9 @@ def retain(
             f"Unknown configuration {name!r} for retention", hint=suggestion(name, RETENTION_CONFIGS)
         )
     wanted = given.given(*RETENTION_CONFIGS)
+    if exclude:
+        selection = Selection(topics=None if topics is None else tuple(topics), exclude=tuple(exclude))
+        topics = topics_of(open_place(place), selection, internal=True)
     found = deleting.retain(place.paths, topics, wanted, execute=execute, progress=progress)
     return [_of_directory(deletion) for deletion in found]
 

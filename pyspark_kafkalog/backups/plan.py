@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafkalog.codec.walk import batches_of
@@ -57,7 +57,8 @@ class CopyBounds(NamedTuple):
 class BackupRules:
     """What to back up, and what to do about what is gone; ``groups`` of None are all groups.
 
-    ``topics`` of () are all topics that are not internal. ``rate`` is in bytes a second.
+    ``topics`` of () are all topics that are not internal, but for those that ``exclude`` covers (see
+    :class:`.Selection`). ``rate`` is in bytes a second.
     ``renew_compacted`` copies a partition again if its copy may lack tombstones.
     Only records of batches with a timestamp from ``since`` on, and below ``until`` (ms), are copied into a
     new partition; both ends are those of whole batches.
@@ -73,6 +74,11 @@ class BackupRules:
     truncate: bool = False
     allow_gaps: bool = False
     renew_compacted: bool = False
+
+    @property
+    def selection(self) -> Selection:
+        """Which partitions to copy, if they exist."""
+        return Selection(topics=self.topics or None, exclude=self.exclude)
 
     @property
     def is_whole(self) -> bool:
@@ -189,7 +195,7 @@ def plan(
         nothing.
     """
     found, problems = _look_up(source, rules, {partition.topic for partition in target.partitions()})
-    partitions = [p for p in found if p.topic not in rules.exclude]
+    partitions = [p for p in found if rules.selection.covers(p.topic)]
     topic_ids = source.topic_ids({partition.topic for partition in partitions})
     failures: dict[TopicPartition, KafkaLogError] = {}
     for partition in (p for p in partitions if p.topic in topic_ids):
@@ -224,9 +230,9 @@ def _look_up(
     new = tuple(name for name in rules.topics if name not in saved)
     found = []
     if new or not rules.topics:
-        found = list(look_up_partitions(source, Selection(topics=new) if new else Selection()))
+        found = list(look_up_partitions(source, replace(rules.selection, topics=new or None)))
     listed = {partition.topic for partition in found}
-    known = set(rules.topics or saved) & set(saved) - listed - INTERNAL_TOPICS - set(rules.exclude)
+    known = {topic for topic in set(saved) - listed if rules.selection.covers(topic)}
     problems = {}
     try:
         found += _look_up_known(source, known)

@@ -99,11 +99,14 @@ class RestoreSettings:
     state: str | None = None
     """The file for what must be remembered; None for one beside the source's partitions."""
     rate: float | None = None
+    exclude: Collection[str] = ()
+    """Which topics to leave out: see :class:`.Selection`."""
 
     def lasting(self) -> dict[str, object]:
         """What a second run must have in common with the first."""
         ends = {str(partition): end for partition, end in sorted((self.ends or {}).items())}
-        return {
+        excluded = {"exclude": sorted(self.exclude)} if self.exclude else {}
+        return excluded | {
             "topics": None if self.topics is None else sorted(self.topics),
             "rename": dict(sorted(self.rename.items())),
             "until": self.until,
@@ -295,7 +298,8 @@ class Restore:
     def _selected(self) -> tuple[TopicPartition, ...]:
         """The source's partitions that are to be restored."""
         names = None if self._settings.topics is None else tuple(dict.fromkeys(self._settings.topics))
-        return look_up_partitions(self._source, Selection(topics=names))
+        selection = Selection(topics=names, exclude=tuple(self._settings.exclude))
+        return look_up_partitions(self._source, selection)
 
     def _ends(self, bounds: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Where to end in each partition."""

@@ -26,7 +26,6 @@ from pyspark_kafkalog.backups.plan import (
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.backup.directory import BackupDirectory
@@ -143,12 +142,9 @@ class Backup:
 
     def _note(self, planned: BackupPlan, later: Collection[TopicPartition]) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""
-        rules = self._rules
+        wanted = self._rules.selection
         for partition in self._target.partitions() | planned.bounds.keys() | planned.failures.keys():
-            is_wanted = partition.topic in rules.topics or not (
-                rules.topics or partition.topic in INTERNAL_TOPICS
-            )
-            if partition not in self._rows and is_wanted and partition.topic not in rules.exclude:
+            if partition not in self._rows and wanted.covers(partition.topic):
                 self._rows[partition] = BackedUpPartition(*partition)
                 self._rows[partition].describe(self._target)
         for partition in self._rows.keys() - later:

@@ -15,16 +15,23 @@ from pyspark_kafkalog.admin.kafka import Kafka, connect, names_brokers
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_json, show_rows
-from pyspark_kafkalog.cli.parameters import execute_option, on_place, parse_time, rate_option, topic_option
+from pyspark_kafkalog.cli.parameters import (
+    exclude_option,
+    execute_option,
+    named_topics,
+    on_place,
+    parse_time,
+    rate_option,
+    topic_option,
+)
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import OffsetRange, check_topic
+from pyspark_kafkalog.model import OffsetRange
 from pyspark_kafkalog.options.times import TIME_FORMS
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
 
 directory_argument = click.argument("directory", type=click.Path(file_okay=False))
-exclude_option = click.option("--exclude", multiple=True, help="Not this topic. Repeatable.")
 group_option = click.option(
     "--group", "groups", multiple=True, help="Only this consumer group's offsets. Repeatable."
 )
@@ -124,6 +131,7 @@ def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **ru
 @directory_argument
 @click.argument("log_dir", metavar="LOG_DIR")
 @topic_option
+@exclude_option
 @click.option("--no-groups", is_flag=True, help="Leave out consumer groups.")
 @execute_option
 @json_option
@@ -133,6 +141,7 @@ def adopt(
     directory: str,
     log_dir: str,
     topics: tuple[str, ...],
+    exclude: tuple[str, ...],
     no_groups: bool,
     execute: bool,
     as_json: bool,
@@ -144,7 +153,9 @@ def adopt(
     """
     from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
 
-    found = connect(directory).logs.adopt(log_dir, _topics(topics), groups=not no_groups, execute=execute)
+    found = connect(directory).logs.adopt(
+        log_dir, named_topics(topics, exclude), exclude=exclude, groups=not no_groups, execute=execute
+    )
     show_rows(AdoptedPartition, found, as_json=as_json)
     if not as_json:
         for topic, note in dict.fromkeys((row.topic, row.note) for row in found if row.note):
@@ -152,10 +163,6 @@ def adopt(
     say_if_dry(execute)
     if any(row.problem for row in found):
         ctx.exit(1)
-
-
-def _topics(names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(map(check_topic, names)))
 
 
 def _rules(
@@ -171,8 +178,8 @@ def _rules(
     if groups and no_groups:
         raise click.UsageError("Give either --group or --no-groups.")
     return BackupRules(
-        topics=_topics(topics),
-        exclude=_topics(exclude),
+        topics=named_topics(topics, exclude),
+        exclude=exclude,
         groups=() if no_groups else groups or None,
         **rest,
     )

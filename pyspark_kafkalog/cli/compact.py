@@ -7,12 +7,13 @@ import click
 from pyspark_kafkalog.admin.kafka import connect, names_brokers
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_rows
-from pyspark_kafkalog.cli.parameters import execute_option, pairs
+from pyspark_kafkalog.cli.parameters import exclude_option, execute_option, named_topics, pairs
 
 
 @kafkalog.command()
 @click.argument("directory", metavar="DIR")
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@exclude_option
 @click.option(
     "--config",
     "configs",
@@ -36,6 +37,7 @@ from pyspark_kafkalog.cli.parameters import execute_option, pairs
 def compact(
     directory: str,
     topics: tuple[str, ...],
+    exclude: tuple[str, ...],
     configs: tuple[str, ...],
     any_policy: bool,
     dedupe_buffer_size: int,
@@ -55,7 +57,8 @@ def compact(
     given = pairs("--config", configs)
     with progress("Compacting", None, in_bytes=True) as done:
         found = connect(directory).logs.compact(
-            topics,
+            named_topics(topics, exclude),
+            exclude=exclude,
             execute=execute,
             configs=given,
             any_policy=any_policy,

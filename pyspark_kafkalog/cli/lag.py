@@ -18,7 +18,14 @@ from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, show_json, show_rows
-from pyspark_kafkalog.cli.parameters import group_option, offsets_of, on_place, selection, topic_option
+from pyspark_kafkalog.cli.parameters import (
+    exclude_option,
+    group_option,
+    offsets_of,
+    on_place,
+    selection,
+    topic_option,
+)
 from pyspark_kafkalog.rows import plain
 from pyspark_kafkalog.saying import said
 
@@ -36,6 +43,7 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
 @on_place
 @group_option
 @topic_option
+@exclude_option
 @click.option(
     "--max-lag",
     type=click.IntRange(0),
@@ -66,6 +74,7 @@ def lag(
     kafka: Kafka,
     groups: tuple[str, ...],
     topics: tuple[str, ...],
+    exclude: tuple[str, ...],
     max_lag: int | None,
     isolation_level: str,
     all_groups: bool,
@@ -86,14 +95,15 @@ def lag(
         raise click.UsageError("Give only one of --prometheus, --watch and --json.")
     if looks is not None and watch is None:
         raise click.UsageError("--count needs --watch.")
+    chosen = selection(topics, exclude)
     is_committed = isolation_level == "read_committed"
 
     def look() -> list[GroupOffset]:
         if topics:
             # A topic that is gone has no lag, and a monitor of it would never give the alarm.
             with said("Looking up partitions"):
-                partitions_of(kafka.place, selection(topics))
-        found = offsets_of(kafka, groups, topics, read_committed=is_committed)
+                partitions_of(kafka.place, chosen)
+        found = offsets_of(kafka, groups, chosen, read_committed=is_committed)
         return [row for row in found if all_groups or row.group in groups or row.state != MARKER]
 
     offsets = look() if watch is None else _watch(look, watch, looks, as_json)

@@ -15,6 +15,7 @@ from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import (
+    exclude_option,
     execute_option,
     group_option,
     named_partitions,
@@ -22,10 +23,12 @@ from pyspark_kafkalog.cli.parameters import (
     on_place,
     parse_time,
     partitions_option,
+    selection,
     topic_option,
 )
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.rows import BIGINT, INT, STRING, column
 
@@ -44,11 +47,19 @@ def offsets() -> None:
 @on_place
 @group_option
 @topic_option
+@exclude_option
 @wide_option
 @json_option
-def show(kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], wide: bool, as_json: bool) -> None:
+def show(
+    kafka: Kafka,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
+    wide: bool,
+    as_json: bool,
+) -> None:
     """Show each committed offset and its lag."""
-    rows = offsets_of(kafka, groups, topics)
+    rows = offsets_of(kafka, groups, selection(topics, exclude))
     show_rows(GroupOffset, rows, as_json=as_json, wide=wide)
 
 
@@ -57,6 +68,7 @@ def show(kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], wide: b
 @one_group_option
 @partitions_option
 @click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed offsets.")
+@exclude_option
 @click.option("--to-earliest", is_flag=True, help="The log start offsets.")
 @click.option("--to-latest", is_flag=True, help="The log end offsets.")
 @click.option(
@@ -90,6 +102,7 @@ def reset(
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
+    exclude: tuple[str, ...],
     large_messages: bool,
     execute: bool,
     as_json: bool,
@@ -100,6 +113,7 @@ def reset(
     As with kafka-consumer-groups --reset-offsets, the group must be inactive, and offsets beyond the
     log become the nearest that exist.
     """
+    _check_exclude(exclude, all_topics)
     chosen = [name for name, value in to.items() if value is not None and value is not False]
     if len(chosen) != 1:
         names = ", ".join("--" + name.replace("_", "-") for name in to)
@@ -112,7 +126,7 @@ def reset(
             )
         steps = kafka.groups.plan_import(wanted, large_messages=large_messages)
     else:
-        partitions = _partitions(kafka, topics, all_topics)
+        partitions = _partitions(kafka, group, topics, all_topics, exclude)
         kind, value = _goal(chosen[0], to[chosen[0]])
         steps = kafka.groups.plan_reset(group, partitions, kind, value, large_messages=large_messages)
     _carry_out(kafka, steps, execute=execute, as_json=as_json)
@@ -122,6 +136,7 @@ def reset(
 @on_place
 @group_option
 @topic_option
+@exclude_option
 @click.option(
     "--format",
     "kind",
@@ -129,9 +144,11 @@ def reset(
     default="json",
     help="CSV is the format of kafka-consumer-groups --export, without a group column for a single --group.",
 )
-def export(kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], kind: str) -> None:
+def export(
+    kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], exclude: tuple[str, ...], kind: str
+) -> None:
     """Print offsets for import."""
-    rows = offsets_of(kafka, groups, topics)
+    rows = offsets_of(kafka, groups, selection(topics, exclude))
     text = export_json(rows) if kind == "json" else export_csv(rows, with_group=len(groups) != 1)
     click.echo(text, nl=False)
 
@@ -157,6 +174,7 @@ def import_(kafka: Kafka, file: Any, group: str | None, execute: bool, as_json: 
 @one_group_option
 @partitions_option
 @click.option("--all-topics", is_flag=True, help="All committed offsets of the group.")
+@exclude_option
 @click.option("--whole-group", is_flag=True, help="The group itself, with all its offsets.")
 @execute_option
 @json_option
@@ -165,14 +183,16 @@ def delete(
     group: str,
     topics: tuple[str, ...],
     all_topics: bool,
+    exclude: tuple[str, ...],
     whole_group: bool,
     execute: bool,
     as_json: bool,
 ) -> None:
     """Delete committed offsets of a group. Markers of exactly-once queries are refused."""
+    _check_exclude(exclude, all_topics)
     if whole_group and (topics or all_topics):
         raise click.UsageError("--whole-group covers all topics: leave out --topic and --all-topics.")
-    partitions = None if whole_group else _partitions(kafka, topics, all_topics)
+    partitions = None if whole_group else _partitions(kafka, group, topics, all_topics, exclude)
     committed = kafka.groups.plan_deletion(group, partitions)
     rows = [_DeletedOffset(group, *partition, committed[partition].offset) for partition in sorted(committed)]
     if execute and whole_group:
@@ -191,10 +211,22 @@ class _DeletedOffset:
     offset: int = field(metadata=column(BIGINT, "OFFSET"))
 
 
-def _partitions(kafka: Kafka, topics: tuple[str, ...], all_topics: bool) -> list[TopicPartition] | None:
+def _check_exclude(exclude: tuple[str, ...], all_topics: bool) -> None:
+    if exclude and not all_topics:
+        raise click.UsageError("--exclude needs --all-topics.")
+
+
+def _partitions(
+    kafka: Kafka, group: str, topics: tuple[str, ...], all_topics: bool, exclude: tuple[str, ...]
+) -> list[TopicPartition] | None:
     if bool(topics) == all_topics:
         raise click.UsageError("Give either --topic or --all-topics.")
-    return None if all_topics else named_partitions(kafka.place, topics)
+    if topics:
+        return named_partitions(kafka.place, topics)
+    if not exclude:
+        return None
+    chosen = Selection(exclude=exclude)
+    return [p for p in kafka.groups.committed(group) if chosen.covers(p.topic, internal=True)]
 
 
 def _goal(name: str, value: Any) -> tuple[ResetTo, int]:

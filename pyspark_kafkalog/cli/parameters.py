@@ -18,10 +18,17 @@ from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.times import point_in_time
-from pyspark_kafkalog.options.values import size_in_bytes
+from pyspark_kafkalog.options.values import patterns, size_in_bytes
 from pyspark_kafkalog.saying import said
 
 topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+exclude_option = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERNS",
+    callback=lambda ctx, param, given: tuple(each for text in given for each in patterns("--exclude", text)),
+    help="Leave out topics whose whole names match a regular expression. Repeatable, or with commas.",
+)
 group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
 partitions_option = click.option(
     "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
@@ -112,18 +119,27 @@ rate_option = click.option(
 )
 
 
-def selection(topics: tuple[str, ...]) -> Selection:
-    """The topics of ``--topic``; all topics without it."""
-    named = dict.fromkeys(check_topic(topic) for topic in topics)
-    return Selection(topics=tuple(named)) if named else Selection()
+def selection(topics: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
+    """The topics of ``--topic``; all topics without it, but for those of ``--exclude``."""
+    return Selection(topics=named_topics(topics, exclude) or None, exclude=exclude or None)
+
+
+def named_topics(topics: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[str, ...]:
+    """The topics of ``--topic``, each once.
+
+    :raises click.UsageError: if there are topics to exclude, too.
+    """
+    if topics and exclude:
+        raise click.UsageError("Topics are named, so there is nothing to leave out: drop --exclude.")
+    return tuple(dict.fromkeys(map(check_topic, topics)))
 
 
 def offsets_of(
-    kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], *, read_committed: bool = False
+    kafka: Kafka, groups: tuple[str, ...], chosen: Selection, *, read_committed: bool = False
 ) -> list[GroupOffset]:
     """The committed offsets of these groups; of all groups if none is named."""
     with said("Looking up committed offsets"):
-        return kafka.groups.offsets(groups or None, selection(topics), read_committed=read_committed)
+        return kafka.groups.offsets(groups or None, chosen, read_committed=read_committed)
 
 
 def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartition]:

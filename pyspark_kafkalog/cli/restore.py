@@ -13,7 +13,9 @@ from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_json, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import (
+    exclude_option,
     execute_option,
+    named_topics,
     on_place,
     options_for,
     pairs,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 @click.argument("source")
 @on_place
 @topic_option
+@exclude_option
 @click.option("--rename", metavar="OLD=NEW", multiple=True, help="Another name for a topic. Repeatable.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Of new topics; the brokers' by default.")
 @click.option(
@@ -128,6 +131,7 @@ def _settings(
     configs: tuple[str, ...],
     to_offsets: Any,
     topics: tuple[str, ...],
+    exclude: tuple[str, ...],
     groups: tuple[str, ...],
     no_groups: bool,
     **rest: Any,
@@ -137,7 +141,8 @@ def _settings(
     if groups and no_groups:
         raise click.UsageError("Give --group or --no-groups, not both.")
     return RestoreSettings(
-        topics=topics or None,
+        topics=named_topics(topics, exclude) or None,
+        exclude=exclude,
         rename=pairs("--rename", rename),
         configs=pairs("--set", configs),
         ends=None if to_offsets is None else parse_ends(to_offsets.read()),

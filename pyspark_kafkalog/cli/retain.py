@@ -12,14 +12,16 @@ from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows
 from pyspark_kafkalog.cli.parameters import (
+    exclude_option,
     execute_option,
     named_partitions,
+    named_topics,
     on_place,
     parse_time,
     partitions_option,
 )
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import TopicPartition, check_topic
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
@@ -31,6 +33,7 @@ _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASC
 @kafkalog.command()
 @on_place
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@exclude_option
 @click.option("--retention-ms", metavar="TIME", help="Age of segments to delete, such as 604800000 or 7d.")
 @click.option(
     "--retention-bytes", metavar="SIZE", help="Size of a partition to keep, such as 1073741824 or 1g."
@@ -41,6 +44,7 @@ _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASC
 def retain(
     kafka: Kafka,
     topics: tuple[str, ...],
+    exclude: tuple[str, ...],
     retention_ms: str | None,
     retention_bytes: str | None,
     cleanup_policy: str | None,
@@ -68,8 +72,8 @@ def retain(
         if value is not None
     }
     with said("Looking for segments that are due"):
-        named = [check_topic(topic) for topic in topics] or None
-        rows = kafka.logs.retain(named, configs, execute=execute)
+        named = named_topics(topics, exclude) or None
+        rows = kafka.logs.retain(named, configs, exclude=exclude, execute=execute)
     show_rows(DeletedRecords, rows, as_json=as_json)
     say_if_dry(execute)
 

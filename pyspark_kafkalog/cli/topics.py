@@ -9,8 +9,16 @@ from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
 from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows, wide_option
-from pyspark_kafkalog.cli.parameters import execute_option, on_place, pairs, selection, topic_option
+from pyspark_kafkalog.cli.parameters import (
+    exclude_option,
+    execute_option,
+    on_place,
+    pairs,
+    selection,
+    topic_option,
+)
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.topics import NewTopic
@@ -34,27 +42,35 @@ def topics() -> None:
 @topics.command()
 @on_place
 @topic_option
+@exclude_option
 @click.option("--internal", is_flag=True, help="Show internal topics, too, such as __consumer_offsets.")
 @click.option("--segments", is_flag=True, help="Show each segment of a log directory.")
 @wide_option
 @json_option
 def show(
-    kafka: Kafka, topics: tuple[str, ...], internal: bool, segments: bool, wide: bool, as_json: bool
+    kafka: Kafka,
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
+    internal: bool,
+    segments: bool,
+    wide: bool,
+    as_json: bool,
 ) -> None:
     """Show partitions with their bounds, sizes and timestamps."""
+    chosen = selection(topics, exclude)
     if segments:
-        _show_segments(kafka, topics, internal, wide, as_json)
+        _show_segments(kafka, chosen, internal, wide, as_json)
         return
     with said("Looking up partitions"):
-        rows = kafka.topics.partitions(selection(topics), internal=internal)
+        rows = kafka.topics.partitions(chosen, internal=internal)
     show_rows(PartitionState, rows, as_json=as_json, wide=wide)
 
 
-def _show_segments(kafka: Kafka, topics: tuple[str, ...], internal: bool, wide: bool, as_json: bool) -> None:
+def _show_segments(kafka: Kafka, chosen: Selection, internal: bool, wide: bool, as_json: bool) -> None:
     if SERVERS in kafka.options:
         raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
     with said("Looking up segments"):
-        rows = kafka.topics.segments(selection(topics), internal=internal)
+        rows = kafka.topics.segments(chosen, internal=internal)
     show_rows(SegmentState, rows, as_json=as_json, wide=wide)
 
 

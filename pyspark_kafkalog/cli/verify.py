@@ -13,16 +13,19 @@ from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
-from pyspark_kafkalog.cli.parameters import on_place, selection, topic_option
+from pyspark_kafkalog.cli.parameters import exclude_option, on_place, selection, topic_option
 from pyspark_kafkalog.saying import said
 
 
 @kafkalog.command()
 @on_place
 @topic_option
+@exclude_option
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, kafka: Kafka, topics: tuple[str, ...], as_json: bool) -> None:
+def verify(
+    ctx: click.Context, kafka: Kafka, topics: tuple[str, ...], exclude: tuple[str, ...], as_json: bool
+) -> None:
     """Read everything and report damage.
 
     Checks the checksum, framing, offsets and content of every record batch, internal topics included,
@@ -33,7 +36,7 @@ def verify(ctx: click.Context, kafka: Kafka, topics: tuple[str, ...], as_json: b
 
     with _without_warnings():  # what they say is reported below
         with said("Looking up partitions"):
-            partitions = partitions_of(kafka.place, selection(topics), internal=True)
+            partitions = partitions_of(kafka.place, selection(topics, exclude), internal=True)
             sizes = kafka.place.stored_sizes(partitions)
         total = sum(size.stored_bytes for size in sizes.values()) if sizes else None
         with progress("Verifying", total, in_bytes=True) as done:

@@ -1,4 +1,4 @@
-"""Java's regular expressions as Python's, for ``subscribePattern``."""
+"""Java's regular expressions as Python's, for names of topics."""
 
 from __future__ import annotations
 

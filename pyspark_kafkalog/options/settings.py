@@ -50,6 +50,9 @@ from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, Use, Wher
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import COUNTING, group_id, paths
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
+
+_EXCLUDE = "topics.exclude"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,38 @@ class PlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions to read. At most one field is set; none means all topics that are not internal.
+    """Which partitions to read: those of ``topics``, of topics that ``pattern`` finds, or ``partitions``.
 
-    ``pattern`` is for ``re.search`` with ``re.ASCII``.
+    With none of these, all topics that are not internal.
+
+    ``pattern`` is for ``re.search`` with ``re.ASCII``. Topics of which the whole name matches a pattern of
+    ``exclude`` are left out (MirrorMaker's DefaultTopicFilter).
     """
 
     topics: tuple[str, ...] | None = from_option("subscribe")
     pattern: str | None = from_option("subscribePattern")
     partitions: tuple[TopicPartition, ...] | None = from_option("assign")
+    exclude: tuple[str, ...] | None = from_option(_EXCLUDE)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The topics that this names; None if it names none."""
+        if self.partitions is not None:
+            return tuple(sorted({partition.topic for partition in self.partitions}))
+        return self.topics
+
+    def covers(self, topic: str, *, internal: bool = False) -> bool:
+        """Whether this selects any partition of ``topic``.
+
+        :param internal: whether internal topics count even if they are not named.
+        """
+        if self.names is not None:
+            found = topic in self.names
+        else:
+            found = (internal or topic not in INTERNAL_TOPICS) and (
+                self.pattern is None or re.search(self.pattern, topic, re.ASCII) is not None
+            )
+        return found and not any(re.fullmatch(each, topic, re.ASCII) for each in self.exclude or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +343,12 @@ def selection(user: UserOptions) -> Selection:
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in user]
     if len(named) > 1:
         raise _only_one(named)
-    if not named and user.where is Where.BROKERS and "view" not in user:
+    if _EXCLUDE in user and named not in ([], ["subscribePattern"]):
+        raise OptionError(
+            f"Option {_EXCLUDE!r} can't be given with {named[0]!r}",
+            hint=f"Leave out {_EXCLUDE}, or name the topics by subscribePattern.",
+        )
+    if not named and _EXCLUDE not in user and user.where is Where.BROKERS and "view" not in user:
         raise OptionError(
             "One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers",
             hint="Write, for example, .option('subscribe', 'orders'). The view 'topics' lists the topics.",

@@ -38,6 +38,7 @@ from pyspark_kafkalog.options.values import (
     one_of_these,
     partitions,
     paths,
+    patterns,
     separated,
     servers,
     size_in_bytes,
@@ -146,6 +147,9 @@ SECTIONS = (
         Option("subscribe", _SELECTING, topics, None, "Topics, separated by commas."),
         Option("subscribePattern", _SELECTING, not_blank(java_pattern), None,
                "Java regular expression. A topic is read if any part of its name matches."),
+        Option("topics.exclude", _SELECTING, patterns, None,
+               "Java regular expressions, separated by commas. A topic is left out if its whole name matches"
+               " one. With `subscribePattern`, or alone for all other topics that are not internal."),
         Option("assign", _SELECTING, partitions, None, 'Partitions, such as `{"topicA":[0,1]}`.'),
     ),
     Section(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, TopicPartition, check_topic
+from pyspark_kafkalog.options.java_pattern import java_pattern
 from pyspark_kafkalog.options.offsets_json import MAX_INT, Offsets, parse_offsets, parse_partitions
 from pyspark_kafkalog.topics import check_writable
 
@@ -301,6 +302,14 @@ def topics(name: str, text: str) -> tuple[str, ...]:
     if not found:
         raise OptionError(f"Option {name!r} names no topic", hint="Write, for example, orders,payments.")
     return tuple(dict.fromkeys(check_topic(item) for item in found))
+
+
+def patterns(name: str, text: str) -> tuple[str, ...]:
+    """Java's patterns, separated by commas, for ``re.fullmatch`` with ``re.ASCII``."""
+    found = tuple(java_pattern(name, item) for item in separated(name, text))
+    if not found:
+        raise OptionError(f"Option {name!r} has no pattern", hint="Write, for example, .*-test,tmp-.*")
+    return found
 
 
 def partitions(name: str, text: str) -> tuple[TopicPartition, ...]:

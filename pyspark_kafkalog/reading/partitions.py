@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 
@@ -11,7 +10,6 @@ from pyspark_kafkalog.errors import UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import near_names
-from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -30,8 +28,9 @@ def select_partitions(
     :param must_exist: False for a running stream, where a missing topic is data loss.
     :raises UnknownTopicOrPartitionError: if a named topic does not exist.
     """
-    given = named_topics(selection)
-    named = [topic for topic in topics if _covers(selection, topic)] if given is None else given
+    named = selection.names
+    if named is None:
+        named = tuple(topic for topic in topics if selection.covers(topic))
     unknown = [topic for topic in named if topic not in topics]
     if unknown and must_exist:
         hint = _existing_topics(topics)
@@ -55,9 +54,10 @@ def _warn_of_what_is_missing(
     topics: Mapping[str, tuple[int, ...]], selection: Selection, found: Collection[TopicPartition]
 ) -> None:
     """Say what a selection covers in vain: Spark skips it without a word."""
-    if selection.pattern is not None and not found:
-        text = "No topic matches subscribePattern %r, so nothing is read. %s"
-        _log.warning(text, selection.pattern, _existing_topics(topics))
+    if not found and (selection.pattern is not None or selection.exclude):
+        given = {"subscribePattern": selection.pattern, "topics.exclude": selection.exclude}
+        shown = " and ".join(f"{name} {value!r}" for name, value in given.items() if value)
+        _log.warning("No topic matches %s, so nothing is read. %s", shown, _existing_topics(topics))
     missing = set(selection.partitions or ()).difference(found)
     for topic in sorted({partition.topic for partition in missing}):
         names = names_of([partition for partition in missing if partition.topic == topic])
@@ -65,28 +65,11 @@ def _warn_of_what_is_missing(
         _log.warning(text, names, topic, len(topics[topic]))
 
 
-def _covers(selection: Selection, topic: str) -> bool:
-    """Whether a ``selection`` that names no topics covers this one."""
-    found = selection.pattern is None or re.search(selection.pattern, topic, re.ASCII) is not None
-    return found and topic not in INTERNAL_TOPICS
-
-
 def not_selected(partitions: Iterable[TopicPartition], selection: Selection) -> set[TopicPartition]:
     """Those of ``partitions`` that ``selection`` would not cover even if they existed."""
     if selection.partitions is not None:
         return set(partitions).difference(selection.partitions)
-    if selection.topics is not None:
-        return {partition for partition in partitions if partition.topic not in selection.topics}
-    return {partition for partition in partitions if not _covers(selection, partition.topic)}
-
-
-def named_topics(selection: Selection) -> list[str] | None:
-    """The topics that ``selection`` names; None if it names none."""
-    if selection.topics is not None:
-        return list(selection.topics)
-    if selection.partitions is not None:
-        return sorted({partition.topic for partition in selection.partitions})
-    return None
+    return {partition for partition in partitions if not selection.covers(partition.topic)}
 
 
 def look_up_partitions(
@@ -97,7 +80,7 @@ def look_up_partitions(
     A topic that must exist is looked up several times, since the brokers of a
     cluster learn of a new topic one after another.
     """
-    names = named_topics(selection)
+    names = selection.names
     topics = place.topics(names)
     if names is not None and must_exist:
         for _ in range(_ATTEMPTS - 1):

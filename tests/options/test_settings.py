@@ -243,6 +243,13 @@ class TestSelection:
     def test_subscribe_pattern(self) -> None:
         assert batch(subscribePattern=" test.* ").selection == Selection(pattern="test.*")
 
+    def test_exclude(self) -> None:
+        assert batch(topics__exclude=" a.*,, b ").selection == Selection(exclude=("a.*", "b"))
+        both = stream(subscribePattern="t", topics__exclude=r"\Qt.1\E").selection
+        assert both == Selection(pattern="t", exclude=(r"t\.1",))
+        brokers = {"kafka.bootstrap.servers": "host:9092", "topics.exclude": "a"}
+        assert read_options(as_spark_gives(brokers), batch=True).selection == Selection(exclude=("a",))
+
     def test_assign(self) -> None:
         assert batch(assign=' {"t":[1,0]} ').selection == Selection(partitions=(T0, T1))
 
@@ -255,6 +262,10 @@ class TestSelection:
             {"subscribe": ""},
             {"subscribe": " , "},
             {"subscribe": "a/b"},
+            {"subscribe": "a", "topics.exclude": "b"},
+            {"assign": '{"t":[0]}', "topics.exclude": "b"},
+            {"topics.exclude": " , "},
+            {"topics.exclude": "a,("},
             {"subscribePattern": " "},
             {"subscribePattern": "("},
             {"assign": ""},

@@ -25,6 +25,7 @@ def test_what_narrows_a_view() -> None:
     assert parsed(view="group-offsets", subscribePattern="a.", kafka__group__id="g") == ViewOptions(
         "group-offsets", Selection(pattern="a."), ("g",)
     )
+    assert parsed(view="topics", topics__exclude="a,b").selection == Selection(exclude=("a", "b"))
 
 
 def test_what_a_view_of_batches_takes() -> None:

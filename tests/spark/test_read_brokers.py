@@ -276,7 +276,8 @@ def test_bytes_a_trigger(topic, stream, tmp_path):
 def test_new_partitions_and_topics_of_a_running_query(broker, stream, tmp_path):
     topic = Topic(broker)
     topic.write(range(3))
-    frame = stream(topic, subscribe=None, subscribePattern=f"{topic.name}.*", startingOffsets="latest")
+    options = {"subscribe": None, "subscribePattern": f"{topic.name}.*", "topics.exclude": ".*-not,x"}
+    frame = stream(topic, startingOffsets="latest", **options)
     with Running(frame, tmp_path / "c") as running:
         running.wait_for([])
         running.query.processAllAvailable()
@@ -285,6 +286,7 @@ def test_new_partitions_and_topics_of_a_running_query(broker, stream, tmp_path):
         topic.add_partitions(2)
         topic.write([4], partition=1)
         running.wait_for([3, 4])
+        Topic(broker, name=f"{topic.name}-not").write([6])
         second = Topic(broker, name=f"{topic.name}-b")
         second.write([5])
         running.wait_for([3, 4, 5])

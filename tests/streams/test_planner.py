@@ -277,6 +277,12 @@ class TestPartitionsThatComeAndGo:
         """SPARK-41375: empty offsets are not logged."""
         assert planner(FakePlace({}), subscribePattern="a").next_offsets({A0: 5}) == {A0: 5}
 
+    def test_a_topic_that_is_excluded_later(self) -> None:
+        stream = planner(FakePlace({A0: (0, 9), B0: (0, 9)}), **{"topics.exclude": "b"})
+        assert stream.next_offsets({A0: 5}) == {A0: 9}
+        with pytest.raises(DataLossError, match=r"offsets of b-0, to which this query does not subscribe"):
+            stream.next_offsets({A0: 5, B0: 5})
+
 
 class TestEndsThatGoBack:
     """A leader that was paused and deposed reports where the log ended before."""
