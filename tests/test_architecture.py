@@ -25,6 +25,7 @@ _PLACES = {
     "options",
     "largemessage",
     "places",
+    "transform",
 }
 _BETWEEN = {"reading", "writing", "streams", "audit"}
 ROOMS = {
@@ -38,17 +39,25 @@ ROOMS = {
     "topics": {"errors", "model"},
     "sinks": {"errors", "model"},
     "staging": {"model", "sinks", "codec", "filesystem"},
+    "plugins": {"errors"},
+    "transform": {"errors", "plugins"},
     "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "codec"},
     "log": {"errors", "model", "rows", "sinks", "staging", "topics", "codec", "filesystem", "garbage"},
-    "broker": {"errors", "model", "sinks", "staging", "topics", "codec", "options", "filesystem", "garbage"},
+    "broker": {
+        *("errors", "model", "sinks", "staging", "topics", "codec", "options", "filesystem", "garbage"),
+        "plugins",
+    },
     "places": {"model", "groups", "sinks", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
     "build": {"make_library"},
-    "reading": {"errors", "model", "groups", "topics", "codec", "options", "largemessage"},
-    "audit": {"errors", "codec", "options", "filesystem", "largemessage"},
-    "writing": {"errors", "model", "sinks", "topics", "codec", "options", "largemessage", "audit"},
+    "reading": {"errors", "model", "groups", "topics", "codec", "options", "largemessage", "transform"},
+    "audit": {"errors", "plugins", "codec", "options", "filesystem", "largemessage"},
+    "writing": {
+        *("errors", "model", "sinks", "topics", "plugins", "codec", "options", "largemessage", "audit"),
+        "transform",
+    },
     "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
     "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker"},

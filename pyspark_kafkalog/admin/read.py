@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.admin.reset import check_inactive
-from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
@@ -26,27 +25,21 @@ from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.partitions import look_up_partitions
-from pyspark_kafkalog.reading.reader import read_rules, split_reader
+from pyspark_kafkalog.reading.reader import (
+    COLUMN_TYPES,
+    columns_of,
+    read_rules,
+    split_reader,
+    transformed,
+)
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import Split, tasks_of
 from pyspark_kafkalog.streams.safe_offsets import SafeOffsets, WantedOffsets
+from pyspark_kafkalog.transform import Transform
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
 """Conditions that every row meets: column, one of ``= == < <= > >= != in``, and a value (or values)."""
 
-_SEGMENT = pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])
-_TYPES: Mapping[str, pa.DataType] = {
-    **ROW_TYPES,
-    DROPPED_FIELD[0]: pa.struct(
-        [
-            ("reason", pa.string()),
-            ("messageId", pa.binary()),
-            ("startingOffset", pa.int64()),
-            ("segmentCount", pa.int32()),
-            ("segments", pa.list_(pa.field("element", _SEGMENT))),
-        ]
-    ),
-}
 _NOT_OF_CHANGES = ("starting", "ending", "kafka.group.id")
 _WITHOUT_COMMIT = "startingoffsetsbycommittedstrategy"
 
@@ -82,25 +75,37 @@ class Reading:
 
     def __init__(self, options: Mapping[str, str], columns: Collection[str] | None, filters: Filters) -> None:
         self.given = dict(options)
-        self.filters = filters = _checked(filters)
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
         default = default_columns(options)
-        has_dropped = DROPPED_FIELD[0] in default
-        allowed = [name for name in _TYPES if name != DROPPED_FIELD[0] or has_dropped]
-        names = tuple(default) if columns is None else tuple(columns)
+        self._transform: Transform | None = None
+        if self.options.transform is None:
+            has_dropped = DROPPED_FIELD[0] in default
+            names = [name for name in COLUMN_TYPES if name != DROPPED_FIELD[0] or has_dropped]
+            allowed, default_names = columns_of(names), list(default)
+        else:
+            self._transform = Transform(self.options.transform, columns_of(default))
+            allowed = self._transform.schema
+            default_names = allowed.names
+        self.filters = filters = _checked(filters, allowed)
+        names = default_names if columns is None else list(columns)
         if not names:
             raise OptionError(
-                "Expected at least one column, got none", hint=f"Name some of {', '.join(allowed)}."
+                "Expected at least one column, got none", hint=f"Name some of {', '.join(allowed.names)}."
             )
         for name in (*names, *(column for column, _, _ in filters)):
-            if name not in allowed:
-                raise OptionError(f"Unknown column {name!r}", hint=suggestion(str(name), allowed))
+            if name not in allowed.names:
+                raise OptionError(f"Unknown column {name!r}", hint=suggestion(str(name), allowed.names))
         check_different(names)
-        self.schema = pa.schema([(name, _TYPES[name]) for name in names])
+        self.schema = pa.schema([allowed.field(name) for name in names])
         extra = dict.fromkeys(column for column, _, _ in filters if column not in names)
-        self._read = pa.schema([*self.schema, *((name, _TYPES[name]) for name in extra)])
-        self._condition, self._bounds = _condition(self._read, self.filters), _bounds(self.filters)
+        found = pa.schema([*self.schema, *(allowed.field(name) for name in extra)])
+        self._condition = _condition(found, filters)
+        if self._transform is None:
+            self._read, self._bounds = found, _bounds(filters)
+        else:
+            # Filters hold for what the transform returns, which need not be where the records are.
+            self._read, self._bounds = columns_of(default), ALL_ROWS
 
     def plan(self) -> list[tuple[Split, ...]]:
         """The shares of a read of what is there now, each of which is worth a task."""
@@ -141,7 +146,10 @@ class Reading:
         place, rules = self.place(), read_rules(self.options, self._read)
         reader = split_reader(place, self.options, rules)
         for split in splits:
-            for rows in reader.read(split):
+            found = reader.read(split)
+            if self._transform is not None:
+                found = transformed(found, self._transform, split.partition)
+            for rows in found:
                 wanted = rows if self._condition is None else _filtered(rows, self._condition)
                 if wanted.num_rows:
                     yield wanted.select(self.schema.names)
@@ -262,8 +270,8 @@ class Changes:
         return GroupError(f"Nothing is committed for group {self._group!r}: {why}", hint=hint)
 
 
-def _checked(filters: Iterable[tuple[str, str, Any]]) -> tuple[tuple[str, str, Any], ...]:
-    """Conditions with plain values: several as a list, text for bytes as bytes.
+def _checked(filters: Iterable[tuple[str, str, Any]], columns: pa.Schema) -> tuple[tuple[str, str, Any], ...]:
+    """Conditions on these columns with plain values: several as a list, text for bytes as bytes.
 
     :raises OptionError: for what is not a condition, and for a time without a zone.
     """
@@ -274,18 +282,19 @@ def _checked(filters: Iterable[tuple[str, str, Any]]) -> tuple[tuple[str, str, A
         name, how, value = each
         if not isinstance(how, str) or how not in _OPERATORS:
             raise _not_a_filter(f"expected one of {' '.join(_OPERATORS)}, got {how!r}")
+        is_binary = name in columns.names and columns.field(name).type == pa.binary()
         if how == "in":
             if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
                 raise _not_a_filter(f"expected several values for in, got {value!r}")
-            value = [_plain(name, item) for item in value]
+            value = [_plain(item, is_binary=is_binary) for item in value]
         else:
-            value = _plain(name, value)
+            value = _plain(value, is_binary=is_binary)
         found.append((name, how, value))
     return tuple(found)
 
 
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, str) and _TYPES.get(name) == pa.binary():
+def _plain(value: Any, *, is_binary: bool) -> Any:
+    if is_binary and isinstance(value, str):
         try:
             return value.encode()
         except UnicodeEncodeError as e:

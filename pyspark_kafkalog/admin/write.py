@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.model import HEADERS_FIELD, Plan, QueryBatch, TaskAttempt
-from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
-from pyspark_kafkalog.options.settings import write_options
+from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
+from pyspark_kafkalog.writing.columns import Transformed, as_columns
 from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
@@ -24,6 +25,7 @@ def write(options: Mapping[str, str], rows: Any) -> int:
     """See :meth:`.kafka.Kafka.write`."""
     settings = write_options(options)
     arrow_batches = _batches(rows)
+    records_of = _shaping(settings, getattr(arrow_batches, "schema", None))
     batch = settings.batch or QueryBatch(uuid.uuid4().hex)
     sink = open_sink(settings, batch)
     splitter, written = make_splitter(settings.splitter), 0
@@ -33,8 +35,9 @@ def write(options: Mapping[str, str], rows: Any) -> int:
             router = Router.to_sink(task, settings)
             try:
                 for found in arrow_batches:
-                    written += found.num_rows
-                    write_rows([_as_columns(found, settings.topic)], router, task, splitter=splitter)
+                    records = records_of(found)
+                    written += records.num_rows
+                    write_rows([records], router, task, splitter=splitter)
                     task.advance(flush=True)
                 messages.append(task.finish())
             except KafkaLogError as e:
@@ -49,10 +52,25 @@ def write(options: Mapping[str, str], rows: Any) -> int:
     return written
 
 
+def _shaping(settings: WriteOptions, first: pa.Schema | None) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What gives rows the columns of records: the transform, if there is one, and casts.
+
+    :param first: the columns of the rows, if they are known before the first one; then they are checked here.
+    :raises OptionError: for a transform that can't be used with them.
+    """
+    path, topic = settings.transform, settings.topic
+    if path is None:
+        return partial(as_columns, topic=topic)
+    of_columns = lru_cache(1)(partial(Transformed, path, topic=topic))
+    if first is not None:
+        of_columns(first)
+    return lambda rows: of_columns(rows.schema)(rows)
+
+
 def _batches(rows: Any) -> Iterable[pa.RecordBatch]:
     """The rows as batches: of a reader or table of any library that speaks Arrow, or as they are."""
     if isinstance(rows, pa.RecordBatch):
-        return [rows]
+        rows = pa.Table.from_batches([rows])
     if hasattr(rows, "__arrow_c_stream__"):
         batches: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(rows)
         return batches
@@ -72,66 +90,6 @@ def _not_arrow(expected: str, got: Any) -> OptionError:
         f"Expected {expected}, got {type(got).__name__}",
         hint="Make a table, for example with pyarrow.table({'value': [b'...']}).",
     )
-
-
-def _as_columns(rows: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
-    """The columns of records with the types that Spark hands over.
-
-    :raises OptionError: if ``value`` is missing, a column occurs twice or has another type, or a time or a
-        partition is too large.
-    """
-    names = [name for name in rows.schema.names if name in SINK_FIELDS]
-    check_different(names)
-    check_written_columns({field.name: _spark_type(field.type) for field in rows.schema}, topic=topic)
-    return pa.RecordBatch.from_pydict({name: _as_column(name, rows.column(name)) for name in names})
-
-
-def _as_column(name: str, column: pa.Array) -> pa.Array:
-    if isinstance(column, pa.DictionaryArray):
-        column = column.dictionary_decode()
-    try:
-        if name == "timestamp":
-            finer = column.type.unit == "ns"  # else a cast is refused if the time does not fit
-            return column.cast(pa.timestamp("us", column.type.tz), safe=not finer)
-        return column.cast(pa.int32()) if name == "partition" else column
-    except pa.ArrowInvalid as e:
-        raise OptionError(f"Column {name!r} has a value that a record can't hold: {e}") from None
-
-
-def _spark_type(kind: pa.DataType) -> str:
-    """The type as Spark writes it, if a record can have it; else as Arrow does."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    for name, checks in _SPARK_TYPES.items():
-        if any(check(kind) for check in checks):
-            return name
-    return str(kind)
-
-
-def _is_headers(kind: pa.DataType) -> bool:
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        return False
-    item = kind.value_type
-    kinds = [(field.name, _spark_type(field.type)) for field in item] if pa.types.is_struct(item) else []
-    return {name for name, _ in kinds} == {"key", "value"} and {kind for _, kind in kinds} <= {
-        "string",
-        "binary",
-    }
-
-
-_SPARK_TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
-    "binary": (
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_fixed_size_binary,
-        pa.types.is_binary_view,
-        pa.types.is_null,
-    ),
-    "string": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    "int": (pa.types.is_integer,),
-    "timestamp": (pa.types.is_timestamp,),
-    HEADERS_FIELD[1]: (_is_headers,),
-}
 
 
 def _with_count(error: KafkaLogError, records: int) -> KafkaLogError:

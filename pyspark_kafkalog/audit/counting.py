@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.audit.files import mark_committed, put_audit, read_audits
 from pyspark_kafkalog.codec.buffers import binary_column
 from pyspark_kafkalog.options.settings import AuditOptions
-from pyspark_kafkalog.options.values import COUNTING, imported
+from pyspark_kafkalog.options.values import COUNTING
+from pyspark_kafkalog.plugins import imported
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.largemessage.assembler import Dropped

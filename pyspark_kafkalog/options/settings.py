@@ -167,7 +167,10 @@ class AuditOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream."""
+    """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream.
+
+    ``transform`` is ``module:name``.
+    """
 
     selection: Selection
     starting: OffsetsOption
@@ -175,6 +178,7 @@ class ReadOptions:
     limits: TriggerLimits
     no_match_is_latest: bool = from_option("startingOffsetsByTimestampStrategy")
     include_headers: bool = from_option("includeHeaders")
+    transform: str | None = from_option("transform")
     fail_on_data_loss: bool = from_option("failOnDataLoss")
     min_partitions: int | None = from_option("minPartitions")
     max_records_per_partition: int | None = from_option("maxRecordsPerPartition")
@@ -194,7 +198,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer does. ``partitioner`` is ``module:name``; sizes in bytes as Kafka counts them.
+    """What a writer does. ``transform`` and ``partitioner`` are ``module:name``; sizes in bytes, as in Kafka.
 
     For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; settings that
     the topic has there (number of partitions, segments) keep their defaults.
@@ -204,6 +208,7 @@ class WriteOptions:
 
     root: str
     topic: str | None = from_option("topic")
+    transform: str | None = from_option("transform")
     partitioner: str | None = from_option("partitioner")
     num_partitions: int = from_option("numPartitions")
     compression: str = from_option("compression.type", "kafka.compression.type")

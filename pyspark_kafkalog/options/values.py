@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -201,29 +200,6 @@ def import_path(name: str, text: str) -> str:
             f"Option {name!r}: expected an import path such as package.module:callable{shown(name, text)}"
         )
     return f"{module}:{last}"
-
-
-def imported(what: str, path: str, *, form: str) -> Any:
-    """The object at ``path``, ``package.module:name``.
-
-    :param what: what the object is. Errors begin with it, and say no more of the path than it does.
-    :param form: the form of the path, for errors.
-    :raises OptionError: if it can't be imported or is not callable.
-    """
-    module, _, name = path.partition(":")
-    hint = f"Give {form}, which Spark's Python workers must be able to import."
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except Exception as e:  # from the user's code
-        if not (isinstance(e, ModuleNotFoundError) and f"{module}.".startswith(f"{e.name}.")):
-            reason = f"{type(e).__name__}: {e}"
-            raise OptionError(f"{what} cannot be imported: {reason}", hint=hint) from e
-        reason = "there is no such module"
-    else:
-        if callable(found):
-            return found
-        reason = "its module has no such callable"
-    raise OptionError(f"{what} cannot be imported: {reason}", hint=hint)
 
 
 def auditor(name: str, text: str) -> str:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.model import Place
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.model import DROPPED_FIELD, Place, TopicPartition
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
+from pyspark_kafkalog.transform import Transform
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pyspark_kafkalog.largemessage.assembler import Dropped
+
+_SEGMENT = pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])
+COLUMN_TYPES: Mapping[str, pa.DataType] = {
+    **ROW_TYPES,
+    DROPPED_FIELD[0]: pa.struct(
+        [
+            ("reason", pa.string()),
+            ("messageId", pa.binary()),
+            ("startingOffset", pa.int64()),
+            ("segmentCount", pa.int32()),
+            ("segments", pa.list_(pa.field("element", _SEGMENT))),
+        ]
+    ),
+}
+"""The columns that a read may have, as PySpark wants them."""
 
 
 def read_rules(options: ReadOptions, schema: pa.Schema) -> ReadRules:
@@ -41,3 +58,19 @@ def split_reader(
     from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
 
     return WholeMessageReader(place, rules, options.large_messages, on_dropped)
+
+
+def columns_of(names: Iterable[str]) -> pa.Schema:
+    """The schema of some of :data:`COLUMN_TYPES`."""
+    return pa.schema([(name, COLUMN_TYPES[name]) for name in names])
+
+
+def transformed(
+    rows: Iterable[pa.RecordBatch], transform: Transform, partition: TopicPartition
+) -> Iterator[pa.RecordBatch]:
+    """What a transform makes of the rows of one partition; no batch is empty."""
+    for arrow_batch in rows:
+        offset = arrow_batch.column("offset")[0].as_py()
+        found = transform(arrow_batch, topic_partition=partition, offset=offset)
+        if found.num_rows:
+            yield found

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 __all__ = [
@@ -38,7 +38,9 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "features",
+    "nullable",
     "simple_reader",
+    "spark_schema",
 ]
 
 
@@ -130,6 +132,34 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """``schema`` as Spark's, all of it nullable; without a zone a time is a ``timestamp_ntz``.
+
+    :raises PySparkException: for a type that Spark does not have.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return nullable(from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+
+def nullable(columns: StructType) -> StructType:
+    """The same columns, all nullable."""
+    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
+
+    def of(kind: DataType) -> DataType:
+        if isinstance(kind, StructType):
+            return StructType([StructField(f.name, of(f.dataType), True, f.metadata) for f in kind])
+        if isinstance(kind, ArrayType):
+            return ArrayType(of(kind.elementType))
+        if isinstance(kind, MapType):
+            return MapType(of(kind.keyType), of(kind.valueType))
+        return kind
+
+    found = of(columns)
+    assert isinstance(found, StructType)
+    return found
 
 
 def simple_reader(schema: StructType) -> type[Any] | None:

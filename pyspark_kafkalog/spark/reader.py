@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.reading.ranges import Existing, ReadRules
+    from pyspark_kafkalog.spark.transforms import Shaping
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,15 @@ class LogReader:
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
         self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
-        allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
-        fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
-        read_columns(fields, allowed)
+        self._shaping: Shaping | None = None
+        if self._options.transform is None:
+            allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
+            fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
+            read_columns(fields, allowed)
+        else:
+            from pyspark_kafkalog.spark.transforms import shaping_of
+
+            self._shaping = shaping_of(options, self._options.transform, schema)
         self._schema: pa.Schema = arrow_schema(schema)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -80,14 +87,18 @@ class LogReader:
         """The rows of a task as arrow batches, in offset order of each topic-partition."""
         if not isinstance(partition, LogInputPartition):
             return  # for an empty plan Spark makes one empty partition
+        shape = None if self._shaping is None else self._shaping.load()
         splits, place, rules = partition.splits, self._open_place(reached=True), self._rules()
+        read = partial(self._rows_of, place, rules)
+        if shape is not None:
+            read = partial(shape, read)
         if len(splits) == 1:
-            yield from self._rows_of(place, rules, splits[0])
+            yield from read(splits[0])
         else:
             from pyspark_kafkalog.reading.together import prefetch, rows_together
 
             found, _ = prefetch(place, splits, rules, max_bytes=2 * TASK_BYTES)
-            yield from rows_together(found, partial(self._rows_of, place, rules))
+            yield from rows_together(found, read)
         freeze_modules()
 
     def _rows_of(
@@ -127,7 +138,7 @@ class LogReader:
     def _rules(self) -> ReadRules:
         with loading():
             from pyspark_kafkalog.reading.reader import read_rules
-        return read_rules(self._options, self._schema)
+        return read_rules(self._options, self._schema if self._shaping is None else self._shaping.given)
 
 
 @with_short_errors
@@ -160,7 +171,8 @@ class FilteringLogBatchReader(LogBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Skip partitions and offsets that the filters rule out. Spark applies the filters to each row."""
-        self._bounds = bounds_of(_comparisons(filters))
+        if self._options.transform is None:  # what it returns need not be where the records are
+            self._bounds = bounds_of(_comparisons(filters))
         return filters
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
@@ -24,7 +24,7 @@ from pyspark_kafkalog.options.largemessages import assembler_settings
 from pyspark_kafkalog.options.settings import audit_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
-from pyspark_kafkalog.spark.features import arrow_schema
+from pyspark_kafkalog.spark.features import arrow_schema, nullable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,7 +107,7 @@ def _plan(
             )
     more = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in added)) if added else StructType()
     assert isinstance(more, StructType)
-    schema = StructType([*_nullable(columns).fields, *more.fields])
+    schema = StructType([*nullable(columns).fields, *more.fields])
     return ReassemblyPlan(settings, arrow_schema(schema), extra_columns, dead_letters), schema
 
 
@@ -182,23 +182,3 @@ def _missing_for_transform_with_state(spark: SparkSession) -> list[tuple[str, st
             ("protobuf", "Install it here and on all workers: pip install 'pyspark-kafkalog[stateful]'.")
         )
     return missing
-
-
-def _nullable(columns: StructType) -> StructType:
-    """The same columns, all nullable, because dead letters fill only a few."""
-
-    def nullable(kind: DataType) -> DataType:
-        if isinstance(kind, StructType):
-            fields = (
-                StructField(field.name, nullable(field.dataType), True, field.metadata) for field in kind
-            )
-            return StructType(list(fields))
-        if isinstance(kind, ArrayType):
-            return ArrayType(nullable(kind.elementType))
-        if isinstance(kind, MapType):
-            return MapType(nullable(kind.keyType), nullable(kind.valueType))
-        return kind
-
-    found = nullable(columns)
-    assert isinstance(found, StructType)
-    return found

@@ -46,17 +46,24 @@ class KafkaLogDataSource(DataSource):
         """The name for ``format``."""
         return "kafkalog"
 
-    def schema(self) -> str:
-        """The columns of Spark's Kafka source, with ``headers`` if asked for; or those of a ``view``.
+    def schema(self) -> str | StructType:
+        """The columns of Spark's Kafka source, with ``headers`` if asked for; or a transform's, or a view's.
 
         :raises OptionError: for options that are wrong in both a batch and a stream.
         """
         from pyspark_kafkalog.options.settings import default_columns
+        from pyspark_kafkalog.options.table import Use
+        from pyspark_kafkalog.options.user_options import UserOptions
         from pyspark_kafkalog.options.views import view_options
 
         view = view_options(self.options)
         if view is None:
             columns = default_columns(self.options)
+            transform = UserOptions(self.options, Use.READ).value("transform")
+            if transform is not None:
+                from pyspark_kafkalog.spark.transforms import transformed_columns
+
+                return transformed_columns(transform, columns)
         else:
             from pyspark_kafkalog.admin.views import VIEWS
 

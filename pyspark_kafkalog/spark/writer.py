@@ -18,7 +18,7 @@ from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
-from pyspark_kafkalog.spark.features import StreamArrowWriter
+from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.without_delay import without_delay
@@ -41,10 +41,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
         raise OptionError(
             "mode('overwrite') is not supported: a log can only be appended to", hint="Use mode('append')."
         )
-    settings = _checked(options, schema)
+    settings, given = _checked(options, schema)
     if settings.transactions is not None and settings.transactions.source_group is not None:
         raise OptionError("Option 'commitSourceOffsets' is for streaming queries only", hint="Leave it out.")
-    return LogBatchWriter(settings)
+    return LogBatchWriter(settings, given)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWriter:
@@ -52,7 +52,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
 
     :raises OptionError: for invalid options or columns.
     """
-    settings = _checked(options, schema)
+    settings, given = _checked(options, schema)
     if settings.batch is not None:
         raise OptionError(
             "Option 'txnAppId' is not valid in streaming queries",
@@ -65,14 +65,21 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
             hint="Give the checkpoint as an option of writeStream, even if Spark has a default for it: Spark"
             " does not pass the default to its sink.",
         )
-    return LogStreamWriter(settings)
+    return LogStreamWriter(settings, given=given)
 
 
-def _checked(options: Mapping[str, str], schema: StructType) -> WriteOptions:
-    settings = write_options(options)
-    check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
+def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, pa.Schema | None]:
+    """What the options say, and what columns their transform gets, if there is one."""
+    settings, given = write_options(options), None
+    if settings.transform is None:
+        check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
+    else:
+        with loading():
+            from pyspark_kafkalog.writing.columns import Transformed
+        given = arrow_schema(schema)
+        Transformed(settings.transform, given, settings.topic)
     freeze_modules()
-    return settings
+    return settings, given
 
 
 @dataclass(frozen=True)
@@ -87,8 +94,11 @@ class Written(WriterCommitMessage):
 class _Writer:
     """What both writers share. Created on the driver and pickled to the tasks, so it holds little."""
 
-    def __init__(self, options: WriteOptions, batch: QueryBatch | None = None) -> None:
+    def __init__(
+        self, options: WriteOptions, batch: QueryBatch | None = None, given: pa.Schema | None = None
+    ) -> None:
         self._options = options
+        self._given = given
         self._sink = open_sink(options, batch)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -102,6 +112,11 @@ class _Writer:
             from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
         options, context = self._options, _task()
+        if options.transform is not None:
+            from pyspark_kafkalog.writing.columns import Transformed
+
+            assert self._given is not None, "the driver has checked the transform with these columns"
+            rows = map(Transformed(options.transform, self._given, options.topic), filter(len, rows))
         attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
         with self._sink.open(batch, attempt) as sink:
             router = Router.to_sink(sink, options, first=context.taskAttemptId())
@@ -160,9 +175,9 @@ class _Writer:
 class LogBatchWriter(_Writer, DataSourceArrowWriter):
     """``df.write``."""
 
-    def __init__(self, options: WriteOptions) -> None:
+    def __init__(self, options: WriteOptions, given: pa.Schema | None = None) -> None:
         self._batch = options.batch or QueryBatch(uuid.uuid4().hex)
-        super().__init__(options, self._batch)
+        super().__init__(options, self._batch, given)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task."""

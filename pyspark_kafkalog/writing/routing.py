@@ -17,7 +17,7 @@ from pyspark_kafkalog.codec.partitioner import (
 )
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.values import imported
+from pyspark_kafkalog.plugins import imported
 from pyspark_kafkalog.topics import check_writable
 
 if TYPE_CHECKING:

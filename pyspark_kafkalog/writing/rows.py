@@ -26,7 +26,7 @@ _FILLS_A_BATCH = 256 << 10
 """Rows of this many bytes fill record batches by themselves."""
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-_RECORD = pa.schema(
+RECORD = pa.schema(
     [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -34,6 +34,7 @@ _RECORD = pa.schema(
         pa.field("timestamp", pa.int64()),
     ]
 )
+"""The columns that the encoder takes."""
 
 
 def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
@@ -42,9 +43,9 @@ def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
     A null or missing timestamp becomes ``now_ms``; microseconds are rounded down.
     """
     columns = [
-        _column(rows, name, kind) for name, kind in zip(_RECORD.names[:3], _RECORD.types[:3], strict=True)
+        _column(rows, name, kind) for name, kind in zip(RECORD.names[:3], RECORD.types[:3], strict=True)
     ]
-    return pa.RecordBatch.from_arrays([*columns, _timestamps(rows, now_ms)], schema=_RECORD)
+    return pa.RecordBatch.from_arrays([*columns, _timestamps(rows, now_ms)], schema=RECORD)
 
 
 def _column(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:

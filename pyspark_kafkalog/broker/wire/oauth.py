@@ -26,7 +26,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
-from pyspark_kafkalog.options.values import imported
+from pyspark_kafkalog.plugins import imported
 
 _ATTEMPTS = 5
 _USE_FOR = 0.8

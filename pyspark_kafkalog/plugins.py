@@ -1,0 +1,79 @@
+"""Functions of the user's, by their import paths: loaded, and called so that an error names the function."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+
+
+def imported(what: str, path: str, *, form: str) -> Any:
+    """The object at ``path``, ``package.module:name``.
+
+    :param what: what the object is. Errors begin with it, and say no more of the path than it does.
+    :param form: the form of the path, for errors.
+    :raises OptionError: if it can't be imported or is not callable.
+    """
+    module, _, name = path.partition(":")
+    hint = f"Give {form}, which Spark's Python workers must be able to import."
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as e:  # from the user's code
+        if not (isinstance(e, ModuleNotFoundError) and f"{module}.".startswith(f"{e.name}.")):
+            reason = f"{type(e).__name__}: {e}"
+            raise OptionError(f"{what} cannot be imported: {reason}", hint=hint) from e
+        reason = "there is no such module"
+    else:
+        if callable(found):
+            return found
+        reason = "its module has no such callable"
+    raise OptionError(f"{what} cannot be imported: {reason}", hint=hint)
+
+
+class PlugIn:
+    """A function at an import path.
+
+    :param what: what it is for, as errors say it before the path, such as ``transform``.
+    :raises OptionError: if it can't be imported or is not callable.
+    """
+
+    def __init__(self, what: str, path: str) -> None:
+        self._name = f"The {what} {path!r}"
+        self.function = imported(self._name, path, form="package.module:function")
+
+    def __call__(
+        self, *given: Any, kind: type[KafkaLogError] = KafkaLogError, hint: str | None = None, **place: Any
+    ) -> Any:
+        """What the function returns.
+
+        :param kind: the class of the error, and ``hint`` what it tells the user to do.
+        :param place: where the rows are from, for the error.
+        :raises KafkaLogError: if the function raises anything.
+        """
+        try:
+            return self.function(*given)
+        except (Exception, SystemExit) as e:
+            raise self.error(
+                f"raised {type(e).__name__}{_place_in_code(e)}: {e}", kind=kind, hint=hint, **place
+            ) from e
+
+    def error(
+        self, did: str, *, kind: type[KafkaLogError] = KafkaLogError, hint: str | None = None, **place: Any
+    ) -> KafkaLogError:
+        """The error of a function that ``did`` something wrong; parameters as of a call."""
+        return kind(f"{self._name} {did}", hint=hint, **place)
+
+
+def _place_in_code(error: BaseException) -> str:
+    """The line of the user's module that raised, as Spark shows no traceback of errors on purpose."""
+    trace = error.__traceback__
+    first = None if trace is None else trace.tb_next
+    if first is None:
+        return ""
+    file, line = first.tb_frame.f_code.co_filename, first.tb_lineno
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f" (line {line} of {file})"

@@ -1,0 +1,130 @@
+"""Arrow rows of users as a sink takes them: transformed, their columns checked and cast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import HEADERS_FIELD
+from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
+from pyspark_kafkalog.transform import Transform
+from pyspark_kafkalog.writing.rows import RECORD
+
+
+class Transformed:
+    """Makes what a sink takes of rows of one schema, by the transform of a write.
+
+    :param path: the import path of the transform.
+    :param given: the columns of the rows.
+    :param topic: the option ``topic``.
+    :raises OptionError: if it can't be imported, or does not return the columns of records when it is called
+        with no rows.
+    """
+
+    def __init__(self, path: str, given: pa.Schema, topic: str | None) -> None:
+        self._topic = topic
+        self._given = given
+        self._transform = Transform(path, given)
+        try:
+            check_columns(self._transform.schema, topic)
+        except OptionError as e:
+            raise self._transform.error(
+                f"returned columns that can't be written: {e.message}", kind=OptionError, hint=e.hint
+            ) from None
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The records of ``rows``, of any number.
+
+        :raises KafkaLogError: if the transform raises anything, or returns other columns, or values that a
+            record can't hold.
+        """
+        found = self._transform(_with_types(rows, self._given))
+        try:
+            return as_columns(found, self._topic)
+        except OptionError as e:
+            raise self._transform.error(f"returned what can't be written: {e.message}", hint=e.hint) from None
+
+
+def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``rows`` with the types of ``schema``: Spark's settings may give tasks larger ones, or other zones."""
+    if rows.schema.types == schema.types:
+        return rows
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def as_columns(rows: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
+    """The columns of records with the types that Spark hands over.
+
+    :raises OptionError: if ``value`` is missing, a column occurs twice or has another type, or a time or a
+        partition is too large.
+    """
+    names = check_columns(rows.schema, topic)
+    return pa.RecordBatch.from_pydict({name: _as_column(name, rows.column(name)) for name in names})
+
+
+def check_columns(schema: pa.Schema, topic: str | None) -> list[str]:
+    """The names of the columns in ``schema`` that a sink takes.
+
+    :raises OptionError: if ``value`` is missing, or a column occurs twice or has another type.
+    """
+    names = [name for name in schema.names if name in SINK_FIELDS]
+    check_different(names)
+    check_written_columns({field.name: _spark_type(field.type) for field in schema}, topic=topic)
+    return names
+
+
+def _as_column(name: str, column: pa.Array) -> pa.Array:
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    try:
+        if name == "timestamp":
+            finer = column.type.unit == "ns"  # else a cast is refused if the time does not fit
+            return column.cast(pa.timestamp("us", column.type.tz), safe=not finer)
+        return column.cast(_TYPES[name]) if name in _TYPES else column
+    except pa.ArrowException as e:
+        raise OptionError(f"Column {name!r} has a value that a record can't hold: {e}") from None
+
+
+_TYPES = {"partition": pa.int32(), **{name: RECORD.field(name).type for name in ("key", "value", "headers")}}
+
+
+def _spark_type(kind: pa.DataType) -> str:
+    """The type as Spark writes it, if a record can have it; else as Arrow does."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    for name, checks in _SPARK_TYPES.items():
+        if any(check(kind) for check in checks):
+            return name
+    return str(kind)
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    item = kind.value_type
+    kinds = [(field.name, _spark_type(field.type)) for field in item] if pa.types.is_struct(item) else []
+    return {name for name, _ in kinds} == {"key", "value"} and {kind for _, kind in kinds} <= {
+        "string",
+        "binary",
+    }
+
+
+_SPARK_TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "binary": (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_binary_view,
+        pa.types.is_null,
+    ),
+    "string": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    "int": (pa.types.is_integer,),
+    "timestamp": (pa.types.is_timestamp,),
+    HEADERS_FIELD[1]: (_is_headers,),
+}
