@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import random
 import signal
@@ -16,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.kafka import Broker, spark_kafka_connector_jars
 from tests.kafka_cluster import Cluster
-from tests.kafka_old import OldBroker
+from tests.kafka_jars import OLDEST_KAFKA_VERSION
+from tests.kafka_old import OldBroker, ZooKeeperServer
 from tests.kafka_secure import SecureBroker
 from tests.kafka_service import KafkaService, running
 from tests.sessions import OF_SHORT_LIVED_JVMS, local_session
@@ -81,6 +83,7 @@ def _servers_of(path: Path) -> str | None:
     shared = {
         "cluster and old broker": ("kafka_cluster import", "old_broker"),
         "secure broker": ("secure_broker",),
+        "zookeeper": ("zookeeper_broker",),
     }
     return next((servers for servers, words in shared.items() if any(word in text for word in words)), None)
 
@@ -185,6 +188,23 @@ def old_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldBroker]:
     """A running broker of Kafka 2.8."""
     with running(OldBroker(tmp_path_factory.mktemp("old-broker"))) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def zookeeper_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldBroker]:
+    """A running broker of Kafka 1.1, whose consumers can keep their offsets in the newest ZooKeeper."""
+    folder = tmp_path_factory.mktemp("zookeeper-broker")
+    zookeeper = ZooKeeperServer(folder / "zookeeper")
+    broker = OldBroker(folder / "broker", OLDEST_KAFKA_VERSION, zookeeper, "/kafka")
+    with running(zookeeper), running(broker):
+        yield broker
+
+
+@pytest.fixture
+def ended_sessions() -> Iterator[None]:
+    """Sessions with ZooKeeper end with the test: kazoo's threads draw random numbers, as Hypothesis would see."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,28 @@ import pyspark
 
 KAFKA_VERSION = "4.3.1"
 OLD_KAFKA_VERSION = "2.8.2"
+OLDEST_KAFKA_VERSION = "1.1.1"
+ZOOKEEPER_VERSION = "3.9.4"
 # Without an slf4j binding a broker logs nothing.
 _KAFKA = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
     "org.slf4j:slf4j-simple:1.7.36",
 )
-_OLD_KAFKA = (f"org.apache.kafka:kafka_2.13:{OLD_KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+_OLD_KAFKA = {
+    OLD_KAFKA_VERSION: (f"org.apache.kafka:kafka_2.13:{OLD_KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36"),
+    OLDEST_KAFKA_VERSION: (
+        f"org.apache.kafka:kafka_2.12:{OLDEST_KAFKA_VERSION}",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ),
+}
+# The server's own distribution brings the second and the third.
+_ZOOKEEPER = (
+    f"org.apache.zookeeper:zookeeper:{ZOOKEEPER_VERSION}",
+    "io.dropwizard.metrics:metrics-core:4.1.12.1",
+    "org.xerial.snappy:snappy-java:1.1.10.5",
+    "org.slf4j:slf4j-simple:2.0.13",
+)
 _S3PROXY = ("org.gaul:s3proxy:4.1.0",)
 # Taken one by one: what they depend on is among PySpark's own jars.
 _SPARK_CONNECTOR = (
@@ -39,9 +54,14 @@ def kafka_jars() -> Path:
     return _resolve(f"kafka-{KAFKA_VERSION}", _KAFKA, transitive=True)
 
 
-def old_kafka_jars() -> Path:
-    """The folder with the jars of the last broker that needs ZooKeeper, and of ZooKeeper."""
-    return _resolve(f"kafka-{OLD_KAFKA_VERSION}", _OLD_KAFKA, transitive=True)
+def kafka_jars_of(version: str) -> Path:
+    """The folder with the jars of an old broker, its consumers and its ZooKeeper."""
+    return _resolve(f"kafka-{version}", _OLD_KAFKA[version], transitive=True)
+
+
+def zookeeper_jars() -> Path:
+    """The folder with the jars of ZooKeeper."""
+    return _resolve(f"zookeeper-{ZOOKEEPER_VERSION}", _ZOOKEEPER, transitive=True)
 
 
 def spark_kafka_connector_jars() -> list[Path]:
