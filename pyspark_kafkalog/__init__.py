@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         TransactionError,
         UnknownTopicOrPartitionError,
         UnsupportedVersionError,
+        ZooKeeperError,
     )
     from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
     from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
@@ -151,6 +152,7 @@ __all__ = [
     "UnsupportedVersionError",
     "VerifiedPartition",
     "Visibility",
+    "ZooKeeperError",
     "__version__",
     "backup",
     "connect",

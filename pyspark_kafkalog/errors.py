@@ -183,6 +183,10 @@ class GroupError(KafkaLogError):
     """A consumer group does not allow a request, because of its live members or its state."""
 
 
+class ZooKeeperError(KafkaLogError):
+    """ZooKeeper cannot be reached, denies a request, or holds what cannot be understood."""
+
+
 class LargeMessageDroppedError(KafkaLogError):
     """The full buffer dropped an incomplete large message; see ``exception.on.message.dropped``."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.groups import GroupOffsets
@@ -23,6 +24,8 @@ if sys.platform == "win32":  # which has neither fork nor fcntl
 def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | LogDirectory:
     """The place that the options name, for this thread. It connects to brokers on first use.
 
+    Of ZooKeeper it is the brokers that are registered there, which are looked up now.
+
     :param reached: whether the place has answered another process of the same query: then this one waits
         for brokers that don't answer, and lists the roots of a directory only if it has to.
     """
@@ -30,10 +33,16 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | Log
         from pyspark_kafkalog.broker.cluster.pool import note_reached
         from pyspark_kafkalog.broker.place import Brokers
 
+        brokers = options.brokers
+        if not brokers.bootstrap_servers:
+            from pyspark_kafkalog.broker.zookeeper.registry import registered_brokers
+
+            assert options.zookeeper is not None
+            brokers = replace(brokers, bootstrap_servers=registered_brokers(options.zookeeper, brokers))
         if reached:
-            note_reached(options.brokers)
+            note_reached(brokers)
         assert options.fetch is not None
-        return Brokers(options.brokers, options.fetch)
+        return Brokers(brokers, options.fetch)
     from pyspark_kafkalog.log.read.directory import LogDirectory
 
     return LogDirectory.open(options.paths, check=not reached)
@@ -46,7 +55,7 @@ def import_reading(options: PlaceOptions) -> None:
 
 
 def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> GroupOffsets:
-    """The consumer groups of the place that the options name, for this thread.
+    """The consumer groups of the place that the options name, for this thread, where they keep their offsets.
 
     :param timeout: seconds that one call may take, in a directory the wait for another writer; None for the
         place's own settings.
@@ -54,7 +63,13 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if options.brokers is not None:
         from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 
-        return BrokerGroups(options.brokers, timeout=timeout)
+        if options.offsets_storage == "kafka" and not options.dual_commit:
+            return BrokerGroups(options.brokers, timeout=timeout)
+        from pyspark_kafkalog.broker.zookeeper.groups import DualGroups, ZooKeeperGroups
+
+        assert options.zookeeper is not None
+        zookeeper = ZooKeeperGroups(options.zookeeper, options.brokers, timeout=timeout)
+        return DualGroups(options.brokers, zookeeper, timeout=timeout) if options.dual_commit else zookeeper
     from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 
     retention = options.offsets_retention_minutes

@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -202,9 +203,12 @@ def zookeeper_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldBr
 
 @pytest.fixture
 def ended_sessions() -> Iterator[None]:
-    """Sessions with ZooKeeper end with the test: kazoo's threads draw random numbers, as Hypothesis would see."""
+    """End sessions with ZooKeeper with the test: their threads draw random numbers, which Hypothesis sees."""
     yield
     gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "kafkalog zookeeper":  # it ends one, which may take seconds
+            thread.join(60)
 
 
 @pytest.fixture(scope="session")

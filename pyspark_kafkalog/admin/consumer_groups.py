@@ -14,11 +14,13 @@ from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.rows import BIGINT, INT, NOTE, STRING, TIMESTAMP, column
 
-OK, EXPIRED, BEYOND, GONE, MARKER, NONE, FAILED = "ok expired beyond gone marker none failed".split()  # noqa: SIM905
+OK, EXPIRED, BEYOND, GONE, MARKER, UNKNOWN = "ok expired beyond gone marker unknown".split()  # noqa: SIM905
 """The states of a commit: within its log; below the log's start; above its end; of a partition that does not
-exist; no progress, but an exactly-once query's marker. And of a group: nothing is committed; not readable.
+exist; no progress, but an exactly-once query's marker; of a log whose brokers can't be asked.
 """
-_ALARMING = (FAILED, NONE, BEYOND)
+NONE, FAILED = "none", "failed"
+"""Those of a group: nothing is committed; not readable."""
+_ALARMING = (FAILED, NONE, UNKNOWN, BEYOND)
 _SHARE = "share"
 RESET = "kafkalog offsets reset"
 
@@ -29,7 +31,8 @@ class GroupOffset:
 
     ``lag`` counts what can still be read; offsets that were deleted before they were read are ``expired``.
     Above the end of the log (``state`` is ``beyond``) the lag is below 0, as in Kafka's tools. Lag and end
-    are None where the partition no longer exists, and for the marker of an exactly-once query. A named group
+    are None where the partition no longer exists, for the marker of an exactly-once query, and in ZooKeeper
+    if no broker that is registered there can be asked (``unknown``). A named group
     that has committed nothing, and a group that can't be read, have a row without topic, whose ``note`` says
     why. Timestamps are ms.
     """
@@ -98,7 +101,7 @@ def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> 
 
 
 def group_offsets(
-    place: Place,
+    place: Place | None,
     place_groups: GroupOffsets,
     names: Collection[str] | None = None,
     selection: Selection | None = None,
@@ -108,6 +111,8 @@ def group_offsets(
     """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
 
     See :meth:`.kafka.GroupAdmin.offsets`.
+
+    :param place: None if nothing tells where the logs end.
     """
     answers = place_groups.committed_by(place_groups.group_ids() if names is None else set(names))
     failed = {group: answer for group, answer in answers.items() if isinstance(answer, KafkaLogError)}
@@ -120,9 +125,10 @@ def group_offsets(
     queries = {group: marked_query(group, offsets.values()) for group, offsets in committed.items()}
     if selection is not None:
         committed = {group: dict(_selected(offsets, selection)) for group, offsets in committed.items()}
-        _check_topics(place, selection, committed)
+        if place is not None:
+            _check_topics(place, selection, committed)
     found = {partition for offsets in committed.values() for partition in offsets}
-    bounds = _bounds(place, found, read_committed=read_committed)
+    bounds = {} if place is None else _bounds(place, found, read_committed=read_committed)
     rows: list[GroupOffset] = []
     for group in sorted(answers):
         if group in failed:
@@ -131,6 +137,9 @@ def group_offsets(
         for partition, offset in sorted(committed[group].items()):
             if (query := queries[group]) is not None:
                 row = replace(_commit(group, partition, offset), state=MARKER, note=f"of query {query}")
+            elif place is None:
+                note = "no broker tells where the log ends"
+                row = replace(_commit(group, partition, offset), state=UNKNOWN, note=note)
             else:
                 row = _row(group, partition, offset, bounds.get(partition), read_committed=read_committed)
             rows.append(row)

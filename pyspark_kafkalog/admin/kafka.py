@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import threading
@@ -16,7 +17,7 @@ from pyspark_kafkalog.admin.consumer_groups import GroupLag, GroupOffset
 from pyspark_kafkalog.admin.partitions import EVERY_TOPIC, PartitionState, SegmentState, bounds_of
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, OnCorrupt, Place, TopicPartition
 from pyspark_kafkalog.options.settings import (
@@ -26,7 +27,7 @@ from pyspark_kafkalog.options.settings import (
     place_options,
     write_options,
 )
-from pyspark_kafkalog.options.table import SERVERS, Use
+from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_groups, open_place, open_topics
 from pyspark_kafkalog.topics import NewTopic, Topics
@@ -46,9 +47,12 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
     from pyspark_kafkalog.log.care.repair import RepairedDirectory
 
+_log = logging.getLogger("pyspark_kafkalog")
+
 _LISTENER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
 _HOST = _LISTENER + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
+_ZOOKEEPER_SCHEME = "zk://"
 _LOGIN = re.compile(rf"{_LISTENER}(?![/.~]|\w+://).*@{_HOST}(?:,.*)?", re.ASCII | re.DOTALL)
 """Brokers with a login before one of them, which no client of Kafka takes."""
 
@@ -64,20 +68,23 @@ def connect(place: str | os.PathLike[str] | Mapping[str, str]) -> Kafka:
             kafka.topics.create([NewTopic("orders", partitions=3)])
             print(kafka.groups.lags())
 
-    :param place: the path or URI of a log directory; brokers as ``host:port[,host:port]``; or options of a
-        reader, such as ``{"kafka.bootstrap.servers": "host:9093", "kafka.security.protocol": "SSL"}``.
+    :param place: the path or URI of a log directory; brokers as ``host:port[,host:port]``; ZooKeeper as
+        ``zk://host:port[,host:port]/chroot``, which has only groups; or options of a reader, such as
+        ``{"kafka.bootstrap.servers": "host:9093", "kafka.security.protocol": "SSL"}``.
     :raises OptionError: for invalid options. Whether the place is there shows when it is first asked.
     """
     return Kafka(place if isinstance(place, Mapping) else options_of(os.fspath(place)))
 
 
 def options_of(place: str) -> dict[str, str]:
-    """The option that names a place: ``path``, or ``kafka.bootstrap.servers``.
+    """The option that names a place: ``path``, ``kafka.bootstrap.servers`` or ``zookeeper.connect``.
 
     :raises OptionError: for brokers with a login, without quoting it.
     """
     if _is_folder(place):
         return {"path": json.dumps([place])}  # its name may have commas
+    if place.startswith(_ZOOKEEPER_SCHEME):
+        return {ZOOKEEPER: place.removeprefix(_ZOOKEEPER_SCHEME)}
     if _LOGIN.fullmatch(place):
         raise OptionError(
             "Expected brokers as host:port, got something before an @, which may be a secret",
@@ -93,8 +100,9 @@ def names_brokers(place: str) -> bool:
 
 def _folder_to_write(place: str) -> str:
     """The path of a log directory on this machine, which may not be there yet."""
-    if SERVERS in options_of(place):
-        raise OptionError("Expected a folder to write to, got brokers")
+    if "path" not in options_of(place):
+        got = "brokers" if names_brokers(place) else "ZooKeeper"
+        raise OptionError(f"Expected a folder to write to, got {got}")
     return local_root(place)
 
 
@@ -396,8 +404,22 @@ class GroupAdmin:
         self._kafka = kafka
 
     @cached_property
+    def _options(self) -> PlaceOptions:
+        UserOptions(self._kafka.options, Use.ADMIN).check_names()
+        return place_options(self._kafka.options, of_groups=True)
+
+    @property
+    def _are_in_zookeeper(self) -> bool:
+        return self._options.offsets_storage == "zookeeper"
+
+    @cached_property
     def _groups(self) -> GroupOffsets:
-        return open_groups(self._kafka.place_options)
+        return open_groups(self._options)
+
+    @cached_property
+    def place(self) -> Place:
+        """Whose logs the groups read: those of ZooKeeper read from the brokers that are registered there."""
+        return open_place(self._options) if self._are_in_zookeeper else self._kafka.place
 
     def describe(self, names: Collection[str] | None = None) -> list[Group]:
         """All groups, or those in ``names``, sorted.
@@ -418,6 +440,8 @@ class GroupAdmin:
     ) -> list[GroupOffset]:
         """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
 
+        The offsets in ZooKeeper are shown, without lags, also if none of its brokers can be asked.
+
         :param selection: which partitions to include; by default all, internal ones too.
         :param read_committed: count lags to the last stable offsets, as read_committed consumers do.
         :raises GroupError: if a named group has committed nothing and does not exist.
@@ -425,13 +449,19 @@ class GroupAdmin:
             committed offsets for it.
         :raises KafkaLogError: if no group at all can be read.
         """
-        return consumer_groups.group_offsets(
-            self._kafka.place,
-            self._groups,
-            _several_or_none(names),
-            selection,
-            read_committed=read_committed,
-        )
+
+        def found(place: Place | None) -> list[GroupOffset]:
+            return consumer_groups.group_offsets(
+                place, self._groups, _several_or_none(names), selection, read_committed=read_committed
+            )
+
+        try:
+            return found(self.place)
+        except BrokerError as e:
+            if not self._are_in_zookeeper:
+                raise
+            _log.warning("Lags are unknown: %s", e)
+            return found(None)
 
     def lags(
         self,
@@ -473,7 +503,7 @@ class GroupAdmin:
         :raises GroupError: if the group has live members, or a shift has no committed offset to start from.
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         """
-        steps = reset.plan_reset(self._kafka.place, self._groups, group, partitions, to, value)
+        steps = reset.plan_reset(self.place, self._groups, group, partitions, to, value)
         return self._for_whole_messages(steps) if large_messages else steps
 
     def plan_import(
@@ -487,11 +517,13 @@ class GroupAdmin:
         A leader epoch is kept only if the log has it up to the offset. Offsets may come from another cluster,
         and consumers would refuse a leader whose epochs are lower (KIP-320).
         """
-        steps = reset.plan_import(self._kafka.place, self._groups, wanted)
+        steps = reset.plan_import(self.place, self._groups, wanted)
         return self._for_whole_messages(steps) if large_messages else steps
 
     def _for_whole_messages(self, steps: Collection[ResetStep]) -> list[ResetStep]:
-        return reset.for_whole_messages(self._kafka.place, steps)
+        if self._are_in_zookeeper:
+            raise OptionError("ZooKeeper keeps no metadata of commits, which groups of large messages need")
+        return reset.for_whole_messages(self.place, steps)
 
     def reset(self, steps: Collection[ResetStep]) -> None:
         """Commit the planned offsets, one group after the other.

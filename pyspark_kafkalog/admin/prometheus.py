@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from pyspark_kafkalog.admin.consumer_groups import BEYOND, GONE, GroupOffset
+from pyspark_kafkalog.admin.consumer_groups import BEYOND, GONE, UNKNOWN, GroupOffset
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _Labels = tuple[tuple[str, str], ...]
@@ -34,7 +34,7 @@ def prometheus_text(offsets: Iterable[GroupOffset]) -> str:
         topic = ("topic", row.topic)
         partition = ("partition", str(row.partition))
         current[group, topic, partition] = row.offset
-        if row.state in (BEYOND, GONE):
+        if row.state in (BEYOND, GONE, UNKNOWN):
             trouble[group, topic, partition, state] = 1
         if row.expired is not None:
             expired[group, topic, partition] = row.expired

@@ -138,6 +138,7 @@ def kafkalog() -> None:
     """Read, write and inspect Kafka log directories and clusters, and reset consumer groups.
 
     PLACE is a log directory (a folder or a URI; no broker is needed) or brokers: host:port[,host:port].
+    For groups, offsets and lag it can be ZooKeeper: zk://host:port[,host:port][/chroot].
 
     Exit codes: 0 success, 1 damage, a problem or lag found, 2 wrong command, 3 failure.
     """

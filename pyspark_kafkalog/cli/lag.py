@@ -102,7 +102,7 @@ def lag(
         if topics:
             # A topic that is gone has no lag, and a monitor of it would never give the alarm.
             with said("Looking up partitions"):
-                partitions_of(kafka.place, chosen)
+                partitions_of(kafka.groups.place, chosen)
         found = offsets_of(kafka, groups, chosen, read_committed=is_committed)
         return [row for row in found if all_groups or row.group in groups or row.state != MARKER]
 

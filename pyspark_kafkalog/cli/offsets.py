@@ -222,7 +222,7 @@ def _partitions(
     if bool(topics) == all_topics:
         raise click.UsageError("Give either --topic or --all-topics.")
     if topics:
-        return named_partitions(kafka.place, topics)
+        return named_partitions(kafka.groups.place, topics)
     if not exclude:
         return None
     chosen = Selection(exclude=exclude)

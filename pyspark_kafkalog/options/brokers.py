@@ -90,7 +90,7 @@ class TransactionOptions:
 def connection_options(user: UserOptions) -> ConnectionOptions:
     """How to reach the brokers that ``kafka.bootstrap.servers`` names."""
     return user.fill(
-        ConnectionOptions, bootstrap_servers=user.value(SERVERS), security=security_options(user)
+        ConnectionOptions, bootstrap_servers=user.value(SERVERS) or (), security=security_options(user)
     )
 
 

@@ -46,10 +46,10 @@ from pyspark_kafkalog.options.largemessages import (
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
-from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, Use, Where, from_option
+from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, ZOOKEEPER, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
-from pyspark_kafkalog.options.values import COUNTING, group_id, paths
+from pyspark_kafkalog.options.values import COUNTING, ZooKeeperAddress, group_id, paths
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _EXCLUDE = "topics.exclude"
@@ -60,12 +60,16 @@ class PlaceOptions:
     """Where the records are: log directories, or brokers and how to fetch from them.
 
     Paths are not shown, because a URI may hold a secret. Offsets of groups with a retention of None stay.
+    If ``zookeeper`` is the place, ``brokers`` have no bootstrap servers: it knows them.
     """
 
     paths: tuple[str, ...] = field(default=(), repr=False)
     brokers: ConnectionOptions | None = None
     fetch: FetchOptions | None = None
     offsets_retention_minutes: int | None = from_option("offsets.retention.minutes")
+    zookeeper: ZooKeeperAddress | None = from_option("zookeeper.connect")  # noqa: RUF009
+    offsets_storage: str = from_option("offsets.storage")
+    dual_commit: bool = from_option("dual.commit.enabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,21 +250,50 @@ class WriteOptions:
         )
 
 
-def place_options(options: Mapping[str, str]) -> PlaceOptions:
+def place_options(options: Mapping[str, str], *, of_groups: bool = False) -> PlaceOptions:
     """Where the records to read are.
 
-    :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given.
+    :param of_groups: whether only groups are wanted, so that ZooKeeper is a place, too.
+    :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given, and for
+        offsets in ZooKeeper that is not named.
     """
     user = UserOptions(options, Use.READ)
-    name = _place_name(user)
-    if name == SERVERS:
-        return PlaceOptions(brokers=connection_options(user), fetch=user.fill(FetchOptions))
-    return user.fill(PlaceOptions, paths=paths("path", user.text(name) or ""))
+    name = ZOOKEEPER if of_groups and user.is_zookeeper else _place_name(user)
+    in_zookeeper = _zookeeper_option(user)
+    if name in ("path", "paths"):
+        if in_zookeeper is not None:
+            raise OptionError(
+                f"Option {in_zookeeper!r} is for brokers, but 'path' names a log directory",
+                hint="Leave it out. kafkalog offsets export and import copy the offsets of groups.",
+            )
+        return user.fill(PlaceOptions, paths=paths("path", user.text(name) or ""))
+    brokers, fetch = connection_options(user), user.fill(FetchOptions)
+    if name == ZOOKEEPER:
+        zookeeper = user.value(ZOOKEEPER)
+        return PlaceOptions(brokers=brokers, fetch=fetch, zookeeper=zookeeper, offsets_storage="zookeeper")
+    if in_zookeeper is not None and ZOOKEEPER not in user:
+        raise OptionError(
+            f"Option {in_zookeeper!r} needs {ZOOKEEPER!r}",
+            hint="Give it as consumers with offsets in ZooKeeper have it: host:port[,host:port][/chroot].",
+        )
+    return user.fill(PlaceOptions, brokers=brokers, fetch=fetch)
+
+
+def _zookeeper_option(user: UserOptions) -> str | None:
+    """The option by which offsets of groups are in ZooKeeper, if there is one."""
+    if user.value("dual.commit.enabled"):
+        return "dual.commit.enabled"
+    return "offsets.storage" if user.value("offsets.storage") == "zookeeper" else None
 
 
 def _place_name(user: UserOptions) -> str:
     """The name of the one option that gives the place."""
     places = [name for name in ("path", "paths", SERVERS) if name in user]
+    if user.is_zookeeper:
+        raise OptionError(
+            "ZooKeeper has only groups and their offsets, no records",
+            hint=f"Give the brokers as option {SERVERS!r}, or on the command line as host:port.",
+        )
     if not places:
         user.check_servers_name()
         user.check_names()
@@ -309,6 +342,17 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
         _refuse_sentinel(read.starting, LATEST, "latest")
         _refuse_sentinel(read.ending, EARLIEST, "earliest")
         _check_order(read.starting, read.ending)
+    in_zookeeper = _zookeeper_option(user)
+    if in_zookeeper is not None and group.group_id is None:
+        raise OptionError(
+            f"Option {in_zookeeper!r} is set, but no consumer group is given",
+            hint="Give the group as option 'kafka.group.id'.",
+        )
+    if in_zookeeper is not None and (read.large_messages.enabled or read.large_messages.safe_offsets):
+        raise OptionError(
+            f"Option {in_zookeeper!r} can't be set for large messages",
+            hint="ZooKeeper keeps no metadata, which says where the next message begins. Leave it out.",
+        )
     if read.starting.values == COMMITTED and group.group_id is None:
         raise OptionError(
             "Option 'startingOffsets' is 'committed', but no consumer group is given",

@@ -48,6 +48,7 @@ from pyspark_kafkalog.options.values import (
     topic,
     topics,
     unless_blank,
+    zookeeper_connect,
 )
 
 
@@ -100,6 +101,7 @@ class Section:
 
 
 SERVERS = "kafka.bootstrap.servers"
+ZOOKEEPER = "zookeeper.connect"
 RETENTION_CONFIGS = ("retention.ms", "retention.bytes", "cleanup.policy")
 """Configurations of topics that say what a log keeps."""
 VIEW_USES = {
@@ -236,6 +238,14 @@ SECTIONS = (
                "With `commitOffsets` and no `kafka.group.id`, the group is `groupIdPrefix`, a hyphen and"
                " this name."),
         Option("groupIdPrefix", _READ, as_given, "spark-kafka-source", "See `queryName`."),
+        _brokers("offsets.storage", _READ, one_of("kafka", "zookeeper"), "kafka",
+                 "Where the group's offsets are: `kafka`, or `zookeeper`, as with consumers before Kafka 2.0"
+                 " ([how](zookeeper.md))."),
+        _brokers("dual.commit.enabled", _READ, boolean, "false",
+                 "`true`: commit to Kafka and to ZooKeeper, and start at the later one of both commits."),
+        _brokers(ZOOKEEPER, _READ | Use.ADMIN, zookeeper_connect, None,
+                 "ZooKeeper, `host:port[,host:port][/chroot]`, for the two options above. Without brokers it"
+                 " is a place that has only groups, for `connect` and the command line."),
         _directory("offsets.retention.minutes", _READ_OR_INSPECT, integer(1), "10080",
                    "How long to keep the offsets of a consumer group without members."),
     ),

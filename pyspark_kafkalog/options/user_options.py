@@ -17,7 +17,16 @@ from pyspark_kafkalog.options.client_settings import (
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
-from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SERVERS, VIEW_USES, Option, Use, Where
+from pyspark_kafkalog.options.table import (
+    BY_NAME,
+    DEFAULTS,
+    SERVERS,
+    VIEW_USES,
+    ZOOKEEPER,
+    Option,
+    Use,
+    Where,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -40,7 +49,9 @@ class UserOptions:
         self._values = {name.lower(): str(value) for name, value in options.items() if value is not None}
         self._written = {name.lower(): name for name in options}
         self._use = use
-        self.where = Where.BROKERS if SERVERS in self._values else Where.DIRECTORY
+        self.is_zookeeper = ZOOKEEPER in self and not any(name in self for name in ("path", "paths", SERVERS))
+        """Whether ZooKeeper is the only place that is named: with brokers it is where they keep offsets."""
+        self.where = Where.BROKERS if SERVERS in self or self.is_zookeeper else Where.DIRECTORY
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, TopicPartition, check_topic
@@ -47,6 +47,10 @@ _SERVER = re.compile(
     r"(?:\w+://)?(?P<host>\[(?P<ipv6>[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%[\w.-]+)?)\]|[\w.-]+):(?P<port>[0-9]{1,5})",
     re.ASCII,
 )
+_ZOOKEEPER_SERVER = re.compile(
+    r"(?P<host>\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?", re.ASCII
+)
+_ZOOKEEPER_PORT = 2181
 _LIST = re.compile(r"""\s*\[\s*['"].*\]\s*""", re.DOTALL)
 _LONGEST_GROUP_ID = 32767
 """Bytes: requests give the length of a group id in 16 bits."""
@@ -245,6 +249,42 @@ def servers(name: str, text: str) -> tuple[str, ...]:
     if not found:
         raise OptionError(f"Option {name!r} is empty", hint="Write, for example, broker1:9092.")
     return tuple(found)
+
+
+class ZooKeeperAddress(NamedTuple):
+    """Servers of one ZooKeeper, each ``host:port``, and the chroot, such as ``/kafka``; empty for none."""
+
+    servers: tuple[str, ...]
+    chroot: str
+
+    def __str__(self) -> str:
+        return f"zk://{','.join(self.servers)}{self.chroot}"
+
+
+def zookeeper_connect(name: str, text: str) -> ZooKeeperAddress:
+    """``host:port[,host:port][/chroot]``, as ZooKeeper's ConnectStringParser takes it; 2181 by default.
+
+    The chroot is a path as ZooKeeper's PathUtils allows it. Errors don't show what may be a login.
+    """
+    hosts, slash, rest = text.strip().partition("/")
+    parts = rest.rstrip("/").split("/") if rest.strip("/") else []
+    items = [item.strip() for item in hosts.split(",") if item.strip()]
+    matches = [_ZOOKEEPER_SERVER.fullmatch(item) for item in items]
+    if not items or not all(
+        match is not None and 0 < int(match["port"] or _ZOOKEEPER_PORT) < 1 << 16 for match in matches
+    ):
+        raise OptionError(
+            f"Option {name!r}: expected servers of ZooKeeper{'' if '@' in text else shown(name, text)}",
+            hint="Write, for example, zk1:2181,zk2:2181/kafka.",
+        )
+    if not all(part not in ("", ".", "..") and part.isprintable() for part in parts):
+        raise OptionError(
+            f"Option {name!r}: expected a chroot such as /kafka after the servers{shown(name, slash + rest)}"
+        )
+    found = dict.fromkeys(
+        f"{match['host']}:{int(match['port'] or _ZOOKEEPER_PORT)}" for match in matches if match is not None
+    )
+    return ZooKeeperAddress(tuple(found), "".join(f"/{part}" for part in parts))
 
 
 def _refuse_list(name: str, text: str, write: str) -> None:

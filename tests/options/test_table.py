@@ -154,7 +154,10 @@ _ENDPOINT = {
     f"{_CLIENT}.secret": "p",
 }
 _SPLIT = {"large.message.enabled": "true"}
+_STORED = {"zookeeper.connect": "zk:2181", "kafka.group.id": "g"}
 NEEDED = {
+    "offsets.storage": _STORED,
+    "dual.commit.enabled": _STORED,
     "queryName": {"commitOffsets": "true"},
     "rawBytes": {"view": "batches"},
     "kafka.transaction": {"delivery.guarantee": "exactly-once"},
@@ -195,6 +198,7 @@ VALUES = [
     "compact",
     "exactly-once",
     "transaction",
+    "zookeeper",
     "resolve_canonical_bootstrap_servers_only",
     "SSL",
     "PLAIN",

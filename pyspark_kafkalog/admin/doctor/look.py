@@ -22,7 +22,7 @@ from pyspark_kafkalog.filesystem.private import NewFile, remove_file
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
-from pyspark_kafkalog.options.table import BY_NAME
+from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER
 from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.places import open_place
 
@@ -47,8 +47,8 @@ def check_options(options: Mapping[str, str]) -> None:
 
 
 def has_place(options: Mapping[str, str]) -> bool:
-    """Whether the options name a log directory or brokers."""
-    return any(name.lower() in ("path", "paths", "kafka.bootstrap.servers") for name in options)
+    """Whether the options name a place."""
+    return any(name.lower() in ("path", "paths", SERVERS, ZOOKEEPER) for name in options)
 
 
 def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:

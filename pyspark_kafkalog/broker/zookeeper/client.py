@@ -1,0 +1,257 @@
+"""A session with ZooKeeper: the only importer of kazoo, which the extra ``zookeeper`` brings.
+
+Requests are sent many at a time. What a lost connection breaks off is asked again until a deadline: reads,
+and writes that lead to the same state however often they are made.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.errors import OptionError, ZooKeeperError
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.options.values import ZooKeeperAddress
+
+try:
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import (
+        ConnectionClosedError,
+        ConnectionLoss,
+        KazooException,
+        NoAuthError,
+        NodeExistsError,
+        NoNodeError,
+        NotEmptyError,
+        OperationTimeoutError,
+        RolledBackError,
+        RuntimeInconsistency,
+        SessionExpiredError,
+    )
+    from kazoo.handlers.threading import KazooTimeoutError
+except ImportError as e:
+    raise OptionError(
+        f"ZooKeeper needs kazoo, which can't be imported: {e}",
+        hint="Install the extra: pip install 'pyspark-kafkalog[zookeeper]'.",
+    ) from e
+
+_SESSION_SECONDS = 6.0
+"""As zookeeper.session.timeout.ms and zookeeper.connection.timeout.ms of Kafka's consumers."""
+_QUIET_SECONDS = 1.0
+"""How long a first connection may take before its servers are tried one by one, to say what is wrong."""
+_AT_ONCE = 500
+"""Requests that wait for an answer, and znodes that one transaction writes: far below 1 MB."""
+_BROKEN_OFF = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError)
+_MEANWHILE = (NodeExistsError, NoNodeError, NotEmptyError)
+"""Another client has made or deleted a znode since we looked."""
+
+_log_of_kazoo = logging.getLogger("pyspark_kafkalog.kazoo")
+_log_of_kazoo.setLevel(logging.CRITICAL)  # our errors say all of it
+
+Answer = TypeVar("Answer")
+
+
+class Znode(NamedTuple):
+    """What is in a znode, and when it was written (ms)."""
+
+    data: bytes
+    modified: int
+
+
+class ZooKeeper:
+    """A session with one ZooKeeper, below its chroot; it begins with the first request.
+
+    :param options: retry.backoff.ms and request.timeout.ms of the brokers count for it, too.
+    :param timeout: seconds for a call with all its retries; None for request.timeout.ms.
+    """
+
+    def __init__(
+        self, address: ZooKeeperAddress, options: ConnectionOptions, *, timeout: float | None = None
+    ) -> None:
+        self.address = address
+        self._options = options
+        self._timeout = options.request_timeout_ms / 1000 if timeout is None else timeout
+        self._client: KazooClient | None = None
+
+    def read(self, paths: Iterable[str]) -> dict[str, Znode | ZooKeeperError]:
+        """Those of these znodes that exist; the error of one that ACLs hide."""
+        found = self._each(paths, lambda client, path: client.get_async(path))
+        return {
+            path: answer if isinstance(answer, ZooKeeperError) else Znode(answer[0] or b"", answer[1].mtime)
+            for path, answer in found.items()
+        }
+
+    def children(self, paths: Iterable[str]) -> dict[str, list[str] | ZooKeeperError]:
+        """The names of the children of those of these znodes that exist, sorted; or an error as above."""
+        found = self._each(paths, lambda client, path: client.get_children_async(path))
+        return {
+            path: answer if isinstance(answer, ZooKeeperError) else sorted(answer)
+            for path, answer in found.items()
+        }
+
+    def write(self, values: Mapping[str, bytes]) -> None:
+        """Write these znodes, up to 500 at once, all or none; with their parents those that don't exist.
+
+        :raises ZooKeeperError: if ACLs deny one.
+        """
+        for paths in _shares(sorted(values)):
+            self._repeat(partial(self._write, paths=paths, values=values))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete these znodes and all below them; missing ones are ignored.
+
+        :raises ZooKeeperError: if ACLs deny one.
+        """
+        for path in paths:
+            self._repeat(partial(self._delete, path=path))
+
+    def where(self, path: str) -> str:
+        """What errors call a znode."""
+        return f"{self.address}{path}"
+
+    def _each(self, paths: Iterable[str], request: Callable[[KazooClient, str], Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for share in _shares(list(paths)):
+            found.update(self._repeat(partial(self._ask, paths=share, request=request)))
+        return found
+
+    def _ask(
+        self,
+        client: KazooClient,
+        deadline: Deadline,
+        paths: Sequence[str],
+        request: Callable[[KazooClient, str], Any],
+    ) -> dict[str, Any]:
+        asked = {path: request(client, path) for path in paths}
+        found: dict[str, Any] = {}
+        for path, answer in asked.items():
+            try:
+                found[path] = answer.get(timeout=deadline.left)
+            except NoNodeError:
+                continue
+            except NoAuthError:
+                found[path] = self._denied(path)
+        return found
+
+    def _write(
+        self, client: KazooClient, deadline: Deadline, paths: Sequence[str], values: Mapping[str, bytes]
+    ) -> None:
+        wanted = sorted({above for path in paths for above in _with_parents(path)})
+        existing = self._ask(client, deadline, wanted, lambda client, path: client.exists_async(path))
+        transaction, named = client.transaction(), []
+        for path in wanted:
+            if existing[path] is None:
+                transaction.create(path, values.get(path, b""))
+            elif path in values:
+                transaction.set_data(path, values[path])
+            else:
+                continue
+            named.append(path)
+        outcomes = transaction.commit_async().get(timeout=deadline.left)
+        for path, outcome in zip(named, outcomes, strict=True):
+            if isinstance(outcome, NoAuthError):
+                raise self._denied(path)
+            if isinstance(outcome, Exception) and not isinstance(
+                outcome, RolledBackError | RuntimeInconsistency
+            ):
+                raise outcome
+
+    def _delete(self, client: KazooClient, deadline: Deadline, path: str) -> None:
+        try:
+            client.delete(path, recursive=True)
+        except NoAuthError:
+            raise self._denied(path) from None
+
+    def _denied(self, path: str) -> ZooKeeperError:
+        return ZooKeeperError(
+            "ZooKeeper's ACLs deny it",
+            file=self.where(path),
+            hint="Connections here are anonymous: let world:anyone read it, and write it to commit there.",
+        )
+
+    def _repeat(self, attempt: Callable[[KazooClient, Deadline], Answer]) -> Answer:
+        """What ``attempt`` returns, which is repeated if the connection breaks."""
+        deadline = Deadline.after(self._timeout)
+
+        def tried() -> Answer | ZooKeeperError:
+            try:
+                return attempt(self._connected(deadline), deadline)
+            except (*_BROKEN_OFF, *_MEANWHILE, KazooTimeoutError) as e:
+                return ZooKeeperError(f"ZooKeeper did not answer: {type(e).__name__}", file=str(self.address))
+            except KazooException as e:
+                raise ZooKeeperError(
+                    f"ZooKeeper refuses: {type(e).__name__} {e}".rstrip(), file=str(self.address)
+                ) from e
+
+        return Backoff(self._options, deadline).repeat(tried)
+
+    def _connected(self, deadline: Deadline) -> KazooClient:
+        if self._client is not None:
+            return self._client
+        address = self.address
+        client = KazooClient(
+            f"{','.join(address.servers)}{address.chroot}", timeout=_SESSION_SECONDS, logger=_log_of_kazoo
+        )
+        stop = weakref.finalize(self, _stop, client)
+        started = client.start_async()
+        if not started.wait(min(_QUIET_SECONDS, deadline.left)):
+            reasons = _unreachable(address.servers)
+            if reasons or not started.wait(min(_SESSION_SECONDS, deadline.left)):
+                stop()
+                reasons = reasons or "its servers accept connections, but no session"
+                raise ZooKeeperError(
+                    f"Cannot connect to ZooKeeper: {reasons}",
+                    file=str(address),
+                    hint="Check host and port, and that it is ZooKeeper: brokers have another port.",
+                )
+        self._client = client
+        return client
+
+
+def _stop(client: KazooClient) -> None:
+    """End the session, but wait no longer than a second for a server that does not answer."""
+
+    def stop() -> None:
+        with suppress(Exception):
+            client.stop()
+            client.close()
+
+    thread = threading.Thread(target=stop, name="kafkalog zookeeper", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter ends, and starts none since Python 3.12
+        stop()
+    else:
+        thread.join(_QUIET_SECONDS)
+
+
+def _unreachable(servers: Iterable[str]) -> str:
+    """Why none of these servers can be connected to; empty if one can."""
+    reasons = []
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_QUIET_SECONDS).close()
+        except OSError as e:
+            reasons.append(f"{server}: {e}")
+        else:
+            return ""
+    return "; ".join(reasons)
+
+
+def _shares(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (paths[begin : begin + _AT_ONCE] for begin in range(0, len(paths), _AT_ONCE))
+
+
+def _with_parents(path: str) -> list[str]:
+    """``/a/b``: ``/a`` and ``/a/b``."""
+    parts = path.split("/")
+    return ["/".join(parts[: count + 1]) for count in range(1, len(parts))]

@@ -1,0 +1,334 @@
+"""The groups that ZooKeeper keeps: see :class:`pyspark_kafkalog.groups.GroupOffsets`.
+
+Layout and rules are those of Kafka's ZookeeperConsumerConnector and AdminUtils (0.8 to 1.1). A commit holds
+neither metadata nor a leader epoch. A consumer that lives has a znode below ``ids``, which goes with its
+session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.zookeeper.client import ZooKeeper
+from pyspark_kafkalog.broker.zookeeper.registry import (
+    cluster_id,
+    readable,
+    registered_partitions,
+    wrong_chroot,
+)
+from pyspark_kafkalog.broker.zookeeper.znodes import (
+    CONSUMERS,
+    parse_consumer,
+    parse_offset,
+    parse_owner,
+    parse_partition,
+)
+from pyspark_kafkalog.errors import (
+    GroupError,
+    KafkaLogError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+    ZooKeeperError,
+)
+from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition, check_topic
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.options.values import ZooKeeperAddress
+
+_LEGAL_GROUP = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]+\Z")
+_HOST = re.compile(r"(?P<host>.+)-[0-9]+-[0-9a-f]+", re.DOTALL | re.ASCII)
+_STABLE, _EMPTY = "Stable", "Empty"
+
+
+class ZooKeeperGroups:
+    """The groups below ``/consumers``, over one session.
+
+    :param timeout: seconds for a request with all its retries, by default request.timeout.ms.
+    """
+
+    def __init__(
+        self, address: ZooKeeperAddress, options: ConnectionOptions, *, timeout: float | None = None
+    ) -> None:
+        self._zookeeper = ZooKeeper(address, options, timeout=timeout)
+        self._options = options
+        self._is_checked = False
+
+    def group_ids(self) -> tuple[str, ...]:
+        """All groups, sorted.
+
+        :raises ZooKeeperError: if the chroot is not Kafka's, or that of another cluster.
+        """
+        found = self._zookeeper.children([CONSUMERS])
+        if CONSUMERS not in found:
+            raise wrong_chroot(self._zookeeper, CONSUMERS)
+        if not self._is_checked and self._options.bootstrap_servers:
+            self._check_cluster()
+        self._is_checked = True
+        return tuple(readable(found)[CONSUMERS])
+
+    def _check_cluster(self) -> None:
+        """See that ZooKeeper is that of the brokers, if both know the id of their cluster."""
+        deadline = Deadline.after_ms(self._options.request_timeout_ms)
+        theirs = cluster_of(self._options).identity([], deadline=deadline).cluster_id
+        known = cluster_id(self._zookeeper)
+        if known and theirs and known != theirs:
+            raise ZooKeeperError(
+                f"ZooKeeper is that of cluster {known}, and the brokers are those of {theirs}",
+                file=str(self._zookeeper.address),
+                hint="Check servers and chroot: the offsets of another cluster mean other records.",
+            )
+
+    def describe(self, groups: Collection[str]) -> dict[str, Group]:
+        """Those of ``groups`` that exist. A group with consumers is stable, any other one is empty.
+
+        ZooKeeper knows neither the ids of clients nor the assignor. The host is as the consumer says.
+        """
+        existing = sorted(set(groups) & {*self.group_ids()})
+        subscribed = self._subscribed(existing)
+        owned = self._owned([group for group, consumers in subscribed.items() if consumers])
+        return {
+            group: Group(
+                group,
+                _STABLE if subscribed[group] else _EMPTY,
+                protocol_type="consumer",
+                members=tuple(
+                    GroupMember(consumer, "", _host(group, consumer), owned.get((group, consumer), ()))
+                    for consumer in subscribed[group]
+                ),
+            )
+            for group in existing
+        }
+
+    def committed(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        settled: bool = False,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The offsets that ``group`` has committed, for all partitions or for these; no transaction does.
+
+        The time of a commit is that when the offset last changed.
+        """
+        self._check_chroot()
+        if partitions is None:
+            (found,) = self.committed_by([group]).values()
+            if isinstance(found, KafkaLogError):
+                raise found
+            return found
+        wanted = {_offset_path(group, partition): partition for partition in partitions}
+        answers = readable(self._zookeeper.read(wanted))
+        return {wanted[path]: self._commit_at(path, znode) for path, znode in answers.items()}
+
+    def committed_by(
+        self, groups: Collection[str]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed_by`; one round for all groups."""
+        self._check_chroot()
+        found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError] = {}
+        roots = {}
+        for group in sorted(set(groups)):
+            try:
+                roots[f"{CONSUMERS}/{_checked(group)}/offsets"] = group
+            except OptionError as e:
+                found[group] = e
+        topics = self._zookeeper.children(roots)
+        folders = {f"{root}/{topic}": root for root, names in topics.items() for topic in _listed(names)}
+        numbers = self._zookeeper.children(folders)
+        paths = {f"{folder}/{name}": folder for folder, names in numbers.items() for name in _listed(names)}
+        commits = self._zookeeper.read(paths)
+        for root, group in roots.items():
+            below = [folder for folder in folders if folders[folder] == root]
+            mine = {path: commits[path] for path in commits if folders[paths[path]] == root}
+            try:
+                readable({path: answer for path, answer in topics.items() if path == root})
+                readable({folder: numbers[folder] for folder in below if folder in numbers})
+                found[group] = {
+                    self._partition_at(path): self._commit_at(path, znode)
+                    for path, znode in readable(mine).items()
+                }
+            except ZooKeeperError as e:
+                found[group] = e
+        return found
+
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
+        """Commit as a consumer does; its group has no other. Up to 500 partitions are committed at once.
+
+        :raises GroupError: if the group has live consumers. If one starts meanwhile, the offsets are written,
+            and it may have begun before or behind them.
+        :raises UnknownTopicOrPartitionError: if a partition does not exist; then nothing is committed.
+        """
+        if not offsets:
+            return
+        self.check_no_consumers(group)
+        self._check_partitions(group, offsets)
+        self._zookeeper.write(
+            {_offset_path(group, partition): b"%d" % each.offset for partition, each in offsets.items()}
+        )
+        self.check_no_consumers(group, "got live consumers while its offsets were written")
+
+    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Delete the offsets that ``group`` has committed for these partitions; missing ones are ignored.
+
+        :raises GroupError: if a live consumer is subscribed to their topics.
+        """
+        self._check_chroot()
+        topics = {partition.topic for partition in partitions}
+        consumers = self._subscribed([_checked(group)])[group]
+        if any(subscribed is None or subscribed & topics for subscribed in consumers.values()):
+            raise _has_consumers(group, "has live consumers of these topics", consumers)
+        self._zookeeper.delete(_offset_path(group, partition) for partition in sorted(partitions))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all of its offsets.
+
+        :raises GroupError: if it has live consumers, or does not exist.
+        """
+        if group not in self.group_ids():
+            raise GroupError(f"No such consumer group: {group!r}")
+        self.check_no_consumers(group)
+        self._zookeeper.delete([f"{CONSUMERS}/{group}"])
+
+    def check_no_consumers(self, group: str, what: str = "has live consumers") -> None:
+        """See that no consumer of the group lives.
+
+        :raises GroupError: if one does.
+        """
+        self._check_chroot()
+        path = f"{CONSUMERS}/{_checked(group)}/ids"
+        if consumers := readable(self._zookeeper.children([path])).get(path):
+            raise _has_consumers(group, what, consumers)
+
+    def _check_chroot(self) -> None:
+        if not self._is_checked:  # a group has committed nothing in a wrong one
+            self.group_ids()
+
+    def _check_partitions(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        existing = registered_partitions(self._zookeeper, {partition.topic for partition in offsets})
+        for partition, committed in sorted(offsets.items()):
+            if partition.partition not in existing.get(partition.topic, ()):
+                raise UnknownTopicOrPartitionError(
+                    "The partition does not exist, as ZooKeeper knows", topic_partition=partition
+                )
+            if committed.offset < 0:
+                raise GroupError(
+                    f"Group {group!r} cannot commit offset {committed.offset}", topic_partition=partition
+                )
+
+    def _subscribed(self, groups: Collection[str]) -> dict[str, dict[str, frozenset[str] | None]]:
+        """The live consumers of each group, and their topics, as :func:`parse_consumer` has them."""
+        roots = {f"{CONSUMERS}/{group}/ids": group for group in groups}
+        consumers = readable(self._zookeeper.children(roots))
+        znodes = readable(
+            self._zookeeper.read(f"{root}/{name}" for root, names in consumers.items() for name in names)
+        )
+        found: dict[str, dict[str, frozenset[str] | None]] = {group: {} for group in groups}
+        for path, znode in znodes.items():
+            root, _, consumer = path.rpartition("/")
+            found[roots[root]][consumer] = parse_consumer(znode.data, self._zookeeper.where(path))
+        return found
+
+    def _owned(self, groups: Collection[str]) -> dict[tuple[str, str], tuple[TopicPartition, ...]]:
+        """The partitions of each consumer of these groups."""
+        roots = {f"{CONSUMERS}/{group}/owners": group for group in groups}
+        topics = readable(self._zookeeper.children(roots))
+        folders = {f"{root}/{topic}": roots[root] for root, names in topics.items() for topic in names}
+        numbers = readable(self._zookeeper.children(folders))
+        paths = {f"{folder}/{name}": folders[folder] for folder, names in numbers.items() for name in names}
+        found: dict[tuple[str, str], list[TopicPartition]] = {}
+        for path, znode in readable(self._zookeeper.read(paths)).items():
+            consumer = parse_owner(znode.data, self._zookeeper.where(path))
+            found.setdefault((paths[path], consumer), []).append(self._partition_at(path))
+        return {owner: tuple(sorted(partitions)) for owner, partitions in found.items()}
+
+    def _partition_at(self, path: str) -> TopicPartition:
+        where = self._zookeeper.where(path)
+        topic, number = path.split("/")[-2:]
+        try:
+            return TopicPartition(check_topic(topic), parse_partition(number, where))
+        except OptionError as e:
+            raise ZooKeeperError(e.message, file=where) from None
+
+    def _commit_at(self, path: str, znode: Any) -> CommittedOffset:
+        offset = parse_offset(znode.data, self._zookeeper.where(path))
+        return CommittedOffset(offset, commit_timestamp=znode.modified)
+
+
+class DualGroups(BrokerGroups):
+    """Groups that commit to brokers and to ZooKeeper, and begin at the later one of both commits.
+
+    That is what ``dual.commit.enabled`` means to Kafka's ZookeeperConsumerConnector where
+    ``offsets.storage`` is ``kafka``, and to its documentation where it is ``zookeeper``, too.
+    """
+
+    def __init__(
+        self, connection: ConnectionOptions, zookeeper: ZooKeeperGroups, *, timeout: float | None = None
+    ) -> None:
+        super().__init__(connection, timeout=timeout)
+        self._in_zookeeper = zookeeper
+
+    def committed(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        settled: bool = False,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The later commit of each partition; of two that are alike that of the brokers, which has more."""
+        found = super().committed(group, partitions, settled=settled)
+        for partition, committed in self._in_zookeeper.committed(group, partitions).items():
+            if partition not in found or committed.offset > found[partition].offset:
+                found[partition] = committed
+        return found
+
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
+        """Commit to brokers and then to ZooKeeper; see both.
+
+        :raises GroupError: if the group has live members, in ZooKeeper or in the brokers.
+        """
+        if offsets:
+            self._in_zookeeper.check_no_consumers(group)
+            super().commit(group, offsets, as_they_are=as_they_are)
+            self._in_zookeeper.commit(group, offsets)
+
+
+def _has_consumers(group: str, what: str, consumers: Collection[str]) -> GroupError:
+    return GroupError(
+        f"Group {group!r} {what}: {', '.join(sorted(consumers)[:3])}",
+        hint="Stop them. One that was killed goes when its session ends, after zookeeper.session.timeout.ms.",
+    )
+
+
+def _checked(group: str) -> str:
+    """A group id that Kafka's consumers with ZooKeeper take (ConsumerConfig.validateGroupId).
+
+    :raises OptionError: for any other.
+    """
+    if not _LEGAL_GROUP.match(group):
+        raise OptionError(
+            f"ZooKeeper has no group {group[:300]!r}",
+            hint="The names of such groups consist of the characters a-z A-Z 0-9 . _ -",
+        )
+    return group
+
+
+def _listed(names: list[str] | ZooKeeperError) -> list[str]:
+    return [] if isinstance(names, ZooKeeperError) else names
+
+
+def _offset_path(group: str, partition: TopicPartition) -> str:
+    return f"{CONSUMERS}/{_checked(group)}/offsets/{check_topic(partition.topic)}/{partition.partition}"
+
+
+def _host(group: str, consumer: str) -> str:
+    """The host in an id ``group_host-milliseconds-hex``; empty for one that was configured."""
+    match = _HOST.fullmatch(consumer.removeprefix(f"{group}_"))
+    return "" if match is None else match["host"]

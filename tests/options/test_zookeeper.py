@@ -1,0 +1,120 @@
+"""The options of groups that keep their offsets in ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.settings import place_options, read_options, write_options
+from pyspark_kafkalog.options.values import ZooKeeperAddress
+
+BROKERS = {"kafka.bootstrap.servers": "h:9092"}
+GROUP = {**BROKERS, "subscribe": "t", "kafka.group.id": "g"}
+ZOOKEEPER = {"zookeeper.connect": "zk1,zk2:2182/kafka/a"}
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "chroot"),
+    [
+        ("zk1", ("zk1:2181",), ""),
+        (" zk1:2181/ ", ("zk1:2181",), ""),
+        ("zk1, zk2:2182,/kafka/a/", ("zk1:2181", "zk2:2182"), "/kafka/a"),
+        ("[::1]:2181,[::2]/k", ("[::1]:2181", "[::2]:2181"), "/k"),
+        ("zk1:2181,zk1/ä b", ("zk1:2181",), "/ä b"),
+    ],
+)
+def test_servers_and_chroot(text: str, servers: tuple[str, ...], chroot: str) -> None:
+    place = place_options({"zookeeper.connect": text}, of_groups=True)
+    assert place.zookeeper == ZooKeeperAddress(servers, chroot)
+    assert (place.offsets_storage, place.paths) == ("zookeeper", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected servers of ZooKeeper, got ''"),
+        ("/kafka", "expected servers of ZooKeeper, got '/kafka'"),
+        ("zk1:0", "expected servers of ZooKeeper, got 'zk1:0'"),
+        ("zk1:65536/k", "expected servers of ZooKeeper, got 'zk1:65536/k'"),
+        ("zk1:x", "expected servers of ZooKeeper, got 'zk1:x'"),
+        ("zk1 zk2", "expected servers of ZooKeeper, got 'zk1 zk2'"),
+        (
+            "me:hunter2@zk1:2181/k",
+            "expected servers of ZooKeeper. Write, for example, zk1:2181,zk2:2181/kafka.",
+        ),
+        ("zk1//k", "expected a chroot such as /kafka after the servers, got '//k'"),
+        ("zk1/a/../b", "expected a chroot such as /kafka after the servers, got '/a/../b'"),
+        ("zk1/a\0", "expected a chroot such as /kafka after the servers"),
+    ],
+)
+def test_what_is_no_zookeeper_is_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionError) as e:
+        connect(f"zk://{text}").groups.describe()
+    assert f"Option 'zookeeper.connect': {message}" in str(e.value)
+    assert "hunter2" not in str(e.value)
+
+
+def test_where_offsets_are() -> None:
+    kafka = place_options({**GROUP, **ZOOKEEPER})
+    assert (kafka.offsets_storage, kafka.dual_commit) == ("kafka", False)
+    stored = place_options({**GROUP, **ZOOKEEPER, "offsets.storage": "ZooKeeper"})
+    assert (stored.offsets_storage, stored.dual_commit) == ("zookeeper", False)
+    assert stored.zookeeper == ZooKeeperAddress(("zk1:2181", "zk2:2182"), "/kafka/a")
+    assert place_options({**GROUP, **ZOOKEEPER, "dual.commit.enabled": "true"}).dual_commit
+
+
+@pytest.mark.parametrize("stored", [{"offsets.storage": "zookeeper"}, {"dual.commit.enabled": "true"}])
+def test_what_offsets_in_zookeeper_need(stored: dict[str, str]) -> None:
+    (option,) = stored
+    with pytest.raises(OptionError, match=rf"'{option}' needs 'zookeeper\.connect'"):
+        place_options({**GROUP, **stored})
+    with pytest.raises(OptionError, match=rf"'{option}' is for brokers, but 'path' names a log directory"):
+        place_options({"path": "/log", "kafka.group.id": "g", **stored})
+    for batch in (True, False):
+        with pytest.raises(OptionError, match=rf"'{option}' is set, but no consumer group is given"):
+            read_options({**BROKERS, "subscribe": "t", **ZOOKEEPER, **stored}, batch=batch)
+        for large in ("large.message.enabled", "large.message.safe.offsets"):
+            if not batch or large == "large.message.enabled":
+                with pytest.raises(OptionError, match=rf"'{option}' can't be set for large messages"):
+                    read_options({**GROUP, **ZOOKEEPER, **stored, large: "true"}, batch=batch)
+    with pytest.raises(OptionError, match=rf"'{option}' is for reading only"):
+        write_options({**BROKERS, **stored})
+
+
+def refused(kafka: Kafka) -> list[Any]:
+    return [
+        lambda: kafka.place,
+        lambda: kafka.topics.partitions(),
+        lambda: kafka.topics.create([]),
+        lambda: kafka.topics.configs(["t"]),
+        lambda: kafka.records.count("t"),
+        lambda: kafka.records.verify(),
+        lambda: kafka.read("t"),
+        lambda: kafka.plan("t"),
+        lambda: kafka.changes("t", group="g"),
+        lambda: kafka.write([], "t"),
+        lambda: kafka.logs.backup("/tmp/never"),
+        lambda: kafka.logs.retain(),
+        lambda: kafka.logs.compact(),
+        lambda: kafka.logs.delete_records({}),
+        lambda: kafka.logs.repair(),
+        lambda: kafka.logs.adopt("/tmp/never"),
+        lambda: kafka.logs.restore(connect("h:9092")),
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(refused(connect("zk://zk1/k")))))
+def test_zookeeper_has_only_groups(number: int) -> None:
+    with pytest.raises(OptionError, match=r"ZooKeeper has only groups.*no records\. Give the brokers"):
+        refused(connect("zk://zk1/k"))[number]()
+
+
+def test_zookeeper_is_no_target() -> None:
+    with pytest.raises(OptionError, match="Expected a folder to write to, got ZooKeeper"):
+        connect("/tmp/never").logs.backup("zk://zk1/k")
+    with pytest.raises(OptionError, match="ZooKeeper has only groups"):
+        connect("/tmp/never").logs.restore(connect("zk://zk1/k"))
