@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.model import CommittedOffset, Group, TopicPartition
+from pyspark_kafkalog.model import Assigned, CommittedOffset, Group, TopicPartition
 
 
 class CommittedOffsets(Protocol):
@@ -21,7 +21,16 @@ class CommittedOffsets(Protocol):
         """
 
 
-class GroupOffsets(CommittedOffsets, Protocol):
+class TakesCommits(Protocol):
+    """Where a query commits what it has processed."""
+
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
+        """See :meth:`GroupOffsets.commit`."""
+
+
+class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
     """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
 
     def group_ids(self) -> tuple[str, ...]:
@@ -57,3 +66,41 @@ class GroupOffsets(CommittedOffsets, Protocol):
 
         :raises GroupError: if it has live members, or does not exist.
         """
+
+
+class GroupMember(Protocol):
+    """One member of a consumer group, which reads in steps; what the group assigns changes between them.
+
+    Its heart beats in a thread of its own. It gives partitions up, or takes others, only while it is not
+    held. Until then the group waits, for kafka.max.poll.interval.ms.
+    """
+
+    def subscribe(self, counts: Mapping[str, int]) -> None:
+        """Join with these topics, of so many partitions, or join again if they have changed.
+
+        :raises GroupError: if the group is not one of consumers of these topics.
+        """
+
+    def hold(self, wait: float) -> Assigned | None:
+        """Begin a step: nothing changes until :meth:`release`. None if the group has not assigned anything
+        yet after ``wait`` seconds, or is about to do so again; then nothing is held.
+
+        A member that may have been away for longer than the session timeout asks the group first.
+
+        :raises GroupError: if the group has gone on without the member during a step, unless it is to rejoin.
+        :raises KafkaLogError: if the group can't be joined, or has not answered for long.
+        """
+
+    def release(self) -> None:
+        """End a step: what it has read is processed, and committed."""
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], assigned: Assigned) -> bool:
+        """Commit as this member, during a step with this assignment.
+
+        Returns whether it is committed: if not, the member has lost its assignment, and is to rejoin.
+
+        :raises GroupError: as :meth:`hold`, or if brokers refuse an offset.
+        """
+
+    def leave(self) -> None:
+        """Leave the group, so that it need not wait for the session timeout; a static member stays."""

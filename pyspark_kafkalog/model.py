@@ -485,6 +485,15 @@ class GroupMember:
     partitions: tuple[TopicPartition, ...] = ()
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Assigned:
+    """What a group has assigned to a member. Each assignment is another object, even of equal partitions:
+    in between, others may have read them.
+    """
+
+    partitions: frozenset[TopicPartition]
+
+
 _STATE = Kind("string", value=lambda state: state or None)
 _BROKER = Kind("int", value=lambda node_id: node_id if node_id >= 0 else None)
 _MEMBERS = COUNT._replace(

@@ -6,8 +6,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.groups import GroupMember, GroupOffsets
 from pyspark_kafkalog.model import QueryBatch
+from pyspark_kafkalog.options.brokers import MembershipOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.sinks import Sink
 from pyspark_kafkalog.topics import ClusterTopics, Topics
@@ -76,6 +77,14 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if timeout is None:
         return DirectoryGroups.open(options.paths, retention_minutes=retention)
     return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
+
+
+def open_member(options: PlaceOptions, group: str, membership: MembershipOptions) -> GroupMember:
+    """A member of a consumer group of the brokers that the options name, which has not joined yet."""
+    from pyspark_kafkalog.broker.groups.member import Member
+
+    assert options.brokers is not None, "a directory has no live groups"
+    return Member(options.brokers, group, membership)
 
 
 def open_topics(options: PlaceOptions) -> Topics:

@@ -22,6 +22,13 @@ _ONLY_EXACTLY_ONCE = (
     "failOnMissingMarker",
     "commitSourceOffsets",
 )
+_OF_MEMBERS = (
+    "kafka.partition.assignment.strategy",
+    "kafka.group.instance.id",
+    "kafka.session.timeout.ms",
+    "kafka.heartbeat.interval.ms",
+    "kafka.max.poll.interval.ms",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,23 @@ class FetchOptions:
     poll_timeout_ms: int = from_option("kafkaConsumer.pollTimeoutMs")
     num_retries: int = from_option("fetchOffset.numRetries")
     retry_interval_ms: int = from_option("fetchOffset.retryIntervalMs")
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipOptions:
+    """How a stream is a member of its consumer group. ``rejoins`` says what it does if it has lost that."""
+
+    assignors: tuple[str, ...] = from_option("kafka.partition.assignment.strategy")
+    instance_id: str | None = from_option("kafka.group.instance.id")
+    session_timeout_ms: int = from_option("kafka.session.timeout.ms")
+    heartbeat_interval_ms: int = from_option("kafka.heartbeat.interval.ms")
+    max_poll_interval_ms: int = from_option("kafka.max.poll.interval.ms")
+    rejoins: bool = from_option("groupMembershipLost")
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether the member keeps its partitions while it joins again (KIP-429), as in Kafka's consumer."""
+        return self.assignors == ("cooperative-sticky",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +129,51 @@ def produce_options(user: UserOptions) -> ProduceOptions:
         enable_idempotence=_is_idempotent(user, produce),
         delivery_timeout_ms=_delivery_timeout(user, produce),
     )
+
+
+def membership_options(user: UserOptions) -> MembershipOptions | None:
+    """How a stream is a member of its group; None if it does not join.
+
+    :raises OptionError: for options that contradict membership, or need it.
+    """
+    if not user.value("groupMembership"):
+        if user.value("groupMembershipLost"):
+            raise OptionError(
+                "Option 'groupMembershipLost' needs groupMembership=true", hint="Set that, or leave it out."
+            )
+        for name in _OF_MEMBERS:
+            if name in user:
+                log_once(logging.DEBUG, "Option %s has no effect without groupMembership", name)
+        return None
+    for needed, why in (
+        ("kafka.group.id", "It names the group to join."),
+        ("checkpointLocation", "The query's checkpoint keeps where its partitions have begun."),
+    ):
+        if user.value(needed) is None:
+            raise OptionError(f"Option 'groupMembership' needs {needed!r}", hint=why)
+    if user.value("commitOffsets") == "false":
+        raise OptionError(
+            "Option 'commitOffsets' is false, but a member of a group commits what it has read",
+            hint="Leave out one of commitOffsets and groupMembership.",
+        )
+    if "assign" in user:
+        raise OptionError(
+            "Option 'assign' names partitions, but with groupMembership the group assigns them",
+            hint="Give subscribe or subscribePattern.",
+        )
+    if (user.text("kafka.group.protocol") or "classic").strip().lower() != "classic":
+        raise OptionError(
+            "Option 'kafka.group.protocol': expected classic with groupMembership",
+            hint="Leave it out.",
+        )
+    membership = user.fill(MembershipOptions)
+    if membership.heartbeat_interval_ms >= membership.session_timeout_ms:
+        raise OptionError(
+            f"Option 'kafka.heartbeat.interval.ms': expected less than kafka.session.timeout.ms, which is"
+            f" {membership.session_timeout_ms}, got {membership.heartbeat_interval_ms}",
+            hint="A third of it is usual.",
+        )
+    return membership
 
 
 def transaction_options(user: UserOptions, produce: ProduceOptions) -> TransactionOptions | None:

@@ -54,20 +54,20 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
     for name in """
     allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter compression.gzip.level
     compression.lz4.level compression.zstd.level default.api.timeout.ms enable.metrics.push
-    exclude.internal.topics group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
-    internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported max.block.ms
-    max.poll.interval.ms max.poll.records metadata.max.idle.ms metadata.recovery.rebootstrap.trigger.ms
-    metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level
-    metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable
-    partitioner.availability.timeout.ms sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
-    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
-    sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
-    sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.oauthbearer.clock.skew.seconds
+    exclude.internal.topics group.protocol group.remote.assignor internal.leave.group.on.close
+    internal.throw.on.fetch.stable.offset.unsupported max.block.ms max.poll.records metadata.max.idle.ms
+    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+    sasl.login.refresh.window.jitter sasl.oauthbearer.clock.skew.seconds
     sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
     sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
-    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name security.providers session.timeout.ms
+    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name security.providers
     share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
     ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
     transaction.two.phase.commit.enable

@@ -24,10 +24,12 @@ from pyspark_kafkalog.options.times import moment, moments
 from pyspark_kafkalog.options.values import (
     Parser,
     as_given,
+    assignors,
     auditor,
     boolean,
     compression,
     group_id,
+    group_instance_id,
     import_path,
     integer,
     location,
@@ -228,9 +230,9 @@ SECTIONS = (
     Section(
         "Consumer groups",
         Option("kafka.group.id", _READ | _WRITE | Use.GROUP_OFFSETS_VIEW | Use.GROUPS_VIEW, group_id, None,
-               "Consumer group. A stream commits to it what each micro-batch has finished, and never joins"
-               " it. A view shows only these groups, separated by commas. A write needs it for"
-               " `commitSourceOffsets`."),
+               "Consumer group. A stream commits to it what each micro-batch has finished, and joins it only"
+               " with `groupMembership`. A view shows only these groups, separated by commas. A write needs"
+               " it for `commitSourceOffsets`."),
         Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
                "`true`, `false`, or `required`: a commit that fails ends the query. Default: `true` with a"
                " group."),
@@ -246,6 +248,26 @@ SECTIONS = (
         _brokers(ZOOKEEPER, _READ | Use.ADMIN, zookeeper_connect, None,
                  "ZooKeeper, `host:port[,host:port][/chroot]`, for the two options above. Without brokers it"
                  " is a place that has only groups, for `connect` and the command line."),
+        _brokers("groupMembership", _STREAM, boolean, "false",
+                 "`true`: join the group as one member, and read only the partitions that it assigns, from"
+                 " where the group has committed ([shared groups](shared-groups.md)). Needs `kafka.group.id`"
+                 " and `checkpointLocation`."),
+        _brokers("groupMembershipLost", _STREAM, one_of_these({"fail": False, "rejoin": True}), "fail",
+                 "What to do if the group has gone on without the query while a micro-batch ran: `fail`, or"
+                 " `rejoin`: leave its rows uncommitted, and join again."),
+        _brokers("kafka.partition.assignment.strategy", _STREAM, assignors, "range,cooperative-sticky",
+                 "With `groupMembership`: `range`, `roundrobin`, `cooperative-sticky`, or Kafka's class"
+                 " names, separated by commas, the preferred first. The members must have one in common."),
+        _brokers("kafka.group.instance.id", _STREAM, group_instance_id, None,
+                 "With `groupMembership`: a name that no other member has. A restart within the session"
+                 " timeout then moves no partition."),
+        _brokers("kafka.session.timeout.ms", _STREAM, integer(1), "45000",
+                 "With `groupMembership`: a member without a heartbeat for so long is out of the group."),
+        _brokers("kafka.heartbeat.interval.ms", _STREAM, integer(1), "3000",
+                 "With `groupMembership`: the time between two heartbeats."),
+        _brokers("kafka.max.poll.interval.ms", _STREAM, integer(1), "300000",
+                 "With `groupMembership`: how long the group waits for the micro-batch that runs when"
+                 " partitions are to move."),
         _directory("offsets.retention.minutes", _READ_OR_INSPECT, integer(1), "10080",
                    "How long to keep the offsets of a consumer group without members."),
     ),

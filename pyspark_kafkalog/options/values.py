@@ -55,6 +55,17 @@ _LIST = re.compile(r"""\s*\[\s*['"].*\]\s*""", re.DOTALL)
 _LONGEST_GROUP_ID = 32767
 """Bytes: requests give the length of a group id in 16 bits."""
 
+_INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_ASSIGNORS_PACKAGE = "org.apache.kafka.clients.consumer."
+_ASSIGNORS = {
+    "range": "range",
+    "roundrobin": "roundrobin",
+    "cooperative-sticky": "cooperative-sticky",
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+
 
 def shown(name: str, text: str) -> str:
     """The value, to follow "expected ..." in an error, unless it may be a secret.
@@ -304,6 +315,33 @@ def group_id(name: str, text: str) -> str:
     if not 0 < size <= _LONGEST_GROUP_ID:
         raise OptionError(f"Option {name!r}: expected 1 to {_LONGEST_GROUP_ID} bytes of UTF-8")
     return text
+
+
+def group_instance_id(name: str, text: str) -> str:
+    """The name of a static member (KIP-345), which has the letters of topics' names."""
+    if not _INSTANCE_ID.fullmatch(text) or text in (".", ".."):
+        raise OptionError(
+            f"Option {name!r}: expected 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+            f"{shown(name, text)}"
+        )
+    return text
+
+
+def assignors(name: str, text: str) -> tuple[str, ...]:
+    """Names of assignors of consumer groups, or Kafka's classes of them, each once."""
+    _refuse_list(name, text, ",".join(separated(name, re.sub(r"[\[\]'\"]", "", text))))
+    found: dict[str, None] = {}
+    for item in separated(name, text):
+        known = _ASSIGNORS.get(item.removeprefix(_ASSIGNORS_PACKAGE))
+        if known is None:
+            raise OptionError(
+                f"Option {name!r}: expected some of {', '.join(dict.fromkeys(_ASSIGNORS.values()))}, or the"
+                f" names of these classes of Kafka's, separated by commas{shown(name, item)}"
+            )
+        found[known] = None
+    if not found:
+        raise OptionError(f"Option {name!r}: expected the name of an assignor")
+    return tuple(found)
 
 
 def topic(name: str, text: str) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +19,7 @@ from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
-from pyspark_kafkalog.places import import_reading, open_groups, open_place
+from pyspark_kafkalog.places import import_reading, open_groups, open_member, open_place
 from pyspark_kafkalog.reading.offsets import check_compacted_start
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import tasks_of
@@ -37,20 +40,25 @@ from pyspark_kafkalog.streams.checkpoint import (
     NamedCheckpoint,
     QueryLog,
     check_same_query,
+    keep_begins,
     keep_shared,
     keep_topic_ids,
+    kept_begins,
     kept_shared,
     kept_start_offsets,
     kept_topic_ids,
 )
-from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter
+from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
 from pyspark_kafkalog.streams.planner import StreamPlanner
+from pyspark_kafkalog.streams.sharing import SharedGroup
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.groups import TakesCommits
     from pyspark_kafkalog.model import Place
     from pyspark_kafkalog.reading.splits import Split
+    from pyspark_kafkalog.streams.committing import AsCommitted
     from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -73,6 +81,8 @@ _OF_THE_PLANNER = {
     "_committer",
     "_watch",
     "_rows_in_plan",
+    "_sharing",
+    "_own",
 }
 """What tasks get no copy of."""
 _FIRST_HAS_NO_LIMIT = (
@@ -100,6 +110,8 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         self._spark_schema = schema
         self._is_same_query = self._options.checkpoint_location is None
         """Whether a task has found that the checkpoint which the user names is that of the query."""
+        self._own: Offsets | None = None
+        """What was committed last as a member of a group."""
         self._left_to_tasks: Offsets | None = None
         """Where the last micro-batch ends that tasks have read."""
 
@@ -118,6 +130,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             shared=kept_shared(checkpoint, source),
             keep_shared=self._checkpoint.once_own(partial(keep_shared, checkpoint, source)),
             groups=self._open_committed,
+            sharing=self._sharing,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
 
@@ -160,16 +173,44 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         return self._planner.initial_offsets()
 
     @cached_property
+    def _sharing(self) -> SharedGroup | None:
+        group = self._options.group
+        if group.membership is None:
+            return None
+        assert group.group_id is not None, "a member has a group"
+        checkpoint, source = self._options.checkpoint_location, self._source
+        _exit_when_stopped()
+        return SharedGroup(
+            open_member(self._place_options, group.group_id, group.membership),
+            group.group_id,
+            self._place,
+            self._open_committed,
+            self._as_committed(),
+            noted=kept_begins(checkpoint, source),
+            note=self._note_begins,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+
+    def _note_begins(self, begins: Offsets) -> None:
+        if self._checkpoint.is_own:
+            keep_begins(self._options.checkpoint_location, self._source, begins)
+
+    @cached_property
     def _committer(self) -> OffsetCommitter | None:
         group = self._options.group
         if not group.commits or group.group_id is None:
             return None
         # A required commit waits for the failover of its coordinator.
-        groups = open_groups(self._place_options, timeout=None if group.required else TIMEOUT)
-        if not self._options.large_messages.safe_offsets:
-            return OffsetCommitter(groups, group.group_id, required=group.required)
-        safe_offsets = self._safe_offsets()
-        return OffsetCommitter(groups, group.group_id, required=group.required, as_committed=safe_offsets)
+        groups: TakesCommits = self._sharing or open_groups(
+            self._place_options, timeout=None if group.required else TIMEOUT
+        )
+        return OffsetCommitter(
+            groups, group.group_id, required=group.required, as_committed=self._as_committed()
+        )
+
+    def _as_committed(self) -> AsCommitted:
+        """What a commit says, for one thread."""
+        return self._safe_offsets() if self._options.large_messages.safe_offsets else as_they_are
 
     def _safe_offsets(self) -> SafeOffsets:
         """Imports everything that the committing thread needs, since imports in two threads can deadlock."""
@@ -185,7 +226,10 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     def _watch(self) -> CompletionWatch | None:
         if self._committer is None or self._options.checkpoint_location is None:
             return None
-        return CompletionWatch(QueryLog(self._options.checkpoint_location), self._committer)
+        log, sharing = QueryLog(self._options.checkpoint_location), self._sharing
+        if sharing is None:
+            return CompletionWatch(log, self._committer)
+        return CompletionWatch(log, self._committer, own=sharing.own, committed=sharing.release)
 
     @property
     def _source(self) -> tuple[object, ...]:
@@ -246,15 +290,35 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is complete, and the next one is planned."""
+        if self._sharing is not None:
+            return  # it was committed before the next one was planned
         self._commit(parse_offsets(end, option="offsets"), wait=False)
 
     def _commit(self, finished: Offsets, *, wait: bool) -> None:
         if self._watch is not None:
             self._watch.stop()
         self._is_same_query |= finished == self._left_to_tasks
+        if self._sharing is not None:
+            self._commit_own(self._sharing, finished)
+            return
         is_new_query = finished == self.__dict__.get("_initial")
         if self._committer is not None and not is_new_query:
             self._committer.finished(finished, wait=wait)
+
+    def _commit_own(self, sharing: SharedGroup, finished: Offsets) -> None:
+        """Commit what is processed as a member, and let the group move partitions."""
+        assert self._committer is not None, "a member commits"
+        own = sharing.own(finished)
+        if own is not self._own:
+            self._committer.finished(own)
+            self._own = own
+        sharing.release()
+
+    def stop(self) -> None:
+        """The query has ended. Spark gives no time for more than a word to the group."""
+        sharing = self.__dict__.get("_sharing")
+        if sharing is not None:
+            sharing.leave()
 
     def _wait_while_idle(self) -> None:
         """Wait before the lookup: longer the longer the stream is idle, as Spark asks 92 times a second.
@@ -324,6 +388,18 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             if query is not None:
                 check_same_query(partition.query_id, query.query_id)
         yield from super().read(partition)
+
+
+def _exit_when_stopped() -> None:
+    """Have :meth:`LogStreamReader.stop` called where Spark ends its planner, by one SIGTERM or more."""
+
+    def stop(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, stop)
 
 
 @with_short_errors

@@ -281,6 +281,7 @@ _TOPIC_IDS = _Kind(
 )
 
 _SHARED = _Kind("kafkalog-shared", "history", "")
+_BEGINS = _Kind("kafkalog-begins", "beginnings", "")
 
 
 def kept_start_offsets(
@@ -363,6 +364,29 @@ def keep_shared(
         content.setdefault(topic, {})[str(number)] = last
     stored = {"version": _VERSION, "query": file.query_id, "content": content}
     file.folder.replace(file.name, json.dumps(stored).encode())
+
+
+def kept_begins(checkpoint_location: str | None, source: object) -> Offsets:
+    """Where partitions begin in the newest planned micro-batch, as :func:`keep_begins` stored it for that.
+
+    :raises KafkaLogError: if it isn't a checkpoint.
+    """
+    if checkpoint_location is None:
+        return {}
+    file = _File.of(checkpoint_location, _BEGINS, source)
+    stored = _parsed(file.folder.read_replaced(file.name) or b"")
+    if not isinstance(stored, dict) or stored.get("query") != file.query_id:
+        return {}
+    plan = file.log.newest_plan()
+    if plan is None or stored.get("plan") != list(plan):
+        return {}
+    return _offsets(json.dumps(stored.get("content")).encode()) or {}
+
+
+def keep_begins(checkpoint_location: str | None, source: object, begins: Offsets) -> None:
+    """Store where partitions begin in the newest planned micro-batch, before any task reads it."""
+    if checkpoint_location is not None:
+        _File.of(checkpoint_location, _BEGINS, source).write(to_json(begins))
 
 
 def _last_shared(topic_id: object, offset: object, epoch: object, batch: Any) -> LastShared:

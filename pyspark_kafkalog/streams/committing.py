@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.groups import TakesCommits
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.streams.checkpoint import QueryLog
@@ -59,7 +59,7 @@ class OffsetCommitter:
 
     def __init__(
         self,
-        groups: GroupOffsets,
+        groups: TakesCommits,
         group: str,
         *,
         required: bool,
@@ -159,11 +159,23 @@ class CompletionWatch:
 
     Spark calls at the next trigger, which may be hours away or never come. The watch needs the
     query's checkpoint, and has its own thread and connections.
+
+    :param own: what of the end of a micro-batch is committed.
+    :param committed: called once that is done.
     """
 
-    def __init__(self, log: QueryLog, committer: OffsetCommitter) -> None:
+    def __init__(
+        self,
+        log: QueryLog,
+        committer: OffsetCommitter,
+        *,
+        own: Callable[[Offsets], Offsets] = lambda end: end,
+        committed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._log = log
         self._committer = committer
+        self._own = own
+        self._committed = committed
         self._changed = threading.Condition()
         self._end: Offsets | None = None
         self._thread: threading.Thread | None = None
@@ -191,10 +203,11 @@ class CompletionWatch:
                 end = self._end
             try:
                 if end is not None and self._becomes_complete(end):
-                    self._committer.prepare(end)
+                    self._committer.prepare(self._own(end))
                     with self._changed:
                         if self._end is end:
-                            self._committer.finished(end)
+                            self._committer.finished(self._own(end))
+                            self._committed()
             except Exception as e:
                 # If the commit at Spark's next call fails, too, it is reported there.
                 _log.debug("Could not commit a micro-batch when it was complete: %r", e)

@@ -23,6 +23,7 @@ from pyspark_kafkalog.streams.data_loss import (
     log_went_back,
 )
 from pyspark_kafkalog.streams.history import Read, Shared, SharedHistory
+from pyspark_kafkalog.streams.sharing import SharedGroup
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -94,6 +95,7 @@ class StreamPlanner:
     :param shared: what an earlier run left of :class:`.history.SharedHistory`.
     :param keep_shared: called with what the next run needs of it.
     :param groups: the consumer groups of the place; opened only to start from one.
+    :param sharing: the group with which the stream shares its partitions; None if it reads all.
     :param topics_max_age: seconds after which topics are listed again.
     :param clock: a monotonic clock, in seconds.
     """
@@ -110,6 +112,7 @@ class StreamPlanner:
         shared: Shared | None = None,
         keep_shared: Callable[[Shared], None] = lambda shared: None,
         groups: Callable[[], CommittedOffsets],
+        sharing: SharedGroup | None = None,
         topics_max_age: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -130,6 +133,11 @@ class StreamPlanner:
         self._keep_topic_ids = keep_topic_ids
         self._history = SharedHistory(place, shared or {}, keep_shared, clock)
         self._groups = groups
+        self._sharing = sharing
+        self._shared_out: Collection[TopicPartition] = ()
+        """The partitions of a stream that shares them."""
+        self._mine: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
+        """All partitions, those of this stream, and these as an assignment."""
         self._data_loss = partial(find_data_loss, selection=options.selection)
         self._offered = self._planned = _Ends({}, {})
         self._available_now = False
@@ -139,9 +147,68 @@ class StreamPlanner:
 
     def initial_offsets(self) -> Offsets:
         """Where a new query starts; see :func:`pyspark_kafkalog.reading.offsets.initial_offsets`."""
-        options = start_from_group(self._options, self._place, self._groups)
-        self._initial = initial_offsets(self._place, options)
+        if self._sharing is None:
+            options = start_from_group(self._options, self._place, self._groups)
+            self._initial = initial_offsets(self._place, options)
+        else:
+            begun = self._begin(self._sharing, {}, self._starts, must_wait=True)
+            assert begun is not None, "it has waited for an assignment"
+            self._initial = dict(begun)
+            self._sharing.release()
         return self._initial
+
+    def _starts(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where a new query starts in partitions of which its group has committed nothing."""
+        options = start_from_group(self._options, self._place, self._groups)
+        found = initial_offsets(self._place, options)
+        return {partition: found[partition] for partition in partitions if partition in found}
+
+    def _begin(
+        self,
+        sharing: SharedGroup,
+        start: Offsets,
+        default: Callable[[Collection[TopicPartition]], Offsets],
+        *,
+        must_wait: bool = False,
+    ) -> Offsets | None:
+        """Where the partitions go on that the group has assigned; see :meth:`.SharedGroup.begin`."""
+        all_of_them = self._subscription.assignment()
+        begins = sharing.begin(
+            start,
+            all_of_them.partitions,
+            default,
+            lambda: find_recreated(_topics(start), self._topic_ids, all_of_them.topic_ids),
+            must_wait=must_wait,
+        )
+        if begins is None:
+            return None
+        if sharing.renewed:
+            self._forget(sharing.renewed)
+            sharing.renewed = set()
+        if self._shared_out is not begins and self._shared_out != begins.keys():
+            self._shared_out = begins.keys()
+        return begins
+
+    def _forget(self, topics: Collection[str]) -> None:
+        """Take the topics for unknown: what was read of them is not where the stream goes on."""
+        known, planned = (
+            {topic: topic_id for topic, topic_id in ids.items() if topic not in topics}
+            for ids in (self._topic_ids, self._planned.topic_ids)
+        )
+        self._topic_ids, self._planned = known, self._planned._replace(topic_ids=planned)
+        self._keep_topic_ids(known, None)
+
+    def _assignment(self) -> Assignment:
+        """The partitions that the stream reads now."""
+        found = self._subscription.assignment()
+        if self._sharing is None:
+            return found
+        if self._mine is None or self._mine[0] is not found or self._mine[1] is not self._shared_out:
+            mine = tuple(partition for partition in found.partitions if partition in self._shared_out)
+            topics = _topics(mine)
+            ids = {topic: topic_id for topic, topic_id in found.topic_ids.items() if topic in topics}
+            self._mine = found, self._shared_out, Assignment(mine, ids)
+        return self._mine[2]
 
     def prepare_for_available_now(self) -> None:
         """Freeze the ends at the next lookup: the query reads up to them and stops."""
@@ -156,18 +223,43 @@ class StreamPlanner:
             it, data loss is logged when the micro-batch is planned.
         """
         self._expect(start)
-        ends = self._look_up_ends(start)
-        if (start, ends) == self._at_rest and not self._history.is_waiting():
+        if self._sharing is None:
+            return self._next_offsets(start, start, all_available=all_available)
+        begins = self._begin(
+            self._sharing,
+            start,
+            partial(_log_start_offsets, self._place),
+            must_wait=self._available_now or all_available,
+        )
+        if begins is None:
+            self.latest = {}
+            return start
+        if self._frozen is not None:  # what has come since then is read by the next run
+            begins = {p: begin for p, begin in begins.items() if p in self._frozen.offsets}
+        end = self._next_offsets(start, begins, all_available=all_available)
+        if end is start:
+            self._sharing.release()
+        else:
+            self._sharing.offer(end, begins)
+        return end
+
+    def _next_offsets(self, start: Offsets, mine: Offsets, *, all_available: bool) -> Offsets:
+        """See :meth:`next_offsets`.
+
+        :param mine: ``start``, or of a stream that shares its partitions, where its own go on.
+        """
+        ends = self._look_up_ends(mine)
+        if (mine, ends) == self._at_rest and not self._history.is_waiting():
             return start
         ends = ends._replace(epochs=self._place.leader_epochs(ends.offsets))
         if start == self._planned.offsets:
             self._remember({**self._topic_ids, **self._planned.topic_ids}, start)
-            self._history.advance(Read(*self._planned))
+            self._history.advance(Read(self._of_mine(start, mine), *self._planned[1:]))
         self.latest = ends.offsets
         if not self.latest:
             # Empty offsets would forget what was read so far (SPARK-41375).
             return start
-        begins, recreated = self._without_recreated(start, ends.topic_ids)
+        begins, recreated = self._without_recreated(start, ends.topic_ids, mine)
         truncated = self._truncated.keys()
         self.latest = {**self.latest, **self._recheck_lower_ends(begins, ends)}
         added = _log_start_offsets(self._place, self.latest.keys() - begins.keys())
@@ -178,7 +270,7 @@ class StreamPlanner:
             Read(begins, ends.topic_ids, ends.epochs),
             self.latest,
             self._lost,
-            is_last=self._available_now and start == self.latest,
+            is_last=self._available_now and mine == self.latest,
             is_odd=not self._truncated.keys() <= truncated,
         )
         unread = {
@@ -194,6 +286,8 @@ class StreamPlanner:
             return start
         else:
             offered = {**self.latest, **self._share_limits(unread)}
+        if self._sharing is not None:  # the others' partitions stay where this query has got
+            offered = {p: o for p, o in start.items() if p not in mine and p.topic not in recreated} | offered
         if offered == start and unread:
             # A recreated topic has exactly as many records as were read of the old one.
             # For Spark equal offsets mean no micro-batch, so the last record waits for the next.
@@ -201,9 +295,14 @@ class StreamPlanner:
             offered = {**offered, last: offered[last] - 1}
         self._offered = ends._replace(offsets=offered)
         if offered == start:
-            self._at_rest = start, ends._replace(epochs={})
+            self._at_rest = mine, ends._replace(epochs={})
             return start
         return offered
+
+    def _of_mine(self, offsets: Offsets, mine: Offsets) -> Offsets:
+        if self._sharing is None:
+            return offsets
+        return {partition: offset for partition, offset in offsets.items() if partition in mine}
 
     def plan(self, start: Offsets, end: Offsets) -> list[Split]:
         """The tasks of the micro-batch from ``start`` to ``end``, in order of partition and offset.
@@ -216,11 +315,16 @@ class StreamPlanner:
             # Chosen again for a replay of the first micro-batch, they may include newer partitions.
             start = {partition: offset for partition, offset in start.items() if partition in end}
         is_replay = end != self._offered.offsets  # Spark logged the end before this run.
+        planned, spark_start = end, start
+        if self._sharing is not None:
+            start, end = self._sharing.ranges(start, end, is_replay=is_replay)
         if not is_replay:
             _, topic_ids, epochs = self._offered
             self._proven |= {topic for topic, topic_id in topic_ids.items() if topic_id}
         else:
             topic_ids, epochs = self._subscription.assignment().topic_ids, self._place.leader_epochs(end)
+        if self._sharing is not None:
+            topic_ids = {topic: topic_ids.get(topic, "") for topic in _topics(end)}
         if self._frozen is not None:
             for partition, offset in end.items():
                 self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
@@ -230,7 +334,7 @@ class StreamPlanner:
                 now.offsets,
                 find_recreated(_topics(end), topic_ids, now.topic_ids),
             )
-        begins, recreated = self._without_recreated(start, topic_ids)
+        begins, recreated = self._without_recreated(spark_start, topic_ids, start)
         added = _log_start_offsets(self._place, end.keys() - begins.keys())
         for loss in self._data_loss(begins, end, added, recreated):
             if self._options.fail_on_data_loss:
@@ -246,7 +350,7 @@ class StreamPlanner:
                 partition: offset for partition, offset in begins.items() if partition.topic not in ended
             }
             topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
-        self._planned = _Ends(end, topic_ids, leader_epochs)
+        self._planned = _Ends(planned, topic_ids, leader_epochs)
         self._announce(topic_ids, end)
         return split_ranges(
             [
@@ -270,7 +374,7 @@ class StreamPlanner:
 
     def _look_up_ends(self, start: Offsets) -> _Ends:
         if self._frozen is not None:
-            return self._frozen
+            return self._frozen._replace(offsets=self._of_mine(self._frozen.offsets, start))
         ends = self._look_up_now()
         if self._available_now or ends.offsets != start:
             ends = self._consistent_ends(ends)
@@ -294,7 +398,7 @@ class StreamPlanner:
         return self._look_up_now()
 
     def _look_up_now(self) -> _Ends:
-        assignment = self._subscription.assignment()
+        assignment = self._assignment()
         offsets = self._place.end_offsets(assignment.partitions, read_committed=self._options.read_committed)
         return _Ends(offsets, assignment.topic_ids)
 
@@ -339,13 +443,17 @@ class StreamPlanner:
             found |= {partition: lower[partition] for partition in same}
         return found
 
-    def _without_recreated(self, start: Offsets, topic_ids: Mapping[str, str]) -> tuple[Offsets, set[str]]:
-        """``start`` without the partitions of recreated topics, and these topics."""
+    def _without_recreated(
+        self, start: Offsets, topic_ids: Mapping[str, str], mine: Offsets
+    ) -> tuple[Offsets, set[str]]:
+        """Where to go on, without the partitions of recreated topics, and these topics.
+
+        :param start: what the query has read so far.
+        :param mine: that, or where the partitions of a stream that shares them go on.
+        """
         self._remember({**topic_ids, **self._topic_ids}, start)
-        recreated = find_recreated(_topics(start), self._topic_ids, topic_ids)
-        begins = {
-            partition: offset for partition, offset in start.items() if partition.topic not in recreated
-        }
+        recreated = find_recreated(_topics(mine), self._topic_ids, topic_ids)
+        begins = {partition: offset for partition, offset in mine.items() if partition.topic not in recreated}
         return begins, recreated
 
     def _remember(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:

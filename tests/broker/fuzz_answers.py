@@ -29,12 +29,15 @@ from unittest import mock
 
 from kafka.protocol import admin, consumer, producer, sasl
 from kafka.protocol import metadata as meta
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from pyspark_kafkalog.broker.cluster import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import pool
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.delete_records import delete_records
+from pyspark_kafkalog.broker.groups import member as member_module
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.broker.groups.pending import pending_error
 from pyspark_kafkalog.broker.groups.protocol import (
     ConsumerGroupDescribeRequest,
@@ -53,7 +56,12 @@ from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, Fetch, OffsetRange, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
+from pyspark_kafkalog.options.brokers import (
+    ConnectionOptions,
+    FetchOptions,
+    MembershipOptions,
+    ProduceOptions,
+)
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.topics import NewTopic
 from tests.broker.fake_broker import producers_response
@@ -243,6 +251,48 @@ def _offset_commit(request: Any, version: int) -> Any:
     topic = consumer.OffsetCommitResponse.OffsetCommitResponseTopic
     partition = topic.OffsetCommitResponsePartition(partition_index=0, error_code=0)
     return consumer.OffsetCommitResponse(throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])])
+
+
+def _join_group(request: Any, version: int) -> Any:
+    kind = consumer.JoinGroupResponse.JoinGroupResponseMember
+    subscription = ConsumerProtocolSubscription(
+        version=3, topics=["t"], user_data=b"", owned_partitions=[], generation_id=1, rack_id=None
+    )
+    members = [
+        kind(member_id=member, group_instance_id=None, metadata=subscription.encode())
+        for member in ("m", "n")
+    ]
+    return consumer.JoinGroupResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name="range",
+        leader="m",
+        skip_assignment=False,
+        member_id="m",
+        members=members,
+    )
+
+
+def _sync_group(request: Any, version: int) -> Any:
+    assigned = ConsumerProtocolAssignment(version=0, assigned_partitions=[("t", [0, 1])], user_data=b"")
+    return consumer.SyncGroupResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignment=assigned.encode(),
+    )
+
+
+def _heartbeat(request: Any, version: int) -> Any:
+    return consumer.HeartbeatResponse(throttle_time_ms=0, error_code=0)
+
+
+def _leave_group(request: Any, version: int) -> Any:
+    member = consumer.LeaveGroupResponse.MemberResponse(member_id="m", group_instance_id=None, error_code=0)
+    return consumer.LeaveGroupResponse(throttle_time_ms=0, error_code=0, members=[member])
 
 
 def _offset_delete(request: Any, version: int) -> Any:
@@ -447,6 +497,10 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     8: (consumer.OffsetCommitRequest, _offset_commit),
     9: (consumer.OffsetFetchRequest, _offset_fetch),
     10: (meta.FindCoordinatorRequest, _find_coordinator),
+    11: (consumer.JoinGroupRequest, _join_group),
+    12: (consumer.HeartbeatRequest, _heartbeat),
+    13: (consumer.LeaveGroupRequest, _leave_group),
+    14: (consumer.SyncGroupRequest, _sync_group),
     15: (admin.DescribeGroupsRequest, _describe_groups),
     16: (admin.ListGroupsRequest, _list_groups),
     17: (sasl.SaslHandshakeRequest, _handshake),
@@ -473,7 +527,7 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
 """Each request that we send, and the function that makes its response."""
-LOWEST = {0: 3, 1: 4, 2: 1, 8: 2, 9: 2, 23: 3}
+LOWEST = {0: 3, 1: 4, 2: 1, 8: 2, 9: 2, 11: 1, 23: 3}
 """The lowest versions, where not 0."""
 HIGHEST: dict[int, int] = {}
 """The newest versions that the broker supports; each input has its own."""
@@ -563,6 +617,17 @@ def _pending(options: ConnectionOptions) -> None:
     assert "stays open" in error.message
 
 
+def _be_a_member(options: ConnectionOptions) -> None:
+    """One turn of the heart, in this thread."""
+    times = MembershipOptions(session_timeout_ms=200, heartbeat_interval_ms=50, max_poll_interval_ms=100)
+    with mock.patch.object(member_module, "_LATE", 0.1):
+        member = Member(options, "g", times)
+        member._counts = {"t": 2}
+        member._join()
+        member._heartbeat()
+        member.leave()
+
+
 CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((18, 3, 3), _place(lambda place: place.topics())),
     ((3,), _place(lambda place: place.topic_ids(["t", "u"]))),
@@ -583,6 +648,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((42,), _groups(lambda groups: groups.delete_group("g"))),
     ((15, 69, 16), _groups(lambda groups: groups.describe(["g", "h", "i"]))),
     ((16,), _groups(lambda groups: groups.group_ids())),
+    ((11, 14, 14, 12, 13, 3), _be_a_member),
     ((32,), lambda options: topics.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
     ((19, 3), _topics(lambda topics: topics.create([NewTopic("t", 1, 1)]))),
     ((20, 3), _topics(lambda topics: topics.delete(["t"]))),

@@ -15,7 +15,12 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
+from pyspark_kafkalog.options.brokers import (
+    ConnectionOptions,
+    FetchOptions,
+    MembershipOptions,
+    ProduceOptions,
+)
 from pyspark_kafkalog.options.client_settings import (
     REFUSED_READING,
     REFUSED_WRITING,
@@ -49,6 +54,7 @@ FILLED = (
     ConnectionOptions,
     FetchOptions,
     LargeMessageOptions,
+    MembershipOptions,
     OAuthOptions,
     PlaceOptions,
     ProduceOptions,
@@ -74,6 +80,7 @@ OWN_DEFAULTS = {
     "kafka.client.id",
     "kafka.batch.size",  # a task has its rows at hand
     "kafka.max.partition.fetch.bytes",
+    "kafka.partition.assignment.strategy",  # names of the classes
     "kafka.receive.buffer.bytes",  # the system tunes them as it goes
     "kafka.send.buffer.bytes",
     "kafka.ssl.truststore.type",  # Java's is JKS
@@ -155,10 +162,19 @@ _ENDPOINT = {
 }
 _SPLIT = {"large.message.enabled": "true"}
 _STORED = {"zookeeper.connect": "zk:2181", "kafka.group.id": "g"}
+_GROUP = {"kafka.group.id": "g", "checkpointLocation": "/c"}
+_MEMBER = {**_GROUP, "groupMembership": "true"}
 NEEDED = {
     "offsets.storage": _STORED,
     "dual.commit.enabled": _STORED,
     "queryName": {"commitOffsets": "true"},
+    "groupMembership": _GROUP,
+    "groupMembershipLost": _MEMBER,
+    "kafka.partition.assignment.strategy": _MEMBER,
+    "kafka.group.instance.id": _MEMBER,
+    "kafka.session.timeout.ms": _MEMBER,
+    "kafka.heartbeat.interval.ms": {**_MEMBER, "kafka.session.timeout.ms": "12345678"},
+    "kafka.max.poll.interval.ms": _MEMBER,
     "rawBytes": {"view": "batches"},
     "kafka.transaction": {"delivery.guarantee": "exactly-once"},
     "groupIdPrefix": {"commitOffsets": "true", "queryName": "q"},
@@ -182,6 +198,8 @@ NEEDED = {
 """Without these an option, or those that begin so, has no effect."""
 
 VALUES = [
+    "rejoin",
+    "roundrobin",
     "true",
     "false",
     "1234567",
@@ -271,7 +289,8 @@ def test_defaults_have_the_types_of_their_fields(kind: type) -> None:
     assert filled
     for field in filled:
         expected = types[field.name]
-        simple = tuple(get_origin(part) or part for part in (get_args(expected) or (expected,)))
+        parts = (expected,) if get_origin(expected) is tuple else get_args(expected) or (expected,)
+        simple = tuple(get_origin(part) or part for part in parts)
         assert type(field.default) in simple, field.name
         for name in field.metadata["options"]:
             default = DEFAULTS[name.lower()]

@@ -48,6 +48,7 @@ def call_coordinators(
     kind: CoordinatorType = CoordinatorType.GROUP,
     min_version: int = 0,
     max_version: int | None = None,
+    stall: float | None = None,
 ) -> dict[str, Answer | Refused]:
     """Like :func:`ask_coordinators`, for callers that need an answer about each name.
 
@@ -65,6 +66,7 @@ def call_coordinators(
         kind=kind,
         min_version=min_version,
         max_version=max_version,
+        stall=stall,
     )
     for error in failures.values():
         raise error
@@ -84,6 +86,7 @@ def ask_coordinators(
     min_version: int = 0,
     max_version: int | None = None,
     first_with_many: int = 0,
+    stall: float | None = None,
 ) -> dict[str, Answer | Refused]:
     """Ask the coordinators of groups, each about all of its groups at once, and retry where that may help.
 
@@ -93,7 +96,9 @@ def ask_coordinators(
     :param failures: takes the retriable error of each name that lasted until the deadline.
     :param min_version: of the request, as ``max_version``.
     :param first_with_many: the first version that takes several names. Older brokers are asked name by name.
-    :param deadline: for everything.
+    :param deadline: for everything. A coordinator that is silent is asked again after half of it.
+    :param stall: seconds without an answer after which a coordinator is asked again, if that is not
+        request.timeout.ms.
     :returns: each other name's answer, or an error code that no retry cures.
     :raises UnsupportedVersionError: if a broker has the request in none of these versions.
     :raises BrokerConnectionError: if no broker tells who the coordinators are.
@@ -117,7 +122,9 @@ def ask_coordinators(
         for coordinator, coordinated in _by_coordinator(cluster, kind, remaining).items():
             versions = min_version, max_version, first_with_many
             try:
-                found = _call(cluster, coordinator, coordinated, make_request, read, deadline, versions)
+                found = _call(
+                    cluster, coordinator, coordinated, make_request, read, deadline, versions, stall
+                )
             except BrokerConnectionError as e:
                 errors.update(dict.fromkeys(coordinated, e))
                 forget(cluster, kind, coordinated)
@@ -174,6 +181,7 @@ def _call(
     read: Callable[[Any, Sequence[str]], Mapping[str, Answer | Refused]],
     deadline: Deadline,
     versions: tuple[int, int | None, int],
+    stall: float | None,
 ) -> dict[str, Answer | Refused]:
     """What one coordinator answers about these names, in as many requests as its version needs."""
     min_version, max_version, first_with_many = versions
@@ -189,6 +197,7 @@ def _call(
                 min_version=min_version,
                 max_version=max_version,
                 deadline=deadline.share(2),
+                stall=stall,
             )
             with connection.reading():
                 found.update(read(response, piece))

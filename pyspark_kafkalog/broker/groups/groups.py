@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest
@@ -58,6 +58,18 @@ _EPOCHS_WITHIN = 1.0
 _log = logging.getLogger("pyspark_kafkalog")
 
 Answer = TypeVar("Answer")
+
+
+class MemberOfGroup(NamedTuple):
+    """Who commits: a member's id, its generation or epoch, and its name if it is a static one."""
+
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+
+NO_MEMBER = MemberOfGroup()
+"""Who commits for a group without members."""
 
 
 class BrokerGroups:
@@ -179,10 +191,24 @@ class BrokerGroups:
         """
         if not offsets:
             return
+        codes = self.commit_as(NO_MEMBER, group, offsets, as_they_are=as_they_are)
+        failed = {partition: code for partition, code in codes.items() if code}
+        if failed:
+            raise commit_error(group, failed, len(offsets))
+
+    def commit_as(
+        self,
+        member: MemberOfGroup,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        as_they_are: bool = False,
+    ) -> dict[TopicPartition, int]:
+        """Commit as a member; returns the error code of each partition, 0 if it is committed."""
         started = time.monotonic()
         deadline = Deadline.after(self._timeout)
         told = offsets if as_they_are else with_leader_epochs(self._cluster, offsets, self._timeout)
-        request = _commit_request(group, told)
+        request = _commit_request(member, group, told)
 
         def read(response: Any) -> dict[TopicPartition, int] | Refused:
             is_proven = time.monotonic() - started >= metadata.PROVEN_AFTER
@@ -201,9 +227,7 @@ class BrokerGroups:
         codes = self._call(group, request, read, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline)
         if isinstance(codes, Refused):
             raise group_error(codes.error_code, doing, group)
-        failed = {partition: codes.get(partition, -1) for partition in offsets if codes.get(partition, -1)}
-        if failed:
-            raise commit_error(group, failed, len(offsets))
+        return {partition: codes.get(partition, -1) for partition in offsets}
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Delete the offsets that ``group`` has committed for these partitions; missing ones are ignored.
@@ -363,13 +387,15 @@ def _committed(answer: Fetched | Refused, doing: str, group: str) -> dict[TopicP
     return {p: offset for p, offset in answer.items() if isinstance(offset, CommittedOffset)}
 
 
-def _commit_request(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Any:
+def _commit_request(
+    member: MemberOfGroup, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> Any:
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     return OffsetCommitRequest(
         group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        group_instance_id=None,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
         topics=offsets_by_topic(kind, kind.OffsetCommitRequestPartition, offsets),
     )
 

@@ -93,8 +93,17 @@ class ErrorCode(enum.IntEnum):
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
     ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = _fails(
+        23, "Its members must have one protocol and an assignor in common.", GroupError
+    )
     INVALID_GROUP_ID = _fails(24, "Choose another kafka.group.id.", GroupError)
     UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = _fails(
+        26,
+        "Change kafka.session.timeout.ms to be within the brokers' group.min.session.timeout.ms and"
+        " group.max.session.timeout.ms.",
+        GroupError,
+    )
     REBALANCE_IN_PROGRESS = 27
     INVALID_COMMIT_OFFSET_SIZE = _fails(
         28,
@@ -166,6 +175,8 @@ class ErrorCode(enum.IntEnum):
     UNKNOWN_LEADER_EPOCH = 75, _REFRESHED
     UNSUPPORTED_COMPRESSION_TYPE = _fails(76, "zstd needs Kafka 2.1: change kafka.compression.type.")
     OFFSET_NOT_AVAILABLE = 78, _PAUSED
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = _fails(81, "The brokers' group.max.size limits its members.", GroupError)
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = _fails(87, "For example, a compacted topic accepts only records with keys.")

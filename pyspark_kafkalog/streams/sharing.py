@@ -1,0 +1,212 @@
+"""What a stream reads that shares its topics with the other members of a consumer group.
+
+Of what the group assigns, a partition begins where the group has committed, or where the query itself has
+got, if that is further: everything below either has been processed. So a micro-batch may begin further on
+than the one before has ended. Where it began is noted beside the checkpoint: it always holds the same rows.
+
+Partitions that are assigned to others keep their offsets in the checkpoint. All changes take place between
+two micro-batches, and everything that is processed is committed before the group may move it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from pyspark_kafkalog.groups import CommittedOffsets, GroupMember
+from pyspark_kafkalog.model import Assigned, CommittedOffset, Place, TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.reading.commits import check_commits
+
+WAIT = 2.0
+"""Seconds to wait for an assignment before a stream is told that there is nothing new."""
+_NAMED = 10
+"""How many partitions a line of the log lists."""
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class SharedGroup:
+    """The share of one stream in the partitions of its group.
+
+    :param member: in the group; not joined yet.
+    :param groups: to read what the group has committed.
+    :param as_committed: what is committed for offsets below which everything is processed.
+    :param noted: where the newest planned micro-batch began, as far as the one before ended elsewhere.
+    :param note: keeps that for the micro-batch that is planned now.
+    :param fail_on_data_loss: whether to refuse commits that are not of the logs that are there.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        group: str,
+        place: Place,
+        groups: Callable[[], CommittedOffsets],
+        as_committed: Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]],
+        *,
+        noted: Offsets,
+        note: Callable[[Offsets], None],
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._member = member
+        self._group = group
+        self._logs = place
+        self._groups = groups
+        self._as_committed = as_committed
+        self._noted = noted
+        self._note = note
+        self._fail_on_data_loss = fail_on_data_loss
+        self._subscribed: Collection[TopicPartition] = ()
+        self._assigned: Assigned | None = None
+        self._mine: tuple[TopicPartition, ...] = ()
+        """The assigned partitions that exist, sorted; each has a position."""
+        self._moved: Offsets = {}
+        """Where partitions go on that have been assigned, if not where the last micro-batch has ended."""
+        self._begins: tuple[Offsets, Offsets] = {}, {}
+        """The offsets that Spark has last passed, and where the partitions of this stream go on then."""
+        self._offered: Offsets = {}
+        """The end of the micro-batch that was offered last."""
+        self._offered_begins: Offsets = {}
+        self._own: tuple[Offsets, tuple[TopicPartition, ...], Offsets, Offsets] = {}, (), {}, {}
+        """The last that was asked of :meth:`own`, with what it was made of."""
+        self._replayed: tuple[Offsets, Offsets] | None = None
+        self.renewed: set[str] = set()
+        """Topics that others have read since they were recreated."""
+
+    def begin(
+        self,
+        start: Offsets,
+        partitions: Collection[TopicPartition],
+        default: Callable[[Collection[TopicPartition]], Offsets],
+        recreated: Callable[[], Collection[str]],
+        *,
+        must_wait: bool = False,
+    ) -> Offsets | None:
+        """Hold what is assigned now: where its partitions go on. None while the group assigns nothing.
+
+        :param start: the end of the last micro-batch, which has been processed and committed.
+        :param partitions: that exist and are subscribed to; the same object as long as they are the same.
+        :param default: where partitions begin of which nothing is known.
+        :param recreated: the topics that may not be those that the offsets in ``start`` are of.
+        :param must_wait: wait for an assignment, however long that takes.
+        """
+        if partitions is not self._subscribed:
+            self._subscribe(partitions)
+        assigned = self._member.hold(WAIT)
+        while assigned is None and must_wait:
+            assigned = self._member.hold(WAIT)
+        if assigned is None:
+            return None
+        if start is not self._begins[0] and start == self._offered:
+            self._moved = self._not_offered()
+        if assigned is not self._assigned:
+            self._assigned, self._mine, self._moved, self._begins = assigned, (), {}, ({}, {})
+        elif start is self._begins[0]:
+            return self._begins[1]
+        mine = tuple(sorted(assigned.partitions.intersection(partitions)))
+        if mine != self._mine and not self._place(start, mine, assigned, default, recreated):
+            self._member.release()
+            return None
+        self._moved = {p: offset for p, offset in self._moved.items() if start.get(p) != offset}
+        self._begins = start, {p: self._moved[p] if p in self._moved else start[p] for p in self._mine}
+        return self._begins[1]
+
+    def _subscribe(self, partitions: Collection[TopicPartition]) -> None:
+        counts: dict[str, int] = {}
+        for topic, number in partitions:
+            counts[topic] = max(counts.get(topic, 0), number + 1)
+        self._member.subscribe(counts)
+        self._subscribed = partitions
+        self._begins = {}, {}
+
+    def _place(
+        self,
+        start: Offsets,
+        mine: tuple[TopicPartition, ...],
+        assigned: Assigned,
+        default: Callable[[Collection[TopicPartition]], Offsets],
+        recreated: Callable[[], Collection[str]],
+    ) -> bool:
+        """Find where newly assigned partitions go on, and have the group know it; False if that fails."""
+        new = [p for p in mine if p not in self._mine]
+        committed = self._groups().committed(self._group, new, settled=True) if new else {}
+        offsets = {p: commit.offset for p, commit in committed.items()}
+        others = recreated() if new else ()
+        # Where no other member has committed since, a recreated topic is this query's own loss.
+        read = {
+            p: start[p]
+            for p in new
+            if p in start and (p.topic not in others or offsets.get(p, start[p]) == start[p])
+        }
+        self.renewed = {p.topic for p in new if p in start} - {p.topic for p in read}
+        ahead = {p: commit for p, commit in committed.items() if commit.offset > read.get(p, -1)}
+        if ahead:
+            check_commits(self._logs, self._group, ahead, fail_on_data_loss=self._fail_on_data_loss)
+            if not self._fail_on_data_loss:  # what is beyond the end is not there
+                ends = self._logs.end_offsets(list(ahead), read_committed=False)
+                offsets |= {p: min(offset, offsets[p]) for p, offset in ends.items()}
+        found = {p: max(offsets.get(p, -1), read.get(p, -1)) for p in offsets.keys() | read.keys()}
+        found |= default(unknown) if (unknown := [p for p in new if p not in found]) else {}
+        news = {p: offset for p, offset in found.items() if offset != offsets.get(p)}
+        if news and not self._member.commit(self._as_committed(news), assigned):
+            return False
+        self._mine = tuple(p for p in mine if p in found or p in self._mine)
+        self._moved |= {p: offset for p, offset in found.items() if start.get(p) != offset}
+        if self._moved:
+            text = ", ".join(f"{p} at {offset}" for p, offset in sorted(self._moved.items())[:_NAMED])
+            _log.info("As a member of group %s the stream goes on with %s", self._group, text)
+        return True
+
+    def release(self) -> None:
+        """There is nothing to read, or it is processed and committed: the group may move partitions."""
+        self._member.release()
+
+    def offer(self, end: Offsets, begins: Offsets) -> None:
+        """Spark is told the end of the next micro-batch, and where its partitions begin."""
+        self._offered, self._offered_begins = end, begins
+
+    def _not_offered(self) -> Offsets:
+        return {p: offset for p, offset in self._moved.items() if p not in self._offered_begins}
+
+    def own(self, offsets: Offsets) -> Offsets:
+        """What of the end of a micro-batch this member commits, once that is processed; the same object as
+        long as it is the same.
+        """
+        last, mine, moved, own = self._own
+        if last is not offsets or mine is not self._mine or moved is not self._moved:
+            moved = self._not_offered() if offsets == self._offered else self._moved
+            own = {p: offset for p in self._mine if (offset := moved.get(p, offsets.get(p))) is not None}
+            self._own = offsets, self._mine, self._moved, own
+        return own
+
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
+    ) -> None:
+        """Commit as the member that was assigned these partitions, if it still is."""
+        if self._assigned is not None:
+            self._member.commit(offsets, self._assigned)
+
+    def ranges(self, start: Offsets, end: Offsets, *, is_replay: bool) -> tuple[Offsets, Offsets]:
+        """Where a micro-batch begins and ends, of the partitions that it moves on."""
+        moving = {p: offset for p, offset in end.items() if start.get(p) != offset}
+        if not is_replay:
+            begins = {p: self._offered_begins[p] for p in moving}
+            if elsewhere := {p: begin for p, begin in begins.items() if begin != start.get(p)}:
+                self._note(elsewhere)
+            return begins, moving
+        self._replayed = self._replayed or (start, end)
+        noted = self._noted if (start, end) == self._replayed else {}
+        begins = {p: noted[p] if p in noted else start[p] for p in moving if p in noted or p in start}
+        if unknown := moving.keys() - begins.keys():
+            # No task has read them, as they would be noted. Since then others may have.
+            committed = self._groups().committed(self._group, unknown, settled=True)
+            found = {p: min(commit.offset, moving[p]) for p, commit in committed.items()}
+            begins |= found
+            self._noted = noted | found
+            self._note(self._noted)
+        return begins, moving
+
+    def leave(self) -> None:
+        """The stream has ended."""
+        self._member.leave()

@@ -1,0 +1,248 @@
+"""A member of a group on real brokers: what it gives up, and when; whom the group has gone on without."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer import LeaveGroupRequest
+
+from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.member import Member
+from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
+from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
+from tests.kafka import Broker
+
+pytestmark = pytest.mark.broker
+
+
+class Group:
+    """A new group, its members in this process, and a topic of six partitions."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.name = f"group-{uuid.uuid4().hex[:12]}"
+        self.topic = f"shared-{uuid.uuid4().hex[:8]}"
+        self.broker = broker
+        broker.create_topic(self.topic, 6)
+        self.connection = ConnectionOptions((broker.bootstrap,))
+        self.offsets = BrokerGroups(self.connection)
+        self.members: list[Member] = []
+
+    def member(self, topic: str = "", **options: Any) -> Member:
+        given = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 50, **options}
+        member = Member(self.connection, self.name, MembershipOptions(**given))
+        member.subscribe({topic or self.topic: 6})
+        self.members.append(member)
+        return member
+
+    def numbers(self, assigned: Assigned | None) -> list[int] | None:
+        return None if assigned is None else sorted(partition for _, partition in assigned.partitions)
+
+    def holds(self, member: Member, count: int) -> Assigned:
+        """Wait until a member is assigned so many partitions; then it is held."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            assigned = member.hold(0.2)
+            if assigned is not None and len(assigned.partitions) == count:
+                return assigned
+            member.release()
+        raise TimeoutError(f"{self.numbers(assigned)} instead of {count} partitions")
+
+    def expel(self, member: Member) -> None:
+        """As the session timeout would."""
+        me = member._me.member_id
+        identity = LeaveGroupRequest.MemberIdentity(member_id=me, group_instance_id=None, reason="test")
+        call_coordinators(
+            cluster_of(self.connection),
+            [self.name],
+            lambda _: LeaveGroupRequest(group_id=self.name, member_id=me, members=[identity]),
+            lambda response: {self.name: response},
+            doing="Expelling a member",
+            deadline=Deadline.after(10),
+        )
+
+    def commits(self) -> dict[int, int]:
+        return {p: commit.offset for (_, p), commit in self.offsets.committed(self.name).items()}
+
+
+@pytest.fixture
+def group(broker: Broker) -> Iterator[Group]:
+    group = Group(broker)
+    yield group
+    for member in group.members:
+        member.leave()
+
+
+@contextmanager
+def soon(done: Callable[[], bool]) -> Iterator[None]:
+    """What is done in the block makes it so."""
+    yield
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "share"),
+    [("range", [0, 1, 2]), ("roundrobin", None), ("cooperative-sticky", None)],
+)
+def test_a_second_member_gets_its_share_when_the_first_is_between_two_steps(
+    group: Group, strategy: str, share: list[int] | None
+) -> None:
+    first = group.member(assignors=(strategy,))
+    assigned = group.holds(first, 6)
+    second = group.member(assignors=(strategy,))
+    assert second.hold(1.0) is None or not second.hold(0).partitions
+    offsets = {p: CommittedOffset(p.partition + 10) for p in assigned.partitions}
+    assert first.commit(offsets, assigned)
+    first.release()
+    theirs, ours = group.holds(second, 3), group.holds(first, 3)
+    assert not theirs.partitions & ours.partitions
+    assert share in (None, group.numbers(theirs), group.numbers(ours))
+    assert group.commits() == {n: n + 10 for n in range(6)}
+    assert not first.commit(offsets, assigned)  # of an assignment that is past
+    first.release()
+    second.release()
+    second.leave()
+    assert len(group.holds(first, 6).partitions) == 6
+
+
+def test_kafkas_tools_see_the_members(group: Group) -> None:
+    assigned = group.holds(group.member(), 6)
+    (described,) = group.offsets.describe([group.name]).values()
+    (member,) = described.members or ()
+    assert (described.state, described.protocol) == ("Stable", "range")
+    assert set(member.partitions) == assigned.partitions
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_member_that_was_put_out_does_not_commit(group: Group, strategy: str) -> None:
+    member = group.member(assignors=(strategy,))
+    assigned = group.holds(member, 6)
+    group.expel(member)
+    offsets = {TopicPartition(group.topic, 0): CommittedOffset(5)}
+    with pytest.raises(GroupError, match=r"no longer a member of group .*UNKNOWN_MEMBER_ID.*can't be commit"):
+        member.commit(offsets, assigned)
+    with pytest.raises(GroupError, match="groupMembershipLost=rejoin"):
+        member.hold(1.0)
+    assert group.commits() == {}
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_member_that_is_to_rejoin_leaves_its_rows_uncommitted(group: Group, strategy: str) -> None:
+    member = group.member(assignors=(strategy,), rejoins=True)
+    assigned = group.holds(member, 6)
+    group.expel(member)
+    assert not member.commit({TopicPartition(group.topic, 0): CommittedOffset(5)}, assigned)
+    member.release()
+    again = group.holds(member, 6)
+    assert again is not assigned
+    assert member.commit({TopicPartition(group.topic, 0): CommittedOffset(7)}, again)
+    assert group.commits() == {0: 7}
+
+
+def test_between_two_steps_nothing_is_lost_and_the_member_joins_again(group: Group) -> None:
+    member = group.member()
+    assigned = group.holds(member, 6)
+    member.release()
+    with soon(lambda: member._assigned not in (assigned, None)):
+        group.expel(member)
+    assert group.holds(member, 6) is not assigned
+
+
+def test_a_member_whose_heart_stood_still_asks_before_it_goes_on(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGSTOP: the clock has gone on, and the next heartbeat has not been sent."""
+    member = group.member(heartbeat_interval_ms=5000)
+    assigned = group.holds(member, 6)
+    member.release()
+    group.expel(member)
+    assert member.hold(0) is assigned  # a heart that has beaten within the session timeout is believed
+    member.release()
+    member._beat -= 6.0
+    again = member.hold(10)
+    assert again is not assigned
+    assert again is not None
+
+
+def test_a_check_of_the_assignment_takes_microseconds(group: Group) -> None:
+    member = group.member()
+    group.holds(member, 6)
+    began = time.perf_counter()
+    for _ in range(10_000):
+        member.hold(1.0)
+        member.release()
+    assert (time.perf_counter() - began) / 10_000 < 100e-6
+
+
+def test_a_static_member_that_comes_back_moves_nothing(group: Group) -> None:
+    first = group.member(instance_id="one")
+    group.holds(first, 6)
+    first.release()
+    second = group.member(instance_id="two")
+    before = group.holds(second, 3)
+    kept = group.holds(first, 3)
+    second.leave()
+    first.release()
+    returned = group.member(instance_id="two")
+    assert group.holds(returned, 3).partitions == before.partitions
+    assert first.hold(1.0) is kept
+    second._heartbeat()  # the one whose name was taken
+    with pytest.raises(GroupError, match=r"another member has its kafka\.group\.instance\.id, two"):
+        second.hold(0)
+
+
+def test_other_topics_are_taken_up_by_all(group: Group) -> None:
+    other = f"{group.topic}-2"
+    group.broker.create_topic(other, 2)
+    first, second = group.member(), group.member()
+    for member in (first, second):
+        group.holds(member, 3)
+        member.release()
+        member.subscribe({group.topic: 6, other: 2})
+    assert group.holds(first, 4).partitions.isdisjoint(group.holds(second, 4).partitions)
+
+
+def test_a_group_of_another_application_is_not_disturbed(group: Group) -> None:
+    member = group.member()
+    group.holds(member, 6)
+    with pytest.raises(GroupError, match=rf"is used by .*, which read {group.topic}, but no topic of this"):
+        group.member("another-topic")
+    assert member.hold(1.0) is member._assigned
+
+
+def test_an_assignor_that_others_do_not_have(group: Group) -> None:
+    group.holds(group.member(assignors=("roundrobin",)), 6)
+    member = group.member(assignors=("range",))
+    with pytest.raises(GroupError, match=r"no assignor in common .*=range; they use roundrobin"):
+        member.hold(10)
+
+
+def test_a_session_timeout_out_of_bounds(group: Group) -> None:
+    member = group.member(session_timeout_ms=100)
+    with pytest.raises(GroupError, match=r"INVALID_SESSION_TIMEOUT.*group\.min\.session\.timeout\.ms"):
+        member.hold(10)
+
+
+def test_a_member_that_is_too_slow_is_put_out(group: Group) -> None:
+    """It has not finished its step within max.poll.interval.ms, while another waited."""
+    slow = group.member(max_poll_interval_ms=500)
+    assigned = group.holds(slow, 6)
+    other = group.member(max_poll_interval_ms=500)
+    group.holds(other, 6)
+    with pytest.raises(GroupError, match=r"max\.poll\.interval\.ms"):
+        slow.commit({TopicPartition(group.topic, 0): CommittedOffset(5)}, assigned)
+    assert group.commits() == {}
+    threads = [thread.name for thread in threading.enumerate()]
+    assert threads.count(f"kafkalog member of {group.name}") <= 2

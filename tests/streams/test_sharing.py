@@ -1,0 +1,430 @@
+"""Streams that share partitions: no row is skipped, whatever moves, is killed, or is put out of the group."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from pyspark_kafkalog.errors import DataLossError, GroupError
+from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.settings import read_options
+from pyspark_kafkalog.streams.committing import as_they_are
+from pyspark_kafkalog.streams.planner import StreamPlanner
+from pyspark_kafkalog.streams.sharing import SharedGroup
+from tests.reading.fake_groups import FakeGroups
+from tests.reading.fake_place import FakePlace
+
+GROUP = "g"
+A0, A1, A2, A3 = (TopicPartition("a", number) for number in range(4))
+
+
+@dataclass
+class FakeMember:
+    """A member whose assignment a test sets."""
+
+    groups: FakeGroups
+    assigned: Assigned | None = None
+    is_held: bool = False
+    subscribed: Mapping[str, int] = field(default_factory=dict)
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        self.assigned = Assigned(frozenset(partitions))
+
+    def subscribe(self, counts: Mapping[str, int]) -> None:
+        self.subscribed = counts
+
+    def hold(self, wait: float) -> Assigned | None:
+        self.is_held = self.assigned is not None
+        return self.assigned
+
+    def release(self) -> None:
+        self.is_held = False
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], assigned: Assigned) -> bool:
+        if assigned is not self.assigned or not self.is_held:
+            return False
+        self.groups.commit(GROUP, offsets)
+        return True
+
+    def leave(self) -> None:
+        self.assigned = None
+
+
+@dataclass
+class Query:
+    """A query over runs: its checkpoint, and what it has read in each run of each micro-batch."""
+
+    place: FakePlace
+    groups: FakeGroups
+    options: dict[str, str] = field(default_factory=dict)
+    initial: Offsets | None = None
+    plans: list[Offsets] = field(default_factory=list)
+    complete: int = 0
+    begins: tuple[int, Offsets] = (-1, {})
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    rows: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
+    runs: dict[int, list[list[tuple]]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Start, or start again after a kill."""
+        self.member = FakeMember(self.groups)
+        self.sharing = SharedGroup(
+            self.member,
+            GROUP,
+            self.place,
+            lambda: self.groups,
+            as_they_are,
+            noted=self.begins[1] if self.begins[0] == len(self.plans) - 1 else {},
+            note=self._note,
+            fail_on_data_loss=True,
+        )
+        self.planner = StreamPlanner(
+            self.place,
+            read_options({"path": "/log", "startingOffsets": "earliest", **self.options}, batch=False),
+            groups=self.groups,
+            sharing=self.sharing,
+            topic_ids=self.topic_ids,
+            keep_topic_ids=self._keep_ids,
+        )
+
+    def _keep_ids(self, ids: Mapping[str, str], before: Mapping[str, str] | None) -> None:
+        self.topic_ids = dict(ids if before is None else before)
+
+    def _note(self, begins: Offsets) -> None:
+        self.begins = len(self.plans) - 1, begins
+
+    @property
+    def start(self) -> Offsets:
+        """Where Spark says that the next micro-batch begins."""
+        if self.complete == 0:
+            if self.initial is None:
+                self.initial = self.planner.initial_offsets()
+            return self.initial
+        return self.plans[self.complete - 1]
+
+    def finish(self) -> None:
+        """What the reader does first when Spark asks it for more."""
+        self.sharing.commit(GROUP, as_they_are(self.sharing.own(self.start)))
+        self.sharing.release()
+
+    def offer(self) -> bool:
+        """Spark asks for more, and logs the plan if there is more."""
+        self.finish()
+        start = self.start
+        end = self.planner.next_offsets(start)
+        if end == start:
+            assert not self.member.is_held
+            return False
+        assert self.member.is_held
+        self.plans.append(end)
+        return True
+
+    def read(self) -> None:
+        """Run the micro-batch that is planned: its rows come to the sink."""
+        splits = self.planner.plan(self.start, self.plans[-1])
+        ranges = [(split.partition, *split.offsets) for split in splits]
+        self.runs.setdefault(len(self.plans) - 1, []).append(ranges)
+        self.rows.update((p, offset) for p, begin, end in ranges for offset in range(begin, end))
+
+    def end(self) -> None:
+        """Spark logs the micro-batch as complete."""
+        self.complete = len(self.plans)
+
+    def batch(self) -> None:
+        while self.offer():
+            self.read()
+            self.end()
+        self.finish()
+
+    def resume(self) -> None:
+        """Start again; what was planned is run again."""
+        self.run()
+        if self.complete < len(self.plans):
+            self.read()
+            self.end()
+
+
+def query(place: FakePlace, groups: FakeGroups | None = None, **options: str) -> Query:
+    found = Query(place, groups or FakeGroups(), options)
+    found.run()
+    return found
+
+
+def committed(groups: FakeGroups) -> dict[TopicPartition, int]:
+    return {p: commit.offset for p, commit in groups.offsets.get(GROUP, {}).items()}
+
+
+def test_only_what_is_assigned_is_read_from_where_the_group_is() -> None:
+    groups = FakeGroups({GROUP: {A1: CommittedOffset(4)}})
+    stream = query(FakePlace({A0: (0, 9), A1: (0, 9), A2: (3, 9)}), groups)
+    stream.member.assign(A1, A2)
+    assert stream.start == {A1: 4, A2: 3}
+    assert committed(groups) == {A1: 4, A2: 3}  # so that others begin there, too
+    stream.batch()
+    assert stream.plans == [{A1: 9, A2: 9}]
+    assert stream.runs == {0: [[(A1, 4, 9), (A2, 3, 9)]]}
+    assert committed(groups) == {A1: 9, A2: 9}
+    assert stream.planner.latest == {A1: 9, A2: 9}
+    assert stream.member.subscribed == {"a": 3}
+
+
+def test_what_others_have_done_is_skipped_and_each_run_reads_the_same() -> None:
+    place, groups = FakePlace({A0: (0, 9), A1: (0, 9)}), FakeGroups()
+    stream = query(place, groups)
+    stream.member.assign(A0, A1)
+    stream.batch()
+    stream.member.assign(A0)
+    place.bounds |= {A0: (0, 20), A1: (0, 20)}
+    groups.commit(GROUP, {A1: CommittedOffset(15)})  # by another member
+    stream.batch()
+    assert stream.plans[-1] == {A0: 20, A1: 9}
+    assert stream.planner.latest == {A0: 20}
+    stream.member.assign(A0, A1)
+    assert stream.offer()
+    stream.read()
+    groups.commit(GROUP, {A1: CommittedOffset(18)})  # others go on after a kill
+    stream.resume()
+    assert stream.runs[2] == [[(A1, 15, 20)], [(A1, 15, 20)]]
+    assert committed(groups) == {A0: 20, A1: 18}
+    stream.member.assign(A0, A1)
+    stream.batch()
+    assert committed(groups) == {A0: 20, A1: 20}
+    assert stream.rows[A1, 9] == 0
+    assert stream.rows[A1, 19] == 2
+
+
+def test_a_jump_alone_is_a_micro_batch_without_rows() -> None:
+    """So that Spark's progress says where the stream is, and the checkpoint, too."""
+    groups = FakeGroups()
+    stream = query(FakePlace({A0: (0, 5), A1: (0, 5)}), groups)
+    stream.member.assign(A0)
+    stream.batch()
+    groups.commit(GROUP, {A1: CommittedOffset(5)})
+    stream.member.assign(A0, A1)
+    stream.batch()
+    assert stream.plans == [{A0: 5}, {A0: 5, A1: 5}]
+    assert stream.runs[1] == [[]]
+
+
+def test_a_kill_before_the_jump_is_noted_skips_nothing() -> None:
+    groups = FakeGroups()
+    place = FakePlace({A0: (0, 5), A1: (0, 8)})
+    stream = query(place, groups)
+    stream.member.assign(A0)
+    stream.batch()
+    groups.commit(GROUP, {A1: CommittedOffset(5)})
+    stream.member.assign(A0, A1)
+    assert stream.offer()
+    stream.resume()  # killed before plan()
+    assert stream.runs[1] == [[(A1, 5, 8)]]
+    # Nor where the partition was in the checkpoint before: then it reads again what others have done.
+    stream.member.assign(A0)
+    stream.batch()
+    place.bounds[A1] = (0, 12)
+    groups.commit(GROUP, {A1: CommittedOffset(10)})
+    stream.member.assign(A0, A1)
+    assert stream.offer()
+    stream.resume()
+    assert stream.runs[2] == [[(A1, 8, 12)]]
+
+
+def test_a_query_that_was_killed_before_its_commit_goes_on_where_it_was() -> None:
+    groups = FakeGroups()
+    stream = query(FakePlace({A0: (0, 5)}), groups)
+    stream.member.assign(A0)
+    assert stream.offer()
+    stream.read()
+    stream.end()
+    assert committed(groups) == {A0: 0}
+    stream.resume()
+    stream.member.assign(A0)
+    assert not stream.offer()
+    assert committed(groups) == {A0: 5}
+    assert stream.rows == dict.fromkeys([(A0, offset) for offset in range(5)], 1)
+
+
+def test_a_lost_assignment_leaves_the_rows_uncommitted() -> None:
+    groups = FakeGroups()
+    stream = query(FakePlace({A0: (0, 5), A1: (0, 5)}), groups)
+    stream.member.assign(A0, A1)
+    assert stream.offer()
+    stream.read()
+    stream.member.assign(A0)  # as another, after the session timeout
+    stream.end()
+    stream.finish()
+    assert committed(groups) == {A0: 0, A1: 0}
+    assert not stream.offer()
+    assert committed(groups) == {A0: 5, A1: 0}
+
+
+def test_without_an_assignment_there_is_nothing_new() -> None:
+    stream = query(FakePlace({A0: (0, 5)}))
+    stream.member.assign(A0)
+    stream.batch()
+    stream.member.assigned = None
+    stream.place.bounds[A0] = (0, 9)
+    assert not stream.offer()
+    assert stream.planner.latest == {}
+    stream.member.assign()
+    assert not stream.offer()
+
+
+def test_new_partitions_of_a_topic_begin_at_their_log_start() -> None:
+    groups = FakeGroups()
+    stream = query(FakePlace({A0: (0, 5)}), groups, startingOffsets="latest")
+    stream.member.assign(A0)
+    stream.batch()
+    stream.place.bounds[A1] = (2, 7)
+    stream.member.assign(A0, A1)
+    stream.batch()
+    assert stream.runs == {0: [[(A1, 2, 7)]]}
+    assert stream.member.subscribed == {"a": 2}
+
+
+def test_deleted_partitions_of_others_are_not_this_querys_loss() -> None:
+    stream = query(FakePlace({A0: (0, 5), A1: (0, 5)}))
+    stream.member.assign(A0, A1)
+    stream.batch()
+    stream.member.assign(A0)
+    del stream.place.bounds[A1]
+    stream.place.bounds[A0] = (0, 6)
+    stream.batch()
+    assert stream.plans[-1] == {A0: 6, A1: 5}
+
+
+def test_a_topic_that_was_recreated_meanwhile_begins_where_others_are() -> None:
+    groups = FakeGroups()
+    place = FakePlace({A0: (0, 50), TopicPartition("b", 0): (0, 5)}, ids={"a": "one", "b": "other"})
+    stream = query(place, groups)
+    stream.member.assign(A0, TopicPartition("b", 0))
+    stream.batch()
+    stream.member.assign(TopicPartition("b", 0))
+    stream.batch()
+    place.bounds[A0], place.ids["a"] = (0, 60), "two"
+    groups.commit(GROUP, {A0: CommittedOffset(7)})
+    stream.member.assign(A0, TopicPartition("b", 0))
+    assert stream.offer()
+    stream.read()
+    assert stream.runs[1] == [[(A0, 7, 60)]]
+    stream.resume()
+    assert stream.runs[1] == [[(A0, 7, 60)]] * 2
+
+
+def test_a_topic_that_was_recreated_is_a_loss_where_nobody_else_was() -> None:
+    place = FakePlace({A0: (0, 50)}, ids={"a": "one"})
+    stream = query(place)
+    stream.member.assign(A0)
+    stream.batch()
+    place.bounds[A0], place.ids["a"] = (0, 60), "two"
+    stream.member.assign(A0)
+    with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+        stream.offer()
+
+
+def test_a_commit_beyond_the_end_of_the_log_is_refused() -> None:
+    groups = FakeGroups({GROUP: {A0: CommittedOffset(7)}})
+    stream = query(FakePlace({A0: (0, 5)}), groups)
+    stream.member.assign(A0)
+    with pytest.raises(GroupError, match="the log ends at 5"):
+        _ = stream.start
+
+
+def test_available_now_reads_what_was_there_of_what_it_keeps() -> None:
+    place = FakePlace({A0: (0, 10), A1: (0, 10), A2: (0, 10)})
+    stream = query(place, maxOffsetsPerTrigger="4")
+    stream.member.assign(A0, A1)
+    stream.planner.prepare_for_available_now()
+    assert stream.offer()
+    stream.read()
+    stream.end()
+    place.bounds |= {A0: (0, 20), A1: (0, 20)}
+    stream.member.assign(A1, A2)
+    stream.batch()
+    assert stream.plans[-1] == {A0: 2, A1: 10}
+
+
+class Coordinator:
+    """Moves partitions between queries at random, as a group does: between steps, or after a fence."""
+
+    def __init__(self, chance: random.Random, queries: list[Query]) -> None:
+        self.chance, self.queries = chance, queries
+
+    def rebalance(self, *, patient: bool) -> bool:
+        """Whether it came to one: a patient group waits for members in the middle of a step."""
+        if patient and any(query.member.is_held for query in self.queries):
+            return False
+        partitions = [A0, A1, A2, A3]
+        self.chance.shuffle(partitions)
+        shares: list[list[TopicPartition]] = [[] for _ in self.queries]
+        for partition in partitions:
+            shares[self.chance.randrange(len(shares))].append(partition)
+        for query, share in zip(self.queries, shares, strict=True):
+            query.member.is_held = False
+            query.member.assign(*share)
+        return True
+
+
+@pytest.mark.parametrize("harm", ["none", "kills", "kills and fences"])
+def test_no_row_is_skipped(harm: str, chance: random.Random, soak: bool) -> None:
+    """Queries are killed between any two steps, and put out of the group in the middle of any."""
+    for _ in range(3000 if soak else 150):
+        place, groups = FakePlace(dict.fromkeys((A0, A1, A2, A3), (0, 0))), FakeGroups()
+        queries = [query(place, groups, maxOffsetsPerTrigger="7") for _ in range(chance.randint(1, 3))]
+        coordinator = Coordinator(chance, queries)
+        coordinator.rebalance(patient=False)
+        steps = {id(one): step(one) for one in queries}
+        for _ in range(chance.randint(10, 120)):
+            one = chance.choice(queries)
+            match chance.randrange(10 if harm == "none" else 12 if harm == "kills" else 13):
+                case 0 | 1:
+                    partition = chance.choice([A0, A1, A2, A3])
+                    place.bounds[partition] = (0, place.bounds[partition][1] + chance.randint(1, 9))
+                case 2:
+                    coordinator.rebalance(patient=True)
+                case 10 | 11:  # killed; the group gives its partitions to others at once, or when it is back
+                    one.run()
+                    steps[id(one)] = step(one)
+                    if chance.random() < 0.5:
+                        coordinator.rebalance(patient=False)
+                    one.member.assign()
+                case 12:
+                    coordinator.rebalance(patient=False)
+                case _:
+                    next(steps[id(one)])
+        for one in queries:  # all come to rest, and one of them is left alone
+            while one.member.is_held or one.complete < len(one.plans):
+                next(steps[id(one)])
+        last = queries[0]
+        for one in queries[1:]:
+            one.member.assign()
+        last.member.assign(A0, A1, A2, A3)
+        last.batch()
+        rows = sum((one.rows for one in queries), Counter[tuple[TopicPartition, int]]())
+        ends = {(p, offset) for p, (_, end) in place.bounds.items() for offset in range(end)}
+        assert rows.keys() == ends
+        assert committed(groups) == {p: end for p, (_, end) in place.bounds.items()}
+        if harm == "none":
+            assert set(rows.values()) <= {1}
+        for one in queries:  # a micro-batch holds the same rows each time
+            assert all(ranges == runs[0] for runs in one.runs.values() for ranges in runs)
+
+
+def step(one: Query):  # type: ignore[no-untyped-def]
+    """The life of a query, between whose steps it may be killed."""
+    if one.complete < len(one.plans):
+        one.read()
+        yield
+        one.end()
+        yield
+    while True:
+        if one.member.assigned is not None and one.offer():
+            yield
+            one.read()
+            yield
+            one.end()
+        yield
