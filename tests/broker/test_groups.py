@@ -15,6 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.admin.consumer_groups import group_offsets, lags
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.connection import Connection
@@ -268,6 +269,17 @@ def test_a_broker_of_old(old_broker: OldBroker) -> None:
     assert groups.committed(group) == {second: CommittedOffset(2, 0)}
     groups.delete_group(group)
     assert groups.committed(group) == {}
+
+
+@pytest.mark.usefixtures("ended_sessions")
+def test_offsets_in_the_zookeeper_of_a_broker_of_old(old_broker: OldBroker) -> None:
+    """Its znodes are of later versions than those of brokers whose consumers had offsets there."""
+    topic, group = f"groups-{uuid.uuid4().hex[:12]}", new_group()
+    old_broker.make_topic(topic, 2)
+    with connect(f"zk://{old_broker.zookeeper_connect}") as kafka:
+        kafka.groups.commit(group, {TopicPartition(topic, 1): CommittedOffset(0)})
+        (row,) = kafka.groups.offsets([group])
+        assert (row.topic, row.partition, row.offset, row.lag, row.state) == (topic, 1, 0, 0, "ok")
 
 
 def test_a_group_whose_assignments_brokers_make(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.cli.running import run
 from tests.kafka_old import OldBroker
 from tests.old_consumers import Topic
@@ -112,8 +113,8 @@ def test_what_zookeeper_has_not(topic: Topic, place: str) -> None:
     for words in (["topics", place], ["cat", place, topic.name], ["doctor", place], ["verify", place]):
         done = run(*words)
         assert (done.code, "ZooKeeper has only groups" in done.err) == (2, True), done.err
-    topic.produce(1)
-    topic.read_by_the_old_consumer(1, "auto.offset.reset=smallest")
+    with connect(place) as kafka:
+        kafka.groups.commit(topic.name, {TopicPartition(topic.name, 0): CommittedOffset(0)})
     large = [
         "offsets",
         "reset",

@@ -42,7 +42,7 @@ class Query:
             values.extend(row.value for row in frame.selectExpr("CAST(value AS STRING)").collect())  # type: ignore[attr-defined]
 
         query = (
-            reader.options(commitOffsets="required", maxOffsetsPerTrigger="4", **options)
+            reader.options(commitOffsets="required", maxOffsetsPerTrigger="8", **options)
             .load()
             .writeStream.foreachBatch(keep)
             .option("checkpointLocation", str(self._folder / checkpoint))

@@ -47,6 +47,8 @@ _SESSION_SECONDS = 6.0
 """As zookeeper.session.timeout.ms and zookeeper.connection.timeout.ms of Kafka's consumers."""
 _QUIET_SECONDS = 1.0
 """How long a first connection may take before its servers are tried one by one, to say what is wrong."""
+_RECONNECTING = {"max_tries": -1, "max_delay": 1.0}
+"""Pauses in seconds; kazoo's own grow to a minute."""
 _AT_ONCE = 500
 """Requests that wait for an answer, and znodes that one transaction writes: far below 1 MB."""
 _BROKEN_OFF = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError)
@@ -69,16 +71,14 @@ class Znode(NamedTuple):
 class ZooKeeper:
     """A session with one ZooKeeper, below its chroot; it begins with the first request.
 
-    :param options: retry.backoff.ms and request.timeout.ms of the brokers count for it, too.
-    :param timeout: seconds for a call with all its retries; None for request.timeout.ms.
+    :param options: retry.backoff.ms and retry.backoff.max.ms of the brokers count for it, too.
+    :param timeout: seconds for a call with all its retries.
     """
 
-    def __init__(
-        self, address: ZooKeeperAddress, options: ConnectionOptions, *, timeout: float | None = None
-    ) -> None:
+    def __init__(self, address: ZooKeeperAddress, options: ConnectionOptions, timeout: float) -> None:
         self.address = address
         self._options = options
-        self._timeout = options.request_timeout_ms / 1000 if timeout is None else timeout
+        self._timeout = timeout
         self._client: KazooClient | None = None
 
     def read(self, paths: Iterable[str]) -> dict[str, Znode | ZooKeeperError]:
@@ -198,7 +198,10 @@ class ZooKeeper:
             return self._client
         address = self.address
         client = KazooClient(
-            f"{','.join(address.servers)}{address.chroot}", timeout=_SESSION_SECONDS, logger=_log_of_kazoo
+            f"{','.join(address.servers)}{address.chroot}",
+            timeout=_SESSION_SECONDS,
+            connection_retry=dict(_RECONNECTING),
+            logger=_log_of_kazoo,
         )
         stop = weakref.finalize(self, _stop, client)
         started = client.start_async()

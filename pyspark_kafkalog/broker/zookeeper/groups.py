@@ -53,7 +53,8 @@ class ZooKeeperGroups:
     def __init__(
         self, address: ZooKeeperAddress, options: ConnectionOptions, *, timeout: float | None = None
     ) -> None:
-        self._zookeeper = ZooKeeper(address, options, timeout=timeout)
+        self._timeout = options.request_timeout_ms / 1000 if timeout is None else timeout
+        self._zookeeper = ZooKeeper(address, options, self._timeout)
         self._options = options
         self._is_checked = False
 
@@ -72,7 +73,7 @@ class ZooKeeperGroups:
 
     def _check_cluster(self) -> None:
         """See that ZooKeeper is that of the brokers, if both know the id of their cluster."""
-        deadline = Deadline.after_ms(self._options.request_timeout_ms)
+        deadline = Deadline.after(self._timeout)
         theirs = cluster_of(self._options).identity([], deadline=deadline).cluster_id
         known = cluster_id(self._zookeeper)
         if known and theirs and known != theirs:

@@ -27,7 +27,8 @@ def registered_brokers(address: ZooKeeperAddress, options: ConnectionOptions) ->
     :raises BrokerConnectionError: if there is none.
     :raises ZooKeeperError: if ZooKeeper can't be asked, or knows no brokers because the chroot is wrong.
     """
-    zookeeper, protocol = ZooKeeper(address, options), options.security.protocol
+    zookeeper = ZooKeeper(address, options, options.request_timeout_ms / 1000)
+    protocol = options.security.protocol
     ids = zookeeper.children([BROKER_IDS])
     if BROKER_IDS not in ids:
         raise wrong_chroot(zookeeper, BROKER_IDS)

@@ -26,9 +26,11 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     ZooKeeperError,
 )
+from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, GroupMember, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_groups
+from tests.broker.producing import unused_topic
 from tests.broker.zookeeper.test_znodes import CONSUMER, T1, T3, V1
 from tests.kafka_old import OldBroker, ZooKeeperServer
 from tests.kafka_process import free_ports
@@ -349,6 +351,60 @@ def test_zookeeper_that_restarts_is_waited_for(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
         os.kill(server.pid, signal.SIGCONT)
         assert groups.group_ids() == ("g",)
+    finally:
+        server.stop()
+
+
+def dual_groups(broker: OldBroker, zookeeper: str, timeout: float | None = None) -> GroupOffsets:
+    stored = {"zookeeper.connect": zookeeper, "dual.commit.enabled": "true"}
+    return open_groups(
+        place_options({"kafka.bootstrap.servers": broker.bootstrap, **stored}), timeout=timeout
+    )
+
+
+def test_dual_commits(zookeeper_broker: OldBroker, tmp_path: Path) -> None:
+    """While one of both places fails, the other may be ahead of it: a start is at the later commit."""
+    topic, group = unused_topic(), unused_topic()
+    zookeeper_broker.make_topic(topic, 2)
+    p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    server = ZooKeeperServer(tmp_path)
+    server.start()
+    try:
+        client = KazooClient(server.address)
+        client.start()
+        client.create("/consumers", makepath=True)
+        client.create(f"/brokers/topics/{topic}", json.dumps(T1).encode(), makepath=True)
+        both, quick = (dual_groups(zookeeper_broker, server.address, timeout) for timeout in (None, 2))
+        kafka, zookeeper = connect(zookeeper_broker.bootstrap).groups, groups_at(server.address)
+        both.commit(group, {p0: CommittedOffset(5, metadata="kept"), p1: CommittedOffset(5)})
+        assert offsets(kafka.committed(group)) == offsets(zookeeper.committed(group)) == {p0: 5, p1: 5}
+        assert both.committed(group)[p0].metadata == "kept"
+
+        zookeeper.commit(group, {p1: CommittedOffset(7)})
+        kafka.commit(group, {p0: CommittedOffset(8)})
+        assert offsets(both.committed(group)) == {p0: 8, p1: 7}
+        assert offsets(both.committed(group, [p1])) == {p1: 7}
+
+        with zookeeper_broker.member(group, topic), pytest.raises(GroupError, match="live members"):
+            both.commit(group, {p0: CommittedOffset(9), p1: CommittedOffset(9)})
+        assert offsets(zookeeper.committed(group)) == {p0: 5, p1: 7}, "Kafka refused it first"
+        client.create(f"/consumers/{group}/ids/{group}_c", json.dumps(CONSUMER).encode(), makepath=True)
+        with pytest.raises(GroupError, match="live consumers"):
+            both.commit(group, {p0: CommittedOffset(9), p1: CommittedOffset(9)})
+        assert offsets(kafka.committed(group)) == {p0: 8, p1: 5}, "ZooKeeper was asked before"
+        client.delete(f"/consumers/{group}/ids/{group}_c")
+        client.stop()
+        client.close()
+
+        assert offsets(quick.committed(group)) == {p0: 8, p1: 7}
+        server.stop()
+        with pytest.raises(ZooKeeperError, match="ZooKeeper did not answer"):
+            quick.commit(group, {p0: CommittedOffset(9), p1: CommittedOffset(9)})
+        with pytest.raises(ZooKeeperError, match="ZooKeeper did not answer"):
+            quick.committed(group)
+        server.start()
+        both.commit(group, {p0: CommittedOffset(9), p1: CommittedOffset(9)})
+        assert offsets(kafka.committed(group)) == offsets(zookeeper.committed(group)) == {p0: 9, p1: 9}
     finally:
         server.stop()
 
