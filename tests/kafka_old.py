@@ -129,7 +129,8 @@ class OldBroker(KafkaService):
         By default it keeps its offsets there, too. It commits every second, and when it ends by SIGTERM.
         It takes ``auto.offset.reset=smallest`` only for a group that ZooKeeper does not know.
         """
-        command = [java(), "-Xmx256m", "-cp", f"{self._jars}/*", "kafka.tools.ConsoleConsumer"]
+        command = [java(), "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command += ["-cp", f"{self._jars}/*", "kafka.tools.ConsoleConsumer"]
         command += ["--zookeeper", self.zookeeper_connect, "--topic", topic, *options]
         for each in (f"group.id={group}", "auto.commit.interval.ms=1000", *properties):
             command += ["--consumer-property", each]

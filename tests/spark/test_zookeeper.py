@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,6 +58,16 @@ class Query:
         finally:
             query.stop()
         return values
+
+    def run_after_the_dead(self, checkpoint: str, stored: dict[str, str]) -> list[str]:
+        """The same, once the sessions of consumers that were killed have ended; until then it is refused."""
+        for number in range(60):
+            with suppress(StreamingQueryException):
+                return self.run(
+                    f"{checkpoint}-{number}", stored, startingOffsetsByCommittedStrategy="earliest"
+                )
+            time.sleep(0.5)
+        raise TimeoutError("The group still has live consumers")
 
     def unread(self, stored: dict[str, str]) -> int:
         """How many records a batch finds from the committed offsets on."""
@@ -133,6 +147,36 @@ def test_a_query_does_not_commit_while_an_old_consumer_lives(
     finally:
         consumer.terminate()
         consumer.communicate(timeout=60)
+
+
+@pytest.mark.soak
+def test_consumers_that_are_killed(
+    spark: SparkSession, zookeeper_broker: OldBroker, tmp_path: Path, chance: random.Random
+) -> None:
+    """The query goes on once the dead one's session has ended: what was not committed is read again."""
+    topic = Topic(zookeeper_broker)
+    query = Query(spark, topic, tmp_path)
+    read: list[str] = []
+    uncommitted: set[str] = set()
+    for number in range(6):
+        topic.produce(20)
+        properties = ["zookeeper.session.timeout.ms=4000"]
+        properties += [] if number else ["auto.offset.reset=smallest"]
+        consumer = topic.broker.console_consumer(topic.name, topic.name, properties)
+        assert consumer.stdout is not None
+        by_the_dead = [consumer.stdout.readline().strip() for _ in range(chance.randrange(1, 20))]
+        time.sleep(chance.random() * 2)
+        consumer.kill()
+        by_the_dead += consumer.stdout.read().split()
+        consumer.communicate()
+        read += by_the_dead
+        by_the_query = query.run_after_the_dead(f"round-{number}", TO_KAFKA)
+        uncommitted |= {*by_the_dead} & {*by_the_query}
+        read += by_the_query
+        assert sorted(set(read), key=int) == topic.produced, "nothing is lost"
+        repeated = {value for value, times in Counter(read).items() if times > 1}
+        assert repeated == uncommitted, "nothing is repeated but what one that was killed had not committed"
+        assert max(query.committed()) == len(topic.produced)
 
 
 def test_a_wrong_chroot_is_an_error_before_any_work(

@@ -130,31 +130,38 @@ class ZooKeeperGroups:
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
         """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed_by`; one round for all groups."""
         self._check_chroot()
-        found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError] = {}
-        roots = {}
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        failed: dict[str, KafkaLogError] = {}
+        roots: dict[str, str] = {}
         for group in sorted(set(groups)):
             try:
                 roots[f"{CONSUMERS}/{_checked(group)}/offsets"] = group
             except OptionError as e:
-                found[group] = e
-        topics = self._zookeeper.children(roots)
-        folders = {f"{root}/{topic}": root for root, names in topics.items() for topic in _listed(names)}
-        numbers = self._zookeeper.children(folders)
-        paths = {f"{folder}/{name}": folder for folder, names in numbers.items() for name in _listed(names)}
-        commits = self._zookeeper.read(paths)
-        for root, group in roots.items():
-            below = [folder for folder in folders if folders[folder] == root]
-            mine = {path: commits[path] for path in commits if folders[paths[path]] == root}
+                failed[group] = e
+            else:
+                found[group] = {}
+
+        def below(paths: Mapping[str, str]) -> dict[str, str]:
+            """The children of these znodes, each with its group."""
+            names = self._zookeeper.children(paths)
+            failed.update({paths[path]: e for path, e in names.items() if isinstance(e, ZooKeeperError)})
+            return {
+                f"{path}/{name}": paths[path]
+                for path, answer in names.items()
+                if not isinstance(answer, ZooKeeperError)
+                for name in answer
+            }
+
+        partitions = below(below(roots))
+        for path, znode in self._zookeeper.read(partitions).items():
+            group = partitions[path]
             try:
-                readable({path: answer for path, answer in topics.items() if path == root})
-                readable({folder: numbers[folder] for folder in below if folder in numbers})
-                found[group] = {
-                    self._partition_at(path): self._commit_at(path, znode)
-                    for path, znode in readable(mine).items()
-                }
+                if isinstance(znode, ZooKeeperError):
+                    raise znode
+                found[group][self._partition_at(path)] = self._commit_at(path, znode)
             except ZooKeeperError as e:
-                found[group] = e
-        return found
+                failed[group] = e
+        return {**found, **failed}
 
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
@@ -319,10 +326,6 @@ def _checked(group: str) -> str:
             hint="The names of such groups consist of the characters a-z A-Z 0-9 . _ -",
         )
     return group
-
-
-def _listed(names: list[str] | ZooKeeperError) -> list[str]:
-    return [] if isinstance(names, ZooKeeperError) else names
 
 
 def _offset_path(group: str, partition: TopicPartition) -> str:

@@ -309,6 +309,11 @@ def test_without_brokers_offsets_are_shown_without_lags(
         (row,) = kafka.groups.offsets()
         assert "No broker with a listener for PLAINTEXT" in caplog.text
         assert "kafka.security.protocol to SASL_SSL or SSL" in caplog.text
+    chroot.put("/brokers/ids/1", V1 | {"host": "127.0.0.1", "port": free_ports(1)[0]})
+    options = {"zookeeper.connect": chroot.address, "kafka.socket.connection.setup.timeout.ms": "1000"}
+    (row,) = connect(options).groups.offsets()
+    assert (row.offset, row.lag, row.state) == (5, None, "unknown")
+    assert "Connection refused" in caplog.text
 
 
 def test_zookeeper_is_absent() -> None:
