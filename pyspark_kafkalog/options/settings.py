@@ -351,6 +351,11 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
             f"Option {in_zookeeper!r} is set, but no consumer group is given",
             hint="Give the group as option 'kafka.group.id'.",
         )
+    if in_zookeeper is not None and group.membership is not None:
+        raise OptionError(
+            f"Option {in_zookeeper!r} can't be set with groupMembership",
+            hint="A member commits to Kafka alone. Leave out one of both.",
+        )
     if in_zookeeper is not None and (read.large_messages.enabled or read.large_messages.safe_offsets):
         raise OptionError(
             f"Option {in_zookeeper!r} can't be set for large messages",
