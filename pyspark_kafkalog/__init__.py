@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         ZooKeeperError,
     )
+    from pyspark_kafkalog.largemessage.serializers import MessageSegment, in_arrow
     from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
     from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
     from pyspark_kafkalog.log.care.repair import RepairedDirectory
@@ -120,6 +121,7 @@ __all__ = [
     "LogCare",
     "LogDirectoryError",
     "LogDirectoryLockedError",
+    "MessageSegment",
     "NewTopic",
     "OffsetRange",
     "OptionError",
@@ -158,6 +160,7 @@ __all__ = [
     "connect",
     "decode",
     "doctor",
+    "in_arrow",
     "reassemble",
     "register",
     "worker_python",
@@ -183,6 +186,7 @@ _LOADED_ON_USE = {
     "codec.decode": ("DecodeLimits", "Decoded", "decode"),
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "largemessage.serializers": ("MessageSegment", "in_arrow"),
     "log.care.partition_repair": ("RepairedPartition",),
     "log.care.repair": ("RepairedDirectory",),
     "log.backup.adopt": ("AdoptedPartition",),

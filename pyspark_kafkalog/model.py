@@ -541,7 +541,7 @@ class AssemblerSettings:
     """How long message segments wait for the rest of their large message (LinkedIn's LargeMessageBufferPool).
 
     Bytes, offsets and milliseconds. With an ``expiration_ms`` of None they wait for ever on a partition
-    that gets no more records. The first three are at least 1.
+    that gets no more records. The first three are at least 1. ``deserializer`` is ``module:name``.
     """
 
     buffer_capacity: int = 32_000_000
@@ -549,6 +549,7 @@ class AssemblerSettings:
     max_tracked_messages: int = 500
     exception_on_message_dropped: bool = False
     expiration_ms: int | None = None
+    deserializer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -556,10 +557,11 @@ class SplitterSettings:
     """How large messages are split (LinkedIn's LiKafkaProducerConfig).
 
     Values above ``segment_bytes`` are split. With ``header_only`` values get no prefix. With ``wrap`` a
-    smaller message becomes one message segment.
+    smaller message becomes one message segment. ``serializer`` is ``module:name``.
     """
 
     segment_bytes: int = 800_000
     timestamp_header: bool = True
     header_only: bool = False
     wrap: bool = False
+    serializer: str | None = None

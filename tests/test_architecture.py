@@ -43,7 +43,7 @@ ROOMS = {
     "transform": {"errors", "plugins"},
     "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
-    "largemessage": {"errors", "model", "codec"},
+    "largemessage": {"errors", "model", "plugins", "codec"},
     "log": {"errors", "model", "rows", "sinks", "staging", "topics", "codec", "filesystem", "garbage"},
     "broker": {
         *("errors", "model", "sinks", "staging", "topics", "codec", "options", "filesystem", "garbage"),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog import AuditCount, AuditedTask, Auditor, Visibility, decode, errors
+from pyspark_kafkalog import AuditCount, AuditedTask, Auditor, MessageSegment, Visibility, decode, errors
 from tests.documents.blocks import PAGES, code_blocks
 from tests.fixtures_dir import SMALL_CASES
 
@@ -120,6 +120,14 @@ def test_the_example_of_the_decoder_prints_what_a_broker_wrote() -> None:
     lines = [tuple(map(int, line.split())) for line in printed.getvalue().splitlines()]
     assert sum(rows for rows, _ in lines) == len(one.records) > 0
     assert lines[-1][1] == one.records[-1]["offset"] + 1
+
+
+def test_the_example_of_a_message_segment_reads_what_it_writes() -> None:
+    scope: dict[str, Any] = {}
+    exec(example_of(MessageSegment), scope)
+    piece = MessageSegment(bytes(range(16)), 1, 3, 25, b"abc\n\xff")
+    assert scope["deserialize"]("t", scope["serialize"]("t", piece)) == piece
+    assert scope["deserialize"]("t", b"Small") is None
 
 
 def test_the_example_of_an_auditor_adds_up_what_it_is_told() -> None:

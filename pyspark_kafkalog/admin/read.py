@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.admin.reset import check_inactive
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
+from pyspark_kafkalog.largemessage.serializers import SegmentDeserializer
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.options.columns import check_different
 from pyspark_kafkalog.options.offsets_json import PLANNED
@@ -78,6 +79,9 @@ class Reading:
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
         default = default_columns(options)
+        deserializer = self.options.large_messages.settings.deserializer
+        if deserializer is not None:
+            SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
         self._transform: Transform | None = None
         if self.options.transform is None:
             has_dropped = DROPPED_FIELD[0] in default

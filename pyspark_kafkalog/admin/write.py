@@ -26,9 +26,9 @@ def write(options: Mapping[str, str], rows: Any) -> int:
     settings = write_options(options)
     arrow_batches = _batches(rows)
     records_of = _shaping(settings, getattr(arrow_batches, "schema", None))
+    splitter, written = make_splitter(settings.splitter), 0
     batch = settings.batch or QueryBatch(uuid.uuid4().hex)
     sink = open_sink(settings, batch)
-    splitter, written = make_splitter(settings.splitter), 0
     messages: list[Any] = []
     try:
         with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:

@@ -16,7 +16,7 @@ from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, Dropped, DropReason, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.output import Message, Run, delivered
-from pyspark_kafkalog.largemessage.segments import ERRORS, Segments, find
+from pyspark_kafkalog.largemessage.segments import ERRORS, Find, Segments, finder
 from pyspark_kafkalog.largemessage.snapshot import dump, load
 from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
 
@@ -46,9 +46,9 @@ class _Batch:
         value_offsets, _, data = binary_column(rows.column("value"))
         return _Batch(rows, int64_column(rows.column("offset")), value_offsets, data)
 
-    def slice(self, row: int, start: int) -> np.ndarray:
-        """The value of a row from its byte ``start`` on; shares memory."""
-        return self.data[int(self.value_offsets[row]) + start : int(self.value_offsets[row + 1])]
+    def value(self, row: int) -> np.ndarray:
+        """The value of a row; shares memory."""
+        return self.data[int(self.value_offsets[row]) : int(self.value_offsets[row + 1])]
 
 
 class Reassembler:
@@ -72,6 +72,7 @@ class Reassembler:
     ) -> None:
         self._partition = partition
         self._assembler = Assembler(partition, settings, evict=evict)
+        self._find = finder(settings, partition)
         self._read_again = read_again
         self._extra_columns = extra_columns
         self._last_offset = -1 if state is None else load(state, self._assembler)
@@ -84,7 +85,11 @@ class Reassembler:
         :param now_ms: the time, if open messages are to expire by it.
         :raises LargeMessageDroppedError: see :meth:`.assembler.Assembler.add`; the rows are lost then.
         """
-        (reassembled,) = self.feed_in_parts(rows, now_ms=now_ms, max_bytes=INT64_MAX)
+        return self.feed_found(rows, self._find(rows), now_ms=now_ms)
+
+    def feed_found(self, rows: pa.RecordBatch, found: Segments | None, *, now_ms: int = -1) -> Reassembled:
+        """Like :meth:`feed`, if the message segments of the rows are known already."""
+        (reassembled,) = self._in_parts(rows, found, now_ms, INT64_MAX)
         return reassembled
 
     def feed_in_parts(
@@ -94,7 +99,11 @@ class Reassembler:
 
         Without eviction one small batch can complete many messages.
         """
-        found = find(rows)
+        yield from self._in_parts(rows, self._find(rows), now_ms, max_bytes)
+
+    def _in_parts(
+        self, rows: pa.RecordBatch, found: Segments | None, now_ms: int, max_bytes: int
+    ) -> Iterator[Reassembled]:
         if found is None and not self._assembler.messages:
             if self._extra_columns:
                 rows = delivered(rows, [Run(0, rows.num_rows)], None, extra_columns=True)
@@ -204,7 +213,7 @@ class Reassembler:
         pieces = [complete.pieces[number] for number in range(complete.count)]
         forgotten = {piece.offset: piece for piece in pieces if piece.slice is None}
         if forgotten and self._read_again is not None:
-            for again, error in arrivals_in(self._read_again(sorted(forgotten))):
+            for again, error in arrivals_in(self._read_again(sorted(forgotten)), self._find):
                 piece = forgotten.get(again.offset)
                 claims = (again.message_id, again.number, again.size)
                 if error is None and piece and claims == (complete.message_id, piece.number, piece.size):
@@ -221,7 +230,7 @@ class Reassembler:
                     piece.slice[:] = shared
 
 
-def arrivals_in(rows: pa.RecordBatch) -> Iterator[tuple[Arrival, DropReason | None]]:
+def arrivals_in(rows: pa.RecordBatch, find: Find) -> Iterator[tuple[Arrival, DropReason | None]]:
     """The message segments of ``rows``, whose memory their slices share, and the rows in error."""
     found = find(rows)
     if found is not None:
@@ -231,10 +240,10 @@ def arrivals_in(rows: pa.RecordBatch) -> Iterator[tuple[Arrival, DropReason | No
 
 def _arrivals(batch: _Batch, found: Segments) -> Iterator[tuple[int, Arrival, DropReason | None]]:
     """The message segments of a batch, and the rows in error."""
-    columns = (found.row, found.number, found.count, found.length, found.slice_start, found.error)
-    for message_id, row, number, count, length, slice_start, error in zip(
-        found.message_ids(), *(column.tolist() for column in columns), strict=True
+    columns = (found.row, found.number, found.count, found.length, found.error)
+    for at, (message_id, row, number, count, length, error) in enumerate(
+        zip(found.message_ids(), *(column.tolist() for column in columns), strict=True)
     ):
-        shared = batch.slice(row, slice_start)
+        shared = found.slice(at, batch.value(row))
         offset = int(batch.offsets[row])
         yield row, Arrival(offset, message_id, number, count, length, shared.size, shared), ERRORS[error]

@@ -5,7 +5,10 @@ The rules are those of ConsumerRecordsProcessor and DefaultSegmentDeserializer o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +25,8 @@ from pyspark_kafkalog.largemessage.format import (
     PREFIX_SIZE,
 )
 from pyspark_kafkalog.largemessage.kernels import find_lm, find_prefixes
+from pyspark_kafkalog.largemessage.serializers import Deserialized, SegmentDeserializer
+from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
 
 ERRORS = (
     None,
@@ -52,12 +57,15 @@ class Marks:
 class Segments:
     """The message segments of some rows and the rows in error, in order: each array has an element for each.
 
-    ``slice_start`` is where the slice begins in the value. Where ``error`` (see :data:`ERRORS`) is
-    not 0 the other fields are what the record claims, 0 if that cannot be read.
+    ``slice_start`` is where the slice begins in the value, or -1 - i for element i of ``slices``, where a
+    deserializer has put it. Where ``error`` (see :data:`ERRORS`) is not 0 the other fields are what the
+    record claims, 0 if that cannot be read.
     """
 
     marks: Marks
     """Rows with ``_lm``, message segments or not: delivery rewrites that header."""
+    slices: tuple[np.ndarray, np.ndarray] | None
+    """Those of a deserializer: where each begins in the bytes, and the bytes."""
     row: np.ndarray
     id_hi: np.ndarray
     id_lo: np.ndarray
@@ -66,6 +74,16 @@ class Segments:
     length: np.ndarray
     slice_start: np.ndarray
     error: np.ndarray
+
+    def slice(self, at: int, value: np.ndarray) -> np.ndarray:
+        """The slice of the message segment ``at`` in these arrays, whose record has this value."""
+        start = int(self.slice_start[at])
+        if start >= 0:
+            return value[start:]
+        assert self.slices is not None, "only a deserializer puts slices elsewhere"
+        starts, data = self.slices
+        slice_of_it: np.ndarray = data[int(starts[-1 - start]) : int(starts[-start])]
+        return slice_of_it
 
     def message_ids(self) -> list[bytes]:
         """The 16 bytes of each id; empty where it cannot be read."""
@@ -76,31 +94,66 @@ class Segments:
         ]
 
 
-def find(rows: pa.RecordBatch) -> Segments | None:
+Find: TypeAlias = Callable[[pa.RecordBatch], "Segments | None"]
+"""How the message segments of some rows are found."""
+
+
+def finder(settings: AssemblerSettings, partition: TopicPartition) -> Find:
+    """:func:`find`, with the deserializer of the settings.
+
+    :raises OptionError: if it can't be imported.
+    """
+    if settings.deserializer is None:
+        return find
+    return partial(find, deserializer=partial(SegmentDeserializer(settings.deserializer), partition))
+
+
+def find(
+    rows: pa.RecordBatch,
+    *,
+    deserializer: Callable[[pa.RecordBatch, np.ndarray], Deserialized] | None = None,
+) -> Segments | None:
     """The message segments of ``rows``; None if there are none, and no header ``_lm`` either.
 
     Needs the binary column ``value``, and looks into ``headers`` if it is there.
+
+    :param deserializer: finds those in values; it gets the rows, and the numbers of those with such values.
+        The column ``offset`` is needed then. By default values are looked at for the prefix of scheme P.
+    :raises KafkaLogError: by the deserializer.
     """
     offsets, validity, data = binary_column(rows.column("value"))
-    found = np.empty(rows.num_rows, np.int64)
-    prefixed = found[: find_prefixes(data, offsets, found)]
+    if deserializer is None:
+        found = np.empty(rows.num_rows, np.int64)
+        in_value = found[: find_prefixes(data, offsets, found)]
+    else:
+        in_value = np.arange(rows.num_rows)
     marks = _marks(rows.column("headers")) if "headers" in rows.schema.names else None
     if marks is None:
-        if not prefixed.size:
+        if not in_value.size:
             return None
         marks = Marks(np.empty(0, np.int64), np.empty(0, LM), np.empty(0, bool))
-    prefixed = prefixed[_is_valid(validity, prefixed)]
+    in_value = in_value[_is_valid(validity, in_value)]
     broken = marks.row[~marks.readable]
     has_value = _is_valid(validity, marks.row)
     whole = marks[marks.readable & has_value & (marks.fields["type"] >= HEADER_ONLY_TYPE)]
-    by_prefix = _by_prefix(data, offsets, prefixed[~np.isin(prefixed, np.concatenate([broken, whole.row]))])
+    in_value = in_value[~np.isin(in_value, np.concatenate([broken, whole.row]))]
+    slices = None
+    if deserializer is None:
+        by_value = _by_prefix(data, offsets, in_value)
+    else:
+        deserialized = deserializer(rows, in_value)
+        slices = deserialized.starts, deserialized.data
+        count = deserialized.fields.shape[1]
+        by_value = np.zeros((_FIELDS, count), np.int64)
+        by_value[:_SLICE_START] = deserialized.fields
+        by_value[_SLICE_START] = -1 - np.arange(count)
     by_header = _by_header(offsets, whole)
     in_error = np.zeros((_FIELDS, broken.size), np.int64)
     in_error[_ROW], in_error[_ERROR] = broken, _BAD_HEADER
-    table = np.concatenate([by_prefix, by_header, in_error], axis=1)
+    table = np.concatenate([by_value, by_header, in_error], axis=1)
     if not table.shape[1] and not marks.row.size:
         return None
-    return Segments(marks[marks.readable], *table[:, np.argsort(table[_ROW])])
+    return Segments(marks[marks.readable], slices, *table[:, np.argsort(table[_ROW])])
 
 
 _ROW, _ID_HI, _ID_LO, _NUMBER, _COUNT, _LENGTH, _SLICE_START, _ERROR = range(8)

@@ -28,9 +28,10 @@ from pyspark_kafkalog.largemessage.format import (
 )
 from pyspark_kafkalog.largemessage.header_lists import HeaderLists
 from pyspark_kafkalog.largemessage.kernels import copy_slices
+from pyspark_kafkalog.largemessage.serializers import SEGMENTS, SegmentSerializer
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.model import SplitterSettings
+    from pyspark_kafkalog.model import SplitterSettings, TopicPartition
 
 _WITH_PREFIX = 1
 """The type of a header ``_lm`` that only repeats the prefix."""
@@ -47,12 +48,15 @@ class Splitter:
 
     :param ids: where message ids come from.
     :param max_bytes: about how many bytes of message segments are made at a time.
+    :raises OptionError: if the serializer of the settings can't be imported.
     """
 
     def __init__(self, settings: SplitterSettings, ids: MessageIds, *, max_bytes: int = _MAX_BYTES) -> None:
         self._settings = settings
         self._ids = ids
         self._max_bytes = max_bytes
+        path = settings.serializer
+        self._serializer = None if path is None else SegmentSerializer(path)
 
     def split(self, records: pa.RecordBatch) -> SplitRecords:
         """Choose the messages to split, and give each of them an id.
@@ -91,7 +95,7 @@ class Splitter:
         record_bytes += np.diff(binary_column(columns["key"])[0])
         large = _Large(lengths, counts, record_bytes, expanded, ids, headers)
         routed = _changed(records, columns, headers=headers.column())
-        return SplitRecords(routed, large, settings, self._max_bytes)
+        return SplitRecords(routed, large, settings, self._max_bytes, self._serializer)
 
 
 @dataclass(frozen=True)
@@ -121,18 +125,24 @@ class SplitRecords:
         large: _Large | None = None,
         settings: SplitterSettings | None = None,
         max_bytes: int = _MAX_BYTES,
+        serializer: SegmentSerializer | None = None,
     ) -> None:
         self.whole = whole
         self._large = large
         self._settings = settings
         self._max_bytes = max_bytes
+        self._serializer = serializer
 
-    def of(self, rows: np.ndarray | None) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
+    def of(
+        self, rows: np.ndarray | None, partition: TopicPartition
+    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
         """The records of these messages, in order, as the encoder takes them: Arrow batches and their rows.
 
         The message segments of a message stay together.
 
         :param rows: numbers of messages; None for all.
+        :param partition: where they go, for the serializer and its errors.
+        :raises KafkaLogError: by the serializer.
         """
         large = self._large
         if large is None or not (large.expanded if rows is None else large.expanded[rows]).any():
@@ -145,9 +155,12 @@ class SplitRecords:
         for start, stop in _stretches(counts, large.record_bytes[rows], self._max_bytes):
             wanted = np.arange(start, stop)
             places = np.searchsorted(last, wanted, side="right")
-            yield self._expanded(rows[places], wanted - (last - counts)[places], counts[places]), None
+            numbers = wanted - (last - counts)[places]
+            yield self._expanded(rows[places], numbers, counts[places], partition), None
 
-    def _expanded(self, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray) -> pa.RecordBatch:
+    def _expanded(
+        self, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray, partition: TopicPartition
+    ) -> pa.RecordBatch:
         """One record for each row: the segment of this number of that message."""
         large, settings = self._large, self._settings
         assert large is not None
@@ -164,23 +177,28 @@ class SplitRecords:
         header = _structs(LM, {**fields, "type": header_type}, of_messages.size)
         headers = large.headers.take(rows).with_last(LM_HEADER, header, expanded)
         prefixes = np.empty((0, PREFIX_SIZE), np.uint8)
-        if not settings.header_only:
+        if not settings.header_only and self._serializer is None:
             check = (fields["id_hi"] + fields["id_lo"]) & np.uint64(0xFFFFFFFF)
             prefixes = _structs(PREFIX, {**fields, "version": 0, "check": check}, of_messages.size)
         columns = dict(zip(self.whole.schema.names, self.whole.columns, strict=True))
         picked = pa.array(rows)
+        values = _values(
+            columns["value"],
+            rows,
+            numbers * settings.segment_bytes,
+            np.minimum(large.lengths[rows] - numbers * settings.segment_bytes, settings.segment_bytes),
+            prefixes,
+            expanded,
+        )
+        if self._serializer is not None:
+            is_segment = pa.array(expanded)
+            serialized = self._serializer(partition, _segments(fields, values.filter(is_segment)))
+            values = pc.replace_with_mask(values, is_segment, serialized)
         return _changed(
             self.whole,
             columns,
             key=columns["key"].take(picked),
-            value=_values(
-                columns["value"],
-                rows,
-                numbers * settings.segment_bytes,
-                np.minimum(large.lengths[rows] - numbers * settings.segment_bytes, settings.segment_bytes),
-                prefixes,
-                expanded,
-            ),
+            value=values,
             headers=headers.column(),
             timestamp=columns["timestamp"].take(picked),
         )
@@ -197,6 +215,19 @@ def _with_generated_keys(keys: pa.Array, is_split: np.ndarray, ids: np.ndarray) 
         return keys
     generated = pa.array([row.tobytes() for row in ids[lacking].astype(">u8")], pa.binary())
     return pc.replace_with_mask(keys, pa.array(lacking), generated)
+
+
+def _segments(fields: dict[str, np.ndarray], slices: pa.Array) -> pa.RecordBatch:
+    """What a serializer gets: message segments with these fields and slices."""
+    ids = np.stack([fields["id_hi"], fields["id_lo"]], axis=1).astype(">u8")
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([row.tobytes() for row in ids], pa.binary()),
+            *(pa.array(fields[name], pa.int32()) for name in ("number", "count", "length")),
+            slices,
+        ],
+        schema=SEGMENTS,
+    )
 
 
 def _structs(kind: np.dtype, fields: dict[str, np.ndarray | int], count: int) -> np.ndarray:

@@ -46,13 +46,14 @@ def assembler_settings(user: UserOptions) -> AssemblerSettings:
         max_tracked_messages=user.value("max.tracked.messages.per.partition"),
         exception_on_message_dropped=user.value("exception.on.message.dropped"),
         expiration_ms=user.value("message.assembler.expiration.ms"),
+        deserializer=user.value("segment.deserializer"),
     )
 
 
 def large_message_options(user: UserOptions) -> LargeMessageOptions:
     """What a reader does with large messages.
 
-    :raises OptionError: for malformed values, and for dead letters without reassembly.
+    :raises OptionError: for malformed values, and for dead letters or a deserializer without reassembly.
     """
     enabled = user.value("large.message.enabled")
     safe_offsets = user.value("large.message.safe.offsets")
@@ -64,6 +65,11 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions:
     if large_messages.dead_letters and not enabled:
         raise OptionError(
             "Option 'large.message.dead.letters' is set, but this reader does not reassemble messages",
+            hint="Set 'large.message.enabled' to true as well.",
+        )
+    if large_messages.settings.deserializer is not None and not (enabled or large_messages.safe_offsets):
+        raise OptionError(
+            "Option 'segment.deserializer' is set, but this reader does not look for message segments",
             hint="Set 'large.message.enabled' to true as well.",
         )
     for name in _ONLY_REASSEMBLE:
@@ -78,7 +84,7 @@ def splitter_settings(
     """How a writer makes message segments of large values; None if it does not.
 
     :param largest_batch: the value of the option ``limit``, bytes.
-    :raises OptionError: for malformed values, or if no message segment could fit.
+    :raises OptionError: for malformed values, a serializer of nothing, or if no message segment could fit.
     """
     name = "max.message.segment.bytes"
     wanted = user.value(name)
@@ -88,8 +94,20 @@ def splitter_settings(
         timestamp_header=user.value("header.timestamp.enabled"),
         header_only=user.value("li.record.header.enable"),
         wrap=user.value("li.large.message.segment.wrapping.required"),
+        serializer=user.value("segment.serializer"),
     )
-    if not user.value("large.message.enabled"):
+    enabled = user.value("large.message.enabled")
+    if settings.serializer is not None and not enabled:
+        raise OptionError(
+            "Option 'segment.serializer' is set, but this writer makes no message segments",
+            hint="Set 'large.message.enabled' to true as well.",
+        )
+    if settings.serializer is not None and settings.header_only:
+        raise OptionError(
+            "Option 'segment.serializer' can't be given with 'li.record.header.enable', by which values hold"
+            " nothing but their slices"
+        )
+    if not enabled:
         return None
     most = largest_batch - _LEAST_OVERHEAD
     if compression == "none" and size > most:

@@ -293,6 +293,9 @@ SECTIONS = (
         Option("large.message.dead.letters", _ASSEMBLING, boolean, "false",
                "Add a column `dropped`, and a row for each dropped message. The column is null in all"
                " other rows."),
+        Option("segment.deserializer", _ASSEMBLING, import_path, None,
+               "Import path `package.module:function` of a function that finds the message segment in a"
+               " value, if it is not in LinkedIn's format ([how](plug-ins.md#message-segments))."),
         Option("large.message.safe.offsets", _STREAM, boolean, None,
                "Commit safe offsets, as LinkedIn's consumer does. Default: as `large.message.enabled`. Set"
                " it to `true` for `reassemble`."),
@@ -304,6 +307,9 @@ SECTIONS = (
                "Describe a message segment only in its header `_lm`, not in its value."),
         Option("li.large.message.segment.wrapping.required", _WRITE, boolean, _text(_SPLITTER.wrap),
                "With `large.message.enabled`: write small values as message segments, too."),
+        Option("segment.serializer", _WRITE, import_path, None,
+               "With `large.message.enabled`: import path `package.module:function` of a function that makes"
+               " the value of a message segment ([how](plug-ins.md#message-segments))."),
     ),
     Section(
         "Audit",

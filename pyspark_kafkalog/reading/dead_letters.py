@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.largemessage.assembler import Dropped
-from pyspark_kafkalog.largemessage.segments import find
+from pyspark_kafkalog.largemessage.reassembler import arrivals_in
+from pyspark_kafkalog.largemessage.segments import Find
 from pyspark_kafkalog.model import DROPPED_FIELD
 from pyspark_kafkalog.reading.looking_back import PartitionRecords
 
@@ -21,10 +22,12 @@ class DeadLetters:
     """Adds the column to the rows of one range.
 
     :param schema: the schema of the rows; without the column dropped messages are not shown.
+    :param find: finds message segments.
     """
 
-    def __init__(self, records: PartitionRecords, schema: pa.Schema) -> None:
+    def __init__(self, records: PartitionRecords, schema: pa.Schema, find: Find) -> None:
         self._records = records
+        self._find = find
         self._schema = schema
 
     def with_null_column(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -73,17 +76,11 @@ class DeadLetters:
         if not offsets:
             return {}
         rows = self._records.read_again(offsets)
-        found = find(rows)
-        starts = (
-            {} if found is None else dict(zip(found.row.tolist(), found.slice_start.tolist(), strict=True))
-        )
-        return {
-            offset: value[starts.get(row, 0) :]
-            for row, (offset, value) in enumerate(
-                zip(rows.column("offset").to_pylist(), rows.column("value").to_pylist(), strict=True)
-            )
-            if value is not None
-        }
+        values = dict(zip(rows.column("offset").to_pylist(), rows.column("value").to_pylist(), strict=True))
+        for arrival, _ in arrivals_in(rows, self._find):
+            if values[arrival.offset] is not None and arrival.slice is not None:
+                values[arrival.offset] = arrival.slice.tobytes()
+        return {offset: value for offset, value in values.items() if value is not None}
 
     @staticmethod
     def _in_pieces(dropped: Sequence[Dropped]) -> Iterator[list[Dropped]]:

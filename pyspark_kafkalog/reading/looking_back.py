@@ -20,6 +20,7 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogE
 from pyspark_kafkalog.largemessage.assembler import Arrival, Assembler, OpenMessage
 from pyspark_kafkalog.largemessage.format import INT64_MAX
 from pyspark_kafkalog.largemessage.reassembler import arrivals_in
+from pyspark_kafkalog.largemessage.segments import Find, finder
 from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, Fetch, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.reading.ranges import ReadRules, is_another_log, rows_despite_losses
@@ -113,9 +114,11 @@ class History:
     _value_bytes: int = field(init=False, default=0)
     _arrivals: dict[bytes, list[Arrival]] = field(init=False, default_factory=dict)
     _visible: np.ndarray = field(init=False)
+    _find: Find = field(init=False)
 
     def __post_init__(self) -> None:
         self.first = self.start
+        self._find = finder(self.settings, self.records.partition)
         self._visible = np.empty(0, np.int64)
 
     @property
@@ -282,7 +285,7 @@ class History:
         for rows in self.records.rows(OffsetRange(first, self.first)):
             visible.append(int64_column(rows.column("offset")))
             self._value_bytes += rows.column("value").nbytes
-            for arrival in arrivals(rows):
+            for arrival in arrivals(rows, self._find):
                 earlier.setdefault(arrival.message_id, []).append(arrival)
         self.first = first
         self._visible = np.concatenate([*visible, self._visible])
@@ -290,9 +293,9 @@ class History:
             self._arrivals[message_id] = found + self._arrivals.get(message_id, [])
 
 
-def arrivals(rows: pa.RecordBatch) -> Iterator[Arrival]:
+def arrivals(rows: pa.RecordBatch, find: Find) -> Iterator[Arrival]:
     """The message segments among ``rows`` that an assembler takes, without slices."""
-    for arrival, error in arrivals_in(rows):
+    for arrival, error in arrivals_in(rows, find):
         if error is None and arrival.count > 1:
             yield replace(arrival, slice=None)
 
@@ -368,9 +371,10 @@ class OpenMessages:
         return _Known(end, assembler, history.last_visible)
 
     def _read(self, records: PartitionRecords, known: _Known, end: int) -> None:
+        find = finder(self._settings, records.partition)
         for rows in records.rows(OffsetRange(known.position, end)):
             offsets = rows.column("offset").to_numpy()
-            for arrival in arrivals(rows):
+            for arrival in arrivals(rows, find):
                 row = int(np.searchsorted(offsets, arrival.offset))
                 known.assembler.expire(int(offsets[row - 1]) if row else known.last_visible)
                 known.assembler.add(arrival)

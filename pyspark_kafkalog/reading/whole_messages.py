@@ -31,7 +31,7 @@ import pyarrow as pa
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.largemessage.assembler import Dropped, DropReason
 from pyspark_kafkalog.largemessage.reassembler import Reassembled, Reassembler
-from pyspark_kafkalog.largemessage.segments import Segments, find
+from pyspark_kafkalog.largemessage.segments import Segments, finder
 from pyspark_kafkalog.model import DROPPED_FIELD, GO_ON, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.dead_letters import DeadLetters
@@ -92,8 +92,9 @@ class _Reassembling:
             Reassembler, source.partition, options.settings, evict=False, read_again=source.read_again
         )
         self._open = self._reassembler()
+        self._find = finder(options.settings, source.partition)
         self._history = History(source, options.settings, wanted.start)
-        self._dead_letters = DeadLetters(source, schema) if options.dead_letters else None
+        self._dead_letters = DeadLetters(source, schema, self._find) if options.dead_letters else None
         self._columns = [name for name in schema.names if name != DROPPED_FIELD[0]]
         self._schema = schema
         self._known = _KnownIds()
@@ -111,7 +112,7 @@ class _Reassembling:
         if not self._has_begun:
             self._has_begun = True
             self._begin()
-        found = find(rows)
+        found = self._find(rows)
         if found is None and not self._open.open_messages():
             self._before = int(rows.column("offset")[-1].as_py())
             yield self._projected(rows)
@@ -119,7 +120,7 @@ class _Reassembling:
         for part, segments in self._parts(rows, found):
             if segments is not None and not self._looked_everywhere:
                 self._look_back(part, segments)
-            yield from self._output(self._open.feed(part), part)
+            yield from self._output(self._open.feed_found(part, segments), part)
             self._before = int(part.column("offset")[-1].as_py())
             if not self._looked_everywhere and self._before > self._start + self._gap:
                 yield from self._completed_by_earlier()
@@ -249,11 +250,11 @@ class _Reassembling:
         for row, length in zip(found.row[first].tolist(), lengths.tolist(), strict=True):
             if size and size + length > _MAX_BYTES and row > start:
                 part = rows.slice(start, row - start)
-                yield part, find(part)
+                yield part, self._find(part)
                 start, size = row, 0
             size += length
         part = rows.slice(start)
-        yield part, find(part)
+        yield part, self._find(part)
 
 
 class _KnownIds:

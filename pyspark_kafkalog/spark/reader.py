@@ -67,6 +67,11 @@ class LogReader:
     def __init__(self, options: Mapping[str, str], schema: StructType, *, batch: bool) -> None:
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
+        deserializer = self._options.large_messages.settings.deserializer
+        if deserializer is not None:
+            from pyspark_kafkalog.largemessage.serializers import SegmentDeserializer
+
+            SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
         self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
         self._shaping: Shaping | None = None
         if self._options.transform is None:

@@ -59,8 +59,8 @@ def reassemble(
         ``headers`` (``includeHeaders``) only message segments with the prefix in their value are found.
     :param options: settings of LinkedIn's consumer by name, such as ``message.assembler.buffer.capacity``;
         ``message.assembler.expiration.ms``; ``large.message.dead.letters``, which keeps dropped
-        messages as rows with a non-null column ``dropped``; ``auditLocation`` and related options,
-        to count messages here instead of message segments in the source.
+        messages as rows with a non-null column ``dropped``; ``segment.deserializer``; ``auditLocation`` and
+        related options, to count messages here instead of message segments in the source.
     :param extra_columns: add ``startingOffset``, where the message began, and ``segmentCount``.
     :param state_api: ``transformWithStateInPandas`` or ``applyInPandasWithState``; by default the first
         if Spark's state store is RocksDB and ``protobuf`` is installed. A checkpoint works with one only.
@@ -99,6 +99,10 @@ def _plan(
     user = UserOptions(options, Use.REASSEMBLE)
     user.check_names()
     settings, dead_letters = assembler_settings(user), user.value("large.message.dead.letters")
+    if settings.deserializer is not None:
+        from pyspark_kafkalog.largemessage.serializers import SegmentDeserializer
+
+        SegmentDeserializer(settings.deserializer)  # so that one that can't be imported is refused here
     added = [*(EXTRA_COLUMNS if extra_columns else ()), *([DROPPED_FIELD] if dead_letters else ())]
     for name, _ in added:
         if name in columns.names:

@@ -69,7 +69,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, pa.Schema | None]:
-    """What the options say, and what columns their transform gets, if there is one."""
+    """What the options say, and what columns their transform gets, if there is one; plug-ins are loaded."""
     settings, given = write_options(options), None
     if settings.transform is None:
         check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
@@ -78,6 +78,10 @@ def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptio
             from pyspark_kafkalog.writing.columns import Transformed
         given = arrow_schema(schema)
         Transformed(settings.transform, given, settings.topic)
+    if settings.splitter is not None and settings.splitter.serializer is not None:
+        with loading():
+            from pyspark_kafkalog.writing.rows import make_splitter
+        make_splitter(settings.splitter)  # so that a serializer that can't be imported is refused here
     freeze_modules()
     return settings, given
 

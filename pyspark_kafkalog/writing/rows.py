@@ -85,7 +85,7 @@ def write_rows(
         for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
             if audit is not None:
                 audit.attempted(partition.topic, records, chosen)
-            for part, wanted in split.of(chosen):
+            for part, wanted in split.of(chosen, partition):
                 try:
                     encoded = encode(part, wanted, sink.settings(partition), topic_partition=partition)
                 except RecordTooLargeError as e:

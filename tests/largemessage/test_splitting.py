@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.largemessage.splitter import Splitter
-from pyspark_kafkalog.model import SplitterSettings
+from pyspark_kafkalog.model import SplitterSettings, TopicPartition
 from tests.fixtures_dir import FIXTURES
 from tests.largemessage.logs import stored
 from tests.largemessage.records import Headers, Record, Segment, messages, segment
@@ -25,6 +25,7 @@ from tests.largemessage.records import Headers, Record, Segment, messages, segme
 COLLECTION = FIXTURES / "large-messages"
 ID = bytes.fromhex("00112233445566778899aabbccddeeff")
 AT = 1_700_000_000_000
+PARTITION = TopicPartition("t", 0)
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _KINDS = {"key": pa.binary(), "value": pa.binary(), "headers": _HEADERS, "timestamp": pa.int64()}
 
@@ -65,7 +66,7 @@ def split(
 
     found = Splitter(settings, make, **how).split(arrow(given))
     wanted = None if chosen is None else np.array(chosen, np.int64)
-    return [record for part, which in found.of(wanted) for record in plain(part, which)]
+    return [record for part, which in found.of(wanted, PARTITION) for record in plain(part, which)]
 
 
 def test_the_example_of_the_format() -> None:
@@ -129,7 +130,7 @@ def test_what_is_not_large_is_not_copied() -> None:
     given = arrow(Record(b"k", b"v" * i, [], AT) for i in range(10))
     for timestamp_header in False, True:
         found = Splitter(SplitterSettings(10, timestamp_header=timestamp_header), bytes).split(given)
-        ((part, wanted),) = found.of(None)
+        ((part, wanted),) = found.of(None, PARTITION)
         assert wanted is None
         for name in "key", "value", "timestamp":
             assert part.column(name).buffers()[-1].address == given.column(name).buffers()[-1].address
@@ -189,7 +190,7 @@ def test_a_slice_of_longer_columns_is_split_like_any() -> None:
     ids = bytes(range(16)) * 4
     settings = SplitterSettings(12)
     found = Splitter(settings, lambda count: ids).split(arrow(given).slice(9, 8))
-    sliced = [record for part, which in found.of(None) for record in plain(part, which)]
+    sliced = [record for part, which in found.of(None, PARTITION) for record in plain(part, which)]
     assert sliced == split(given[9:17], settings, ids=ids)
 
 
@@ -197,7 +198,7 @@ def test_a_message_above_the_bytes_made_at_a_time_is_made_in_parts() -> None:
     found = Splitter(SplitterSettings(1000), lambda _: ID, max_bytes=10_000).split(
         arrow([Record(b"k", bytes(100_500), [], AT)])
     )
-    parts = list(found.of(None))
+    parts = list(found.of(None, PARTITION))
     assert len(parts) > 10
     assert max(part.nbytes for part, _ in parts) < 15_000
     assert [r.value for r in messages(r for part in parts for r in plain(*part))] == [bytes(100_500)]
@@ -211,7 +212,7 @@ def test_what_no_column_can_hold_is_refused() -> None:
     given = arrow([Record(b"k", b"v", [], AT)]).set_column(1, "value", huge)
     found = Splitter(SplitterSettings(2**31 - 1, wrap=True), lambda _: ID).split(given)
     with pytest.raises(RecordTooLargeError, match="2 GiB"):
-        list(found.of(None))
+        list(found.of(None, PARTITION))
 
 
 @cache

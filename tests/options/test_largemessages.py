@@ -141,6 +141,25 @@ def test_bad_values_are_refused_also_where_nothing_is_split(name: str, value: st
         write_options({**DIRECTORY, name: value})
 
 
+def test_functions_for_message_segments_need_some() -> None:
+    serializer, deserializer = {"segment.serializer": "a.b.c"}, {"segment.deserializer": " a.b:c "}
+    assert write_options({**DIRECTORY, **ON, **serializer}).splitter == SplitterSettings(serializer="a.b:c")
+    assert reassemble(deserializer).deserializer == "a.b:c"
+    for enabling in ON, {"large.message.safe.offsets": "true"}:
+        read = read_options({**PLACE, **enabling, **deserializer}, batch=False)
+        assert read.large_messages.settings.deserializer == "a.b:c"
+    with pytest.raises(OptionError, match=r"'segment\.serializer' is set, but this writer makes no message"):
+        write_options({**DIRECTORY, **serializer})
+    with pytest.raises(
+        OptionError, match=r"'segment\.deserializer' is set, but this reader does not look for"
+    ):
+        read_options({**PLACE, **deserializer}, batch=True)
+    with pytest.raises(OptionError, match=r"can't be given with 'li\.record\.header\.enable'"):
+        write_options({**DIRECTORY, **ON, **serializer, "li.record.header.enable": "true"})
+    with pytest.raises(OptionError, match=r"'segment\.deserializer': expected an import path"):
+        read_options({**PLACE, **ON, "segment.deserializer": "com.linkedin Deserializer"}, batch=True)
+
+
 @pytest.mark.parametrize(
     ("place", "limit"), [(DIRECTORY, "max.message.bytes"), (BROKERS, "kafka.max.request.size")]
 )

@@ -182,6 +182,8 @@ NEEDED = {
     "max.message.segment.bytes": _SPLIT,
     "header.timestamp.enabled": _SPLIT,
     "li.": _SPLIT,
+    "segment.serializer": _SPLIT,
+    "segment.deserializer": _SPLIT,
     "auditor.bucket.ms": {"auditLocation": "/a"},
     "kafka.ssl.": {"kafka.security.protocol": "SSL"},
     "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CERTIFICATE},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -23,9 +25,12 @@ each_scenario = pytest.mark.parametrize(
 )
 
 
-def read(scenario: Scenario, start: int, end: int, *, max_rows: int = 50_000) -> list[dict[str, Any]]:
+def read(
+    scenario: Scenario, start: int, end: int, *, max_rows: int = 50_000, deserializer: str | None = None
+) -> list[dict[str, Any]]:
     rules = ReadRules(SCHEMA, scenario.read_committed, True, DecodeLimits(max_rows=max_rows))
-    options = LargeMessageOptions(enabled=True, settings=scenario.settings)
+    settings = replace(scenario.settings, deserializer=deserializer)
+    options = LargeMessageOptions(enabled=True, settings=settings)
     partition = scenario.topic_partition
     split = Split(partition, OffsetRange(start, end))
     found = []
@@ -47,6 +52,17 @@ def same(found: list[dict[str, Any]], scenario: Scenario) -> bool:
 def test_a_whole_partition_is_what_their_consumer_delivers(scenario: Scenario) -> None:
     assert read(scenario, EARLIEST, LATEST) == scenario.delivered
     assert read(scenario, EARLIEST, LATEST, max_rows=1) == scenario.delivered
+
+
+@each_scenario
+@pytest.mark.parametrize("name", ["from_prefix", "from_prefixes"])
+def test_a_function_that_finds_their_message_segments_gives_the_same(scenario: Scenario, name: str) -> None:
+    deserializer = f"tests.plugins:{name}"
+    assert read(scenario, EARLIEST, LATEST, deserializer=deserializer) == scenario.delivered
+    end = scenario.log_end_offset
+    cuts = [0, end // 3, end // 2, end]
+    parts = [read(scenario, *ends, max_rows=7, deserializer=deserializer) for ends in pairwise(cuts)]
+    assert same([row for part in parts for row in part], scenario)
 
 
 @each_scenario
