@@ -19,7 +19,16 @@ from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, OnCorrupt, Place, TopicPartition
+from pyspark_kafkalog.model import (
+    AssemblerSettings,
+    CommittedOffset,
+    Group,
+    OffsetRange,
+    OnCorrupt,
+    Place,
+    TopicPartition,
+)
+from pyspark_kafkalog.options.largemessages import assembler_settings
 from pyspark_kafkalog.options.settings import (
     PlaceOptions,
     Selection,
@@ -149,6 +158,14 @@ class Kafka:
         if "offsets.retention.minutes" in UserOptions(self.options, Use.ADMIN):
             return self.place_options
         return replace(self.place_options, offsets_retention_minutes=None)
+
+    @property
+    def assembler_settings(self) -> AssemblerSettings:
+        """How large messages are put together: as readers do by default, or with a deserializer.
+
+        :raises OptionError: for an import path that can't be one.
+        """
+        return assembler_settings(UserOptions(self.options, Use.ADMIN))
 
     @cached_property
     def place(self) -> Place:
@@ -523,7 +540,7 @@ class GroupAdmin:
     def _for_whole_messages(self, steps: Collection[ResetStep]) -> list[ResetStep]:
         if self._are_in_zookeeper:
             raise OptionError("ZooKeeper keeps no metadata of commits, which groups of large messages need")
-        return reset.for_whole_messages(self.place, steps)
+        return reset.for_whole_messages(self.place, steps, self._kafka.assembler_settings)
 
     def reset(self, steps: Collection[ResetStep]) -> None:
         """Commit the planned offsets, one group after the other.
@@ -593,6 +610,7 @@ class Records:
             self._kafka.place,
             topic,
             selection or ALL_RECORDS,
+            settings=self._kafka.assembler_settings,
             columns=COLUMNS if columns is None else columns,
             follow=follow,
             skip_damaged=skip_damaged,

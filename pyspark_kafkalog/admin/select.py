@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError, listed
-from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks
+from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.filters import Bounds, offsets_within
@@ -77,6 +77,7 @@ def read_records(
     topic: str,
     selection: RecordSelection = ALL_RECORDS,
     *,
+    settings: AssemblerSettings,
     columns: Collection[str] = COLUMNS,
     follow: bool = False,
     skip_damaged: bool = False,
@@ -85,9 +86,13 @@ def read_records(
     """The selected records of ``topic`` as Arrow batches with these ``columns``; no batch is empty.
 
     See :meth:`.kafka.Records.select`.
+
+    :param settings: how large messages are put together.
     """
     names = [name for name in COLUMNS if name in columns]
-    reading = _Reading(place, topic, selection, [*names], skip_damaged=skip_damaged, progress=progress)
+    reading = _Reading(
+        place, topic, selection, [*names], settings, skip_damaged=skip_damaged, progress=progress
+    )
     return reading.run(follow=follow)
 
 
@@ -100,6 +105,7 @@ class _Reading:
         topic: str,
         selection: RecordSelection,
         columns: list[str],
+        settings: AssemblerSettings,
         *,
         skip_damaged: bool,
         progress: Callable[[int, int], None] | None,
@@ -120,7 +126,8 @@ class _Reading:
         )
         self._reader: SplitReader = RecordReader(place, self._rules)
         if selection.large_messages:
-            self._reader = WholeMessageReader(place, self._rules, LargeMessageOptions(enabled=True))
+            whole = LargeMessageOptions(enabled=True, settings=settings)
+            self._reader = WholeMessageReader(place, self._rules, whole)
         self._seen: dict[TopicPartition, Seen] = {}
         self._total = 0
 

@@ -293,7 +293,7 @@ SECTIONS = (
         Option("large.message.dead.letters", _ASSEMBLING, boolean, "false",
                "Add a column `dropped`, and a row for each dropped message. The column is null in all"
                " other rows."),
-        Option("segment.deserializer", _ASSEMBLING, import_path, None,
+        Option("segment.deserializer", _ASSEMBLING | Use.ADMIN, import_path, None,
                "Import path `package.module:function` of a function that finds the message segment in a"
                " value, if it is not in LinkedIn's format ([how](plug-ins.md#message-segments))."),
         Option("large.message.safe.offsets", _STREAM, boolean, None,

@@ -9,8 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog import KafkaLogError, MessageSegment, NewTopic, OptionError, connect
+from pyspark_kafkalog import (
+    KafkaLogError,
+    MessageSegment,
+    NewTopic,
+    OptionError,
+    RecordSelection,
+    connect,
+)
 from tests.broker.producing import unused_topic
+from tests.cli.running import run
 from tests.plugins import own
 
 LARGE = bytes(range(100))
@@ -88,6 +96,22 @@ def test_a_group_commits_where_an_open_message_begins(options: Mapping[str, str]
             assert values(changes.read()) == expected
         (committed,) = kafka.groups.offsets([group])
         assert committed.offset == safe
+
+
+def test_a_group_is_reset_to_where_an_open_message_begins(options: Mapping[str, str], topic: str) -> None:
+    """The large message is at offsets 5 to 8."""
+    (place,) = options.values()
+    words = ("offsets", "reset", place, "--group", f"{topic}-etl", "--topic", topic, "--to-offset", 7)
+    named = "segment.deserializer=tests.plugins:from_own"
+    (step,) = run(*words, "--large-messages", "--execute", "--json", "-o", named).json
+    assert (step["offset"], step["metadata"]) == (5, "7,")
+    with connect({**options, "segment.deserializer": "tests.plugins:from_own"}) as kafka:
+        selection = RecordSelection(offset=7, large_messages=True)
+        (rows,) = kafka.records.select(topic, selection, columns=["offset", "value"])
+        assert rows.to_pylist() == [{"offset": 8, "value": LARGE}, {"offset": 9, "value": b"last"}]
+    broken = connect({**options, "segment.deserializer": "no.such:f"})
+    with pytest.raises(OptionError, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
+        list(broken.records.select(topic, RecordSelection(large_messages=True)))
 
 
 def test_dropped_message_segments_are_shown(tmp_path: Path) -> None:
