@@ -81,8 +81,8 @@ def test_what_offsets_in_zookeeper_need(stored: dict[str, str]) -> None:
             if not batch or large == "large.message.enabled":
                 with pytest.raises(OptionError, match=rf"'{option}' can't be set for large messages"):
                     read_options({**GROUP, **ZOOKEEPER, **stored, large: "true"}, batch=batch)
+    member = {"groupMembership": "true", "checkpointLocation": "/c"}
     with pytest.raises(OptionError, match=rf"'{option}' can't be set with groupMembership"):
-        member = {"groupMembership": "true", "checkpointLocation": "/c"}
         read_options({**GROUP, **ZOOKEEPER, **stored, **member}, batch=False)
     with pytest.raises(OptionError, match=rf"'{option}' is for reading only"):
         write_options({**BROKERS, **stored})
