@@ -81,9 +81,13 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
 
 def open_member(options: PlaceOptions, group: str, membership: MembershipOptions) -> GroupMember:
     """A member of a consumer group of the brokers that the options name, which has not joined yet."""
+    assert options.brokers is not None, "a directory has no live groups"
+    if membership.protocol == "consumer":
+        from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
+
+        return ConsumerMember(options.brokers, group, membership)
     from pyspark_kafkalog.broker.groups.member import Member
 
-    assert options.brokers is not None, "a directory has no live groups"
     return Member(options.brokers, group, membership)
 
 

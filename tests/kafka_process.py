@@ -23,6 +23,10 @@ SMALL_BROKER: dict[str, object] = {
     "transaction.state.log.min.isr": 1,
     "transaction.state.log.num.partitions": 2,
     "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 200,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 6000,
     # Keep records with old timestamps.
     "log.retention.hours": -1,
     # The default takes half of a small heap.

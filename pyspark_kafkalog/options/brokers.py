@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.offsets_json import MAX_INT
 from pyspark_kafkalog.options.security.protocol import SecurityOptions, security_options
-from pyspark_kafkalog.options.table import DEFAULTS, SERVERS, from_option
+from pyspark_kafkalog.options.table import DEFAULTS, SERVERS, Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _MAX_IN_FLIGHT_IF_IDEMPOTENT = 5
@@ -22,12 +22,20 @@ _ONLY_EXACTLY_ONCE = (
     "failOnMissingMarker",
     "commitSourceOffsets",
 )
+_OF_ONE_PROTOCOL = {
+    "classic": (
+        "kafka.partition.assignment.strategy",
+        "kafka.session.timeout.ms",
+        "kafka.heartbeat.interval.ms",
+    ),
+    "consumer": ("kafka.group.remote.assignor",),
+}
 _OF_MEMBERS = (
-    "kafka.partition.assignment.strategy",
+    "kafka.group.protocol",
     "kafka.group.instance.id",
-    "kafka.session.timeout.ms",
-    "kafka.heartbeat.interval.ms",
     "kafka.max.poll.interval.ms",
+    *_OF_ONE_PROTOCOL["classic"],
+    *_OF_ONE_PROTOCOL["consumer"],
 )
 
 
@@ -69,6 +77,8 @@ class FetchOptions:
 class MembershipOptions:
     """How a stream is a member of its consumer group. ``rejoins`` says what it does if it has lost that."""
 
+    protocol: str = from_option("kafka.group.protocol")
+    remote_assignor: str | None = from_option("kafka.group.remote.assignor")
     assignors: tuple[str, ...] = from_option("kafka.partition.assignment.strategy")
     instance_id: str | None = from_option("kafka.group.instance.id")
     session_timeout_ms: int = from_option("kafka.session.timeout.ms")
@@ -79,7 +89,7 @@ class MembershipOptions:
     @property
     def is_cooperative(self) -> bool:
         """Whether the member keeps its partitions while it joins again (KIP-429), as in Kafka's consumer."""
-        return self.assignors == ("cooperative-sticky",)
+        return self.protocol == "consumer" or self.assignors == ("cooperative-sticky",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +155,11 @@ def membership_options(user: UserOptions) -> MembershipOptions | None:
             if name in user:
                 log_once(logging.DEBUG, "Option %s has no effect without groupMembership", name)
         return None
+    if user.where is not Where.BROKERS:
+        raise OptionError(
+            "Option 'groupMembership' is for brokers: the groups of a log directory have no members",
+            hint="Leave it out.",
+        )
     for needed, why in (
         ("kafka.group.id", "It names the group to join."),
         ("checkpointLocation", "The query's checkpoint keeps where its partitions have begun."),
@@ -161,12 +176,13 @@ def membership_options(user: UserOptions) -> MembershipOptions | None:
             "Option 'assign' names partitions, but with groupMembership the group assigns them",
             hint="Give subscribe or subscribePattern.",
         )
-    if (user.text("kafka.group.protocol") or "classic").strip().lower() != "classic":
-        raise OptionError(
-            "Option 'kafka.group.protocol': expected classic with groupMembership",
-            hint="Leave it out.",
-        )
     membership = user.fill(MembershipOptions)
+    for name in _OF_ONE_PROTOCOL["consumer" if membership.protocol == "classic" else "classic"]:
+        if name in user:
+            raise OptionError(
+                f"Option {name!r} has no effect with kafka.group.protocol={membership.protocol}",
+                hint="Leave it out.",
+            )
     if membership.heartbeat_interval_ms >= membership.session_timeout_ms:
         raise OptionError(
             f"Option 'kafka.heartbeat.interval.ms': expected less than kafka.session.timeout.ms, which is"

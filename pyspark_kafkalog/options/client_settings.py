@@ -54,7 +54,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
     for name in """
     allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter compression.gzip.level
     compression.lz4.level compression.zstd.level default.api.timeout.ms enable.metrics.push
-    exclude.internal.topics group.protocol group.remote.assignor internal.leave.group.on.close
+    exclude.internal.topics internal.leave.group.on.close
     internal.throw.on.fetch.stable.offset.unsupported max.block.ms max.poll.records metadata.max.idle.ms
     metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
     metrics.num.samples metrics.recording.level metrics.sample.window.ms

@@ -255,6 +255,13 @@ SECTIONS = (
         _brokers("groupMembershipLost", _STREAM, one_of_these({"fail": False, "rejoin": True}), "fail",
                  "What to do if the group has gone on without the query while a micro-batch ran: `fail`, or"
                  " `rejoin`: leave its rows uncommitted, and join again."),
+        _brokers("kafka.group.protocol", _STREAM, one_of("classic", "consumer"), "classic",
+                 "With `groupMembership`: `classic`, where a member assigns partitions, or `consumer`"
+                 " (KIP-848, Kafka 4.0), where the group's coordinator does. Then the assignor, the session"
+                 " timeout and the heartbeat interval are the brokers'."),
+        _brokers("kafka.group.remote.assignor", _STREAM, unless_blank(stripped), None,
+                 "With `kafka.group.protocol=consumer`: the assignor of the brokers, such as `uniform` or"
+                 " `range`. Default: the brokers' first."),
         _brokers("kafka.partition.assignment.strategy", _STREAM, assignors, "range,cooperative-sticky",
                  "With `groupMembership`: `range`, `roundrobin`, `cooperative-sticky`, or Kafka's class"
                  " names, separated by commas, the preferred first. The members must have one in common."),

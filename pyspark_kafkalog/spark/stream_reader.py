@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -319,6 +320,8 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         sharing = self.__dict__.get("_sharing")
         if sharing is not None:
             sharing.leave()
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+                os._exit(0)  # PySpark would tell a JVM that no longer listens
 
     def _wait_while_idle(self) -> None:
         """Wait before the lookup: longer the longer the stream is idle, as Spark asks 92 times a second.
@@ -395,7 +398,7 @@ def _exit_when_stopped() -> None:
 
     def stop(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)
-        sys.exit(128 + number)
+        sys.exit()
 
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

@@ -36,12 +36,15 @@ from pyspark_kafkalog.broker.cluster import pool
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.delete_records import delete_records
 from pyspark_kafkalog.broker.groups import member as member_module
+from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.broker.groups.pending import pending_error
 from pyspark_kafkalog.broker.groups.protocol import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
 )
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.broker.produce import ids as produce_ids
@@ -290,6 +293,20 @@ def _heartbeat(request: Any, version: int) -> Any:
     return consumer.HeartbeatResponse(throttle_time_ms=0, error_code=0)
 
 
+def _new_heartbeat(request: Any, version: int) -> Any:
+    kind = ConsumerGroupHeartbeatResponse.Assignment
+    topic = kind.TopicPartitions(topic_id=TOPIC_ID, partitions=[0, 1])
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        member_id="m",
+        member_epoch=1,
+        heartbeat_interval_ms=5000,
+        assignment=kind(topic_partitions=[topic]),
+    )
+
+
 def _leave_group(request: Any, version: int) -> Any:
     member = consumer.LeaveGroupResponse.MemberResponse(member_id="m", group_instance_id=None, error_code=0)
     return consumer.LeaveGroupResponse(throttle_time_ms=0, error_code=0, members=[member])
@@ -524,6 +541,7 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     61: (admin.DescribeProducersRequest, _producers),
     65: (admin.DescribeTransactionsRequest, _describe_transactions),
     66: (admin.ListTransactionsRequest, _transactions),
+    68: (ConsumerGroupHeartbeatRequest, _new_heartbeat),
     69: (ConsumerGroupDescribeRequest, _describe_new_groups),
 }
 """Each request that we send, and the function that makes its response."""
@@ -628,6 +646,14 @@ def _be_a_member(options: ConnectionOptions) -> None:
         member.leave()
 
 
+def _be_a_new_member(options: ConnectionOptions) -> None:
+    member = ConsumerMember(options, "g", MembershipOptions(session_timeout_ms=200, protocol="consumer"))
+    member._counts = {"t": 2}
+    member._join()
+    member._heartbeat()
+    member.leave()
+
+
 CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((18, 3, 3), _place(lambda place: place.topics())),
     ((3,), _place(lambda place: place.topic_ids(["t", "u"]))),
@@ -649,6 +675,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((15, 69, 16), _groups(lambda groups: groups.describe(["g", "h", "i"]))),
     ((16,), _groups(lambda groups: groups.group_ids())),
     ((11, 14, 14, 12, 13, 3), _be_a_member),
+    ((68, 68, 3), _be_a_new_member),
     ((32,), lambda options: topics.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
     ((19, 3), _topics(lambda topics: topics.create([NewTopic("t", 1, 1)]))),
     ((20, 3), _topics(lambda topics: topics.delete(["t"]))),

@@ -14,11 +14,13 @@ from kafka.protocol.consumer import LeaveGroupRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
+from pyspark_kafkalog.model import Group as KafkaGroup
 from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
 from tests.kafka import Broker
 
@@ -39,7 +41,8 @@ class Group:
 
     def member(self, topic: str = "", **options: Any) -> Member:
         given = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 50, **options}
-        member = Member(self.connection, self.name, MembershipOptions(**given))
+        kind = ConsumerMember if options.get("protocol") == "consumer" else Member
+        member = kind(self.connection, self.name, MembershipOptions(**given))
         member.subscribe({topic or self.topic: 6})
         self.members.append(member)
         return member
@@ -82,6 +85,11 @@ def group(broker: Broker) -> Iterator[Group]:
         member.leave()
 
 
+def state_of(group: Group) -> KafkaGroup:
+    (described,) = group.offsets.describe([group.name]).values()
+    return described
+
+
 @contextmanager
 def soon(done: Callable[[], bool]) -> Iterator[None]:
     """What is done in the block makes it so."""
@@ -92,16 +100,30 @@ def soon(done: Callable[[], bool]) -> Iterator[None]:
         time.sleep(0.01)
 
 
+RANGE = {"assignors": ("range",)}
+COOPERATIVE = {"assignors": ("cooperative-sticky",)}
+CONSUMER = {"protocol": "consumer"}
+of_each_kind = pytest.mark.parametrize(
+    "kind", [RANGE, COOPERATIVE, CONSUMER], ids=["eager", "cooperative", "consumer"]
+)
+
+
 @pytest.mark.parametrize(
-    ("strategy", "share"),
-    [("range", [0, 1, 2]), ("roundrobin", None), ("cooperative-sticky", None)],
+    ("kind", "share"),
+    [
+        (RANGE, [0, 1, 2]),
+        ({"assignors": ("roundrobin",)}, None),
+        (COOPERATIVE, None),
+        (CONSUMER, None),
+        ({**CONSUMER, "remote_assignor": "range"}, [0, 1, 2]),
+    ],
 )
 def test_a_second_member_gets_its_share_when_the_first_is_between_two_steps(
-    group: Group, strategy: str, share: list[int] | None
+    group: Group, kind: dict[str, Any], share: list[int] | None
 ) -> None:
-    first = group.member(assignors=(strategy,))
+    first = group.member(**kind)
     assigned = group.holds(first, 6)
-    second = group.member(assignors=(strategy,))
+    second = group.member(**kind)
     assert second.hold(1.0) is None or not second.hold(0).partitions
     offsets = {p: CommittedOffset(p.partition + 10) for p in assigned.partitions}
     assert first.commit(offsets, assigned)
@@ -117,17 +139,20 @@ def test_a_second_member_gets_its_share_when_the_first_is_between_two_steps(
     assert len(group.holds(first, 6).partitions) == 6
 
 
-def test_kafkas_tools_see_the_members(group: Group) -> None:
-    assigned = group.holds(group.member(), 6)
-    (described,) = group.offsets.describe([group.name]).values()
+@of_each_kind
+def test_kafkas_tools_see_the_members(group: Group, kind: dict[str, Any]) -> None:
+    assigned = group.holds(group.member(**kind), 6)
+    with soon(lambda: state_of(group).state == "Stable"):
+        pass
+    described = state_of(group)
     (member,) = described.members or ()
-    assert (described.state, described.protocol) == ("Stable", "range")
+    assert described.protocol == kind.get("assignors", ["uniform"])[0]
     assert set(member.partitions) == assigned.partitions
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_member_that_was_put_out_does_not_commit(group: Group, strategy: str) -> None:
-    member = group.member(assignors=(strategy,))
+@of_each_kind
+def test_a_member_that_was_put_out_does_not_commit(group: Group, kind: dict[str, Any]) -> None:
+    member = group.member(**kind)
     assigned = group.holds(member, 6)
     group.expel(member)
     offsets = {TopicPartition(group.topic, 0): CommittedOffset(5)}
@@ -138,9 +163,9 @@ def test_a_member_that_was_put_out_does_not_commit(group: Group, strategy: str) 
     assert group.commits() == {}
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_a_member_that_is_to_rejoin_leaves_its_rows_uncommitted(group: Group, strategy: str) -> None:
-    member = group.member(assignors=(strategy,), rejoins=True)
+@of_each_kind
+def test_a_member_that_is_to_rejoin_leaves_its_rows_uncommitted(group: Group, kind: dict[str, Any]) -> None:
+    member = group.member(**kind, rejoins=True)
     assigned = group.holds(member, 6)
     group.expel(member)
     assert not member.commit({TopicPartition(group.topic, 0): CommittedOffset(5)}, assigned)
@@ -151,8 +176,11 @@ def test_a_member_that_is_to_rejoin_leaves_its_rows_uncommitted(group: Group, st
     assert group.commits() == {0: 7}
 
 
-def test_between_two_steps_nothing_is_lost_and_the_member_joins_again(group: Group) -> None:
-    member = group.member()
+@of_each_kind
+def test_between_two_steps_nothing_is_lost_and_the_member_joins_again(
+    group: Group, kind: dict[str, Any]
+) -> None:
+    member = group.member(**kind)
     assigned = group.holds(member, 6)
     member.release()
     with soon(lambda: member._assigned not in (assigned, None)):
@@ -186,27 +214,31 @@ def test_a_check_of_the_assignment_takes_microseconds(group: Group) -> None:
     assert (time.perf_counter() - began) / 10_000 < 100e-6
 
 
-def test_a_static_member_that_comes_back_moves_nothing(group: Group) -> None:
-    first = group.member(instance_id="one")
+@of_each_kind
+def test_a_static_member_that_comes_back_moves_nothing(group: Group, kind: dict[str, Any]) -> None:
+    first = group.member(instance_id="one", **kind)
     group.holds(first, 6)
     first.release()
-    second = group.member(instance_id="two")
+    second = group.member(instance_id="two", **kind)
     before = group.holds(second, 3)
     kept = group.holds(first, 3)
     second.leave()
     first.release()
-    returned = group.member(instance_id="two")
+    returned = group.member(instance_id="two", **kind)
     assert group.holds(returned, 3).partitions == before.partitions
     assert first.hold(1.0) is kept
+    if kind is CONSUMER:  # it has left, to return
+        return
     second._heartbeat()  # the one whose name was taken
     with pytest.raises(GroupError, match=r"another member has its kafka\.group\.instance\.id, two"):
         second.hold(0)
 
 
-def test_other_topics_are_taken_up_by_all(group: Group) -> None:
+@of_each_kind
+def test_other_topics_are_taken_up_by_all(group: Group, kind: dict[str, Any]) -> None:
     other = f"{group.topic}-2"
     group.broker.create_topic(other, 2)
-    first, second = group.member(), group.member()
+    first, second = group.member(**kind), group.member(**kind)
     for member in (first, second):
         group.holds(member, 3)
         member.release()
@@ -235,14 +267,39 @@ def test_a_session_timeout_out_of_bounds(group: Group) -> None:
         member.hold(10)
 
 
-def test_a_member_that_is_too_slow_is_put_out(group: Group) -> None:
+@pytest.mark.parametrize("kind", [RANGE, CONSUMER], ids=["eager", "consumer"])
+def test_a_member_that_is_too_slow_is_put_out(group: Group, kind: dict[str, Any]) -> None:
     """It has not finished its step within max.poll.interval.ms, while another waited."""
-    slow = group.member(max_poll_interval_ms=500)
+    slow = group.member(max_poll_interval_ms=500, **kind)
     assigned = group.holds(slow, 6)
-    other = group.member(max_poll_interval_ms=500)
+    other = group.member(max_poll_interval_ms=500, **kind)
     group.holds(other, 6)
     with pytest.raises(GroupError, match=r"max\.poll\.interval\.ms"):
         slow.commit({TopicPartition(group.topic, 0): CommittedOffset(5)}, assigned)
     assert group.commits() == {}
     threads = [thread.name for thread in threading.enumerate()]
     assert threads.count(f"kafkalog member of {group.name}") <= 2
+
+
+def test_an_assignor_that_the_brokers_do_not_have(group: Group) -> None:
+    member = group.member(protocol="consumer", remote_assignor="no-such")
+    with pytest.raises(GroupError, match=r"UNSUPPORTED_ASSIGNOR.*group\.consumer\.assignors"):
+        member.hold(10)
+
+
+def test_a_static_name_that_is_in_use(group: Group) -> None:
+    group.holds(group.member(protocol="consumer", instance_id="one"), 6)
+    member = group.member(protocol="consumer", instance_id="one", session_timeout_ms=1000)
+    with pytest.raises(GroupError, match=r"UNRELEASED_INSTANCE_ID.*kafka\.group\.instance\.id of its own"):
+        member.hold(10)
+
+
+@pytest.mark.parametrize("kinds", [(RANGE, CONSUMER), (CONSUMER, RANGE)], ids=["classic first", "last"])
+def test_members_of_both_protocols_share(group: Group, kinds: tuple[dict[str, Any], ...]) -> None:
+    """Brokers translate between them (KIP-848's migration), as Kafka 4 does by default."""
+    first = group.member(**kinds[0])
+    group.holds(first, 6)
+    first.release()
+    second = group.member(**kinds[1])
+    theirs = group.holds(second, 3)
+    assert theirs.partitions.isdisjoint(group.holds(first, 3).partitions)

@@ -172,6 +172,8 @@ NEEDED = {
     "groupMembershipLost": _MEMBER,
     "kafka.partition.assignment.strategy": _MEMBER,
     "kafka.group.instance.id": _MEMBER,
+    "kafka.group.protocol": _MEMBER,
+    "kafka.group.remote.assignor": {**_MEMBER, "kafka.group.protocol": "consumer"},
     "kafka.session.timeout.ms": _MEMBER,
     "kafka.heartbeat.interval.ms": {**_MEMBER, "kafka.session.timeout.ms": "12345678"},
     "kafka.max.poll.interval.ms": _MEMBER,
@@ -201,6 +203,7 @@ NEEDED = {
 
 VALUES = [
     "rejoin",
+    "consumer",
     "roundrobin",
     "true",
     "false",

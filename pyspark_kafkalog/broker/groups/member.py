@@ -60,8 +60,11 @@ _GONE = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
 }
 """Codes that say: the group has gone on without this member."""
+_BUSY = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH}
+"""Codes that say: the group is about to go on, with this member."""
 _FATAL = (AuthenticationError, AuthorizationError, GroupError, UnsupportedVersionError)
 _SUBSCRIPTION = 3
 """The version of what members tell the leader."""
@@ -78,7 +81,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Member:
-    """A member of a classic group.
+    """A member of a group, by the classic protocol.
 
     :param connection: how to reach the brokers.
     :param group: that it joins at the first :meth:`subscribe`.
@@ -92,6 +95,8 @@ class Member:
         if "cooperative-sticky" in options.assignors:  # now, as imports in two threads can deadlock
             import kafka.coordinator.assignors.cooperative_sticky  # noqa: F401
         self._session = options.session_timeout_ms / 1000
+        """Seconds for which the group surely knows this member after a heartbeat."""
+        self._interval = options.heartbeat_interval_ms / 1000
         self._changed = threading.Condition()
         """Guards all that follows."""
         self._thread: threading.Thread | None = None
@@ -150,7 +155,9 @@ class Member:
                         return self._assigned
                     self._is_to_beat = True
                     self._changed.notify_all()
-                patience = self._session + self._connection.request_timeout_ms / 1000
+                patience = (
+                    self._options.session_timeout_ms / 1000 + self._connection.request_timeout_ms / 1000
+                )
                 if self._trouble is not None and _now() - self._answered > patience:
                     raise self._trouble.with_hint(self._trouble.hint)
                 end = time.monotonic() + wait if end is None else end
@@ -183,7 +190,9 @@ class Member:
                 return True
             gone = sorted(_GONE & set(failed.values()))
             with self._changed:
-                is_busy = ErrorCode.REBALANCE_IN_PROGRESS in failed.values()
+                is_busy = bool(_BUSY & set(failed.values()))
+                self._is_to_beat |= ErrorCode.STALE_MEMBER_EPOCH in failed.values()
+                self._changed.notify_all()
                 if (is_busy or (gone and me != self._me)) and time.monotonic() < end:
                     self._changed.wait(_PAUSE)  # it joins just now, or has done so meanwhile
                     continue
@@ -199,15 +208,21 @@ class Member:
             me = self._me
             self._assigned = None
             self._changed.notify_all()
-        if not me.member_id or me.instance_id is not None:
+        if me.generation < 0 or self._stays():
             return
-        kind = LeaveGroupRequest.MemberIdentity
-        identity = kind(member_id=me.member_id, group_instance_id=None, reason="the query has ended")
-        request = LeaveGroupRequest(group_id=self._group, member_id=me.member_id, members=[identity])
         try:
-            self._call(request, "Leaving", within=_LEAVE_WITHIN)
+            self._call(self._farewell(me), "Leaving", within=_LEAVE_WITHIN)
         except KafkaLogError as e:
             _log.debug("Group %s was not told that the query has ended: %s", self._group, e)
+
+    def _stays(self) -> bool:
+        """Whether the group is not told that the query has ended."""
+        return self._options.instance_id is not None
+
+    def _farewell(self, me: MemberOfGroup) -> Any:
+        kind = LeaveGroupRequest.MemberIdentity
+        identity = kind(member_id=me.member_id, group_instance_id=None, reason="the query has ended")
+        return LeaveGroupRequest(group_id=self._group, member_id=me.member_id, members=[identity])
 
     # Before it joins
 
@@ -277,7 +292,7 @@ class Member:
             return self._join
         if self._me.generation < 0:
             return None
-        if self._is_to_beat or _now() >= self._beat + self._options.heartbeat_interval_ms / 1000:
+        if self._is_to_beat or _now() >= self._beat + self._interval:
             self._is_to_beat = False
             return self._heartbeat
         if self._led is not None and self._until_look() <= 0:
@@ -287,7 +302,7 @@ class Member:
     def _until_next(self) -> float | None:
         if self._me.generation < 0:
             return None
-        beat = self._beat + self._options.heartbeat_interval_ms / 1000 - _now()
+        beat = self._beat + self._interval - _now()
         return max(beat if self._led is None else min(beat, self._until_look()), 0)
 
     def _until_look(self) -> float:
@@ -355,9 +370,9 @@ class Member:
                 "its micro-batch stays uncommitted" if self._is_held else "all that it has read is committed"
             )
             _log.warning("%s, and joins again; %s", what, rest)
-        if code != ErrorCode.ILLEGAL_GENERATION:
-            self._me = self._me._replace(member_id="")
         self._me = self._me._replace(generation=-1)
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._me = self._me._replace(member_id="")
         self._assigned = self._next = self._led = None
         self._is_to_join = self._error is None
         self._changed.notify_all()

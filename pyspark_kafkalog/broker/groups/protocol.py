@@ -1,4 +1,4 @@
-"""What kafka-python lacks about groups: ConsumerGroupDescribe (KIP-848), and what error codes mean.
+"""What kafka-python lacks about groups: the requests of KIP-848, and what error codes mean.
 
 Brokers make the assignments of such groups. The codes are those of Kafka's Errors and ConsumerCoordinator.
 """
@@ -25,12 +25,12 @@ def _nullable(name: str) -> dict[str, Any]:
     return _field(name, "string", nullableVersions="0+", default="null")
 
 
-def _schema(name: str, kind: str, *fields: dict[str, Any]) -> dict[str, Any]:
+def _schema(key: int, name: str, kind: str, *fields: dict[str, Any], newest: int) -> dict[str, Any]:
     return {
-        "apiKey": 69,
+        "apiKey": key,
         "type": kind,
         "name": name,
-        "validVersions": "0-1",
+        "validVersions": f"0-{newest}",
         "flexibleVersions": "0+",
         "fields": list(fields),
     }
@@ -68,16 +68,55 @@ _GROUP = (
     _field("AuthorizedOperations", "int32", default="-2147483648"),
 )
 _REQUEST = _schema(
+    69,
     "ConsumerGroupDescribeRequest",
     "request",
     _field("GroupIds", "[]string"),
     _field("IncludeAuthorizedOperations", "bool"),
+    newest=1,
 )
 _RESPONSE = _schema(
+    69,
     "ConsumerGroupDescribeResponse",
     "response",
     _field("ThrottleTimeMs", "int32"),
     _field("Groups", "[]DescribedGroup", *_GROUP),
+    newest=1,
+)
+_OWNED = (_field("TopicId", "uuid"), _field("Partitions", "[]int32"))
+_BEAT = _schema(
+    68,
+    "ConsumerGroupHeartbeatRequest",
+    "request",
+    _field("GroupId", "string"),
+    _field("MemberId", "string"),
+    _field("MemberEpoch", "int32"),
+    _nullable("InstanceId"),
+    _nullable("RackId"),
+    _field("RebalanceTimeoutMs", "int32", default="-1"),
+    _field("SubscribedTopicNames", "[]string", nullableVersions="0+", default="null"),
+    _nullable("ServerAssignor"),
+    _field("TopicPartitions", "[]TopicPartitions", *_OWNED, nullableVersions="0+", default="null"),
+    newest=0,
+)
+_BEATEN = _schema(
+    68,
+    "ConsumerGroupHeartbeatResponse",
+    "response",
+    _field("ThrottleTimeMs", "int32"),
+    _field("ErrorCode", "int16"),
+    _nullable("ErrorMessage"),
+    _nullable("MemberId"),
+    _field("MemberEpoch", "int32"),
+    _field("HeartbeatIntervalMs", "int32"),
+    _field(
+        "Assignment",
+        "Assignment",
+        _field("TopicPartitions", "[]TopicPartitions", *_OWNED),
+        nullableVersions="0+",
+        default="null",
+    ),
+    newest=0,
 )
 
 
@@ -91,6 +130,8 @@ def _message(schema: dict[str, Any]) -> Any:
 
 ConsumerGroupDescribeRequest = _message(_REQUEST)
 ConsumerGroupDescribeResponse = _message(_RESPONSE)
+ConsumerGroupHeartbeatRequest = _message(_BEAT)
+ConsumerGroupHeartbeatResponse = _message(_BEATEN)
 
 
 _LIVE_MEMBERS = {

@@ -187,6 +187,18 @@ class ErrorCode(enum.IntEnum):
     INCONSISTENT_TOPIC_ID = 103, _REFRESHED
     TRANSACTIONAL_ID_NOT_FOUND = 105
     FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = (
+        111,
+        _PAUSED,
+        GroupError,
+        "Give each query and each consumer a kafka.group.instance.id of its own. That of a member that was"
+        " killed is free after the brokers' group.consumer.session.timeout.ms.",
+    )
+    UNSUPPORTED_ASSIGNOR = _fails(
+        112,
+        "See the brokers' group.consumer.assignors, or leave kafka.group.remote.assignor out.",
+        GroupError,
+    )
     STALE_MEMBER_EPOCH = 113
 
 
