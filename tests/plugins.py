@@ -55,6 +55,23 @@ def orders(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"order": pa.array(found, ORDER), "name": names, "at": times})
 
 
+def nested(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Types whose fields Spark names, or declares, otherwise than Arrow does by default."""
+    count = rows.num_rows
+    columns = {
+        "few": pa.array([[1, None]] * count, pa.list_(pa.int32())),
+        "many": pa.array([["a"]] * count, pa.large_list(pa.large_string())),
+        "structs": pa.array([[{"a": 1.5}]] * count, pa.list_(pa.struct([("a", pa.float32())]))),
+        "pairs": pa.array([[("k", 1)]] * count, pa.map_(pa.string(), pa.int64())),
+        "sure": pa.array([{"b": None}] * count, pa.struct([pa.field("b", pa.int8(), nullable=False)])),
+        "day": pa.array([20000] * count, pa.date32()),
+        "amount": pa.array([None] * count, pa.decimal128(10, 2)),
+        "naive": pa.array([1_000] * count, pa.timestamp("ms")),
+        "flag": pa.array([True] * count, pa.bool_()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
 def sizes(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"size": pc.binary_length(rows.column("value"))})
 

@@ -179,20 +179,30 @@ class SegmentDeserializer:
     def _one_by_one(
         self, partition: TopicPartition, values: pa.Array, offsets: np.ndarray
     ) -> pa.RecordBatch | None:
-        found: list[MessageSegment | None] = []
+        found: list[tuple[Any, ...] | None] = []
+        size = 0
         for value, offset in zip(values.to_pylist(), offsets.tolist(), strict=True):
             segment = self._function(partition.topic, value, topic_partition=partition, offset=offset)
-            wrong = None if segment is None else _wrong_in(segment)
+            if segment is None:
+                found.append(None)
+                continue
+            wrong = _wrong_in(segment)
+            if wrong is None:
+                piece = bytes(segment.slice)
+                size += len(piece)
+                if size > INT32_MAX:
+                    wrong = "slices of more than 2 GiB for the values of a batch"
             if wrong is not None:
                 raise self._error(f"returned {wrong}", partition, offset)
-            found.append(segment)
+            message_id = bytes(segment.message_id)
+            found.append((message_id, segment.number, segment.count, segment.length, piece))
         if not any(found):
             return None
-        columns = ([segment and getattr(segment, name) for segment in found] for name in SEGMENTS.names)
-        return pa.RecordBatch.from_arrays(
-            [pa.array(column, field.type) for column, field in zip(columns, SEGMENTS, strict=True)],
-            schema=SEGMENTS,
-        )
+        columns = [
+            pa.array([fields and fields[at] for fields in found], field.type)
+            for at, field in enumerate(SEGMENTS)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SEGMENTS)
 
     def _checked(
         self, found: Any, partition: TopicPartition, chosen: np.ndarray, offsets: np.ndarray

@@ -46,6 +46,7 @@ class Smoke:
         for name, place in self.places.items():
             yield f"{name}: batch write and read", partial(self.batch, place)
             yield f"{name}: headers, columns, filters", partial(self.columns, place)
+            yield f"{name}: transform", partial(self.transformed, place)
             yield f"{name}: views", partial(self.views, place)
             yield f"{name}: stream, resumed", partial(self.stream, place, "copy")
             yield f"{name}: limits per trigger", partial(self.limits, place)
@@ -83,6 +84,12 @@ class Smoke:
             assert narrow.schema("offset bigint").load().where("offset < 4").count() == 4
         finally:
             self.spark.conf.set(PUSHDOWN, "false")
+
+    def transformed(self, place: Place) -> None:
+        """By a function that every Python has, which gives the rows back."""
+        transform = {"transform": "copy:copy"}
+        self.write(place, "transformed", 10, **transform)
+        assert self.values(place, "transformed", **transform) == list(range(10))
 
     def views(self, place: Place) -> None:
         self.write(place, "viewed", 7)
@@ -172,9 +179,9 @@ class Smoke:
             for listener in lag, counting:
                 self.spark.streams.removeListener(listener)
 
-    def write(self, place: Place, topic: str, count: int, first: int = 0) -> None:
+    def write(self, place: Place, topic: str, count: int, first: int = 0, **options: str) -> None:
         rows = self.spark.range(first, first + count, 1, 1).selectExpr("CAST(id AS STRING) AS value")
-        rows.write.format("kafkalog").options(**place, topic=topic).mode("append").save()
+        rows.write.format("kafkalog").options(**place, **options, topic=topic).mode("append").save()
 
     def write_large(self, place: Place, topic: str) -> None:
         rows = self.spark.range(0, 20, 1, 1).selectExpr(

@@ -73,6 +73,24 @@ def test_types_are_those_of_spark(write: Callable[..., str], read: Read) -> None
     assert rows.where("order.item IS NULL AND name IS NULL").count() == 1
 
 
+def test_types_that_spark_names_otherwise(read: Read, path: str) -> None:
+    rows = read(path, **using("nested"))
+    assert rows.schema.simpleString() == (
+        "struct<few:array<int>,many:array<string>,structs:array<struct<a:float>>,pairs:map<string,bigint>,"
+        "sure:struct<b:tinyint>,day:date,amount:decimal(10,2),naive:timestamp_ntz,flag:boolean>"
+    )
+    row = rows.selectExpr("*", "CAST(day AS STRING) AS d", "CAST(naive AS STRING) AS n").first()
+    assert row is not None
+    assert (row.few, row.many, row.structs, row.pairs) == ([1, None], ["a"], [(1.5,)], {"k": 1})
+    assert (row.sure, row.amount, row.flag) == ((None,), None, True)
+    assert (row.d, row.n) == ("2024-10-04", "1970-01-01 00:00:01")
+    letters = {"large.message.enabled": "true", "large.message.dead.letters": "true"}
+    whole = read(path, includeHeaders="true", **letters, **using("same"))
+    plain = read(path, includeHeaders="true", **letters)
+    assert whole.schema == plain.schema
+    assert sorted(whole.collect()) == sorted(plain.collect())
+
+
 @pytest.mark.skipif(not HAS_FILTERS, reason="this Spark pushes no filters down")
 def test_filters_hold_for_what_it_returns(spark: SparkSession, read: Read, path: str) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
