@@ -360,7 +360,10 @@ def topics(name: str, text: str) -> tuple[str, ...]:
 
 def patterns(name: str, text: str) -> tuple[str, ...]:
     """Java's patterns, separated by commas, for ``re.fullmatch`` with ``re.ASCII``."""
-    found = tuple(java_pattern(name, item) for item in separated(name, text))
+    try:
+        found = tuple(java_pattern(name, item) for item in separated(name, text))
+    except OptionError as e:
+        raise e.with_hint("Commas separate patterns, also in braces." if "," in text else e.hint) from None
     if not found:
         raise OptionError(f"Option {name!r} has no pattern", hint="Write, for example, .*-test,tmp-.*")
     return found

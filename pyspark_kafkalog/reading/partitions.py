@@ -54,10 +54,12 @@ def _warn_of_what_is_missing(
     topics: Mapping[str, tuple[int, ...]], selection: Selection, found: Collection[TopicPartition]
 ) -> None:
     """Say what a selection covers in vain: Spark skips it without a word."""
-    if not found and (selection.pattern is not None or selection.exclude):
-        given = {"subscribePattern": selection.pattern, "topics.exclude": selection.exclude}
-        shown = " and ".join(f"{name} {value!r}" for name, value in given.items() if value)
-        _log.warning("No topic matches %s, so nothing is read. %s", shown, _existing_topics(topics))
+    if selection.pattern is not None and not found:
+        text = "No topic matches subscribePattern %r%s, so nothing is read. %s"
+        rest = " without being excluded" if selection.exclude else ""
+        _log.warning(text, selection.pattern, rest, _existing_topics(topics))
+    elif selection.exclude and not found:
+        _log.warning("Every topic is excluded, so nothing is read. %s", _existing_topics(topics))
     missing = set(selection.partitions or ()).difference(found)
     for topic in sorted({partition.topic for partition in missing}):
         names = names_of([partition for partition in missing if partition.topic == topic])

@@ -27,6 +27,13 @@ def test_the_whole_name_has_to_match(root: Path) -> None:
     assert {row["topic"] for row in shown} == {"tt", "u"}
 
 
+def test_nothing_is_left(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run("topics", root, "--json", "--exclude", ".*").json == []
+    assert caplog.messages == [
+        "Every topic is excluded, so nothing is read. There are 3 topics: __consumer_offsets, t, u."
+    ]
+
+
 def test_verify(root: Path) -> None:
     shown = {row["topic"] for row in run("verify", root, "--exclude", "t", "--json").json["partitions"]}
     assert shown == {"u", "__consumer_offsets"}

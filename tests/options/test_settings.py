@@ -250,6 +250,10 @@ class TestSelection:
         brokers = {"kafka.bootstrap.servers": "host:9092", "topics.exclude": "a"}
         assert read_options(as_spark_gives(brokers), batch=True).selection == Selection(exclude=("a",))
 
+    def test_a_comma_in_a_pattern(self) -> None:
+        with pytest.raises(OptionError, match=r"'topics\.exclude': .* Commas separate patterns"):
+            batch(topics__exclude="a{1,2}")
+
     def test_assign(self) -> None:
         assert batch(assign=' {"t":[1,0]} ').selection == Selection(partitions=(T0, T1))
 
