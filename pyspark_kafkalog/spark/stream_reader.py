@@ -187,6 +187,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             self._place,
             self._open_committed,
             self._as_committed(),
+            patience=group.membership.max_poll_interval_ms / 1000 if group.membership.is_cooperative else 0,
             noted=kept_begins(checkpoint, source),
             note=self._note_begins,
             fail_on_data_loss=self._options.fail_on_data_loss,

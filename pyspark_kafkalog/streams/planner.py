@@ -141,6 +141,8 @@ class StreamPlanner:
         self._data_loss = partial(find_data_loss, selection=options.selection)
         self._offered = self._planned = _Ends({}, {})
         self._available_now = False
+        self._begins: Offsets = {}
+        """Where the partitions go on that a member of a group has, as far as it has looked at their logs."""
         self._frozen: _Ends | None = None
         self._last_trigger: float | None = None
         self._initial: Offsets = {}
@@ -177,26 +179,13 @@ class StreamPlanner:
             start,
             all_of_them.partitions,
             default,
-            lambda: find_recreated(_topics(start), self._topic_ids, all_of_them.topic_ids),
             must_wait=must_wait,
         )
         if begins is None:
             return None
-        if sharing.renewed:
-            self._forget(sharing.renewed)
-            sharing.renewed = set()
         if self._shared_out is not begins and self._shared_out != begins.keys():
             self._shared_out = begins.keys()
         return begins
-
-    def _forget(self, topics: Collection[str]) -> None:
-        """Take the topics for unknown: what was read of them is not where the stream goes on."""
-        known, planned = (
-            {topic: topic_id for topic, topic_id in ids.items() if topic not in topics}
-            for ids in (self._topic_ids, self._planned.topic_ids)
-        )
-        self._topic_ids, self._planned = known, self._planned._replace(topic_ids=planned)
-        self._keep_topic_ids(known, None)
 
     def _assignment(self) -> Assignment:
         """The partitions that the stream reads now."""
@@ -224,32 +213,38 @@ class StreamPlanner:
         """
         self._expect(start)
         if self._sharing is None:
-            return self._next_offsets(start, start, all_available=all_available)
-        begins = self._begin(
-            self._sharing,
-            start,
-            partial(_log_start_offsets, self._place),
-            must_wait=self._available_now or all_available,
-        )
-        if begins is None:
-            self.latest = {}
-            return start
-        if self._frozen is not None:  # what has come since then is read by the next run
-            begins = {p: begin for p, begin in begins.items() if p in self._frozen.offsets}
-        end = self._next_offsets(start, begins, all_available=all_available)
-        if end is start:
-            self._sharing.release()
-        else:
-            self._sharing.offer(end, begins)
-        return end
+            end = self._next_offsets(start, start, all_available=all_available)
+            assert end is not None, "it has all partitions"
+            return end
+        return self._next_shared(self._sharing, start, all_available=all_available)
 
-    def _next_offsets(self, start: Offsets, mine: Offsets, *, all_available: bool) -> Offsets:
-        """See :meth:`next_offsets`.
+    def _next_shared(self, sharing: SharedGroup, start: Offsets, *, all_available: bool) -> Offsets:
+        must_wait = self._available_now or all_available
+        while True:
+            begins = self._begin(
+                sharing, start, partial(_log_start_offsets, self._place), must_wait=must_wait
+            )
+            if begins is None:
+                self.latest = {}
+                return start
+            if self._frozen is not None:  # what has come since then is read by the next run
+                begins = {p: begin for p, begin in begins.items() if p in self._frozen.offsets}
+            end = self._next_offsets(start, begins, all_available=all_available)
+            if end is not None and end is not start:
+                sharing.offer(end, self._begins)
+                return end
+            sharing.release()
+            if end is start or not must_wait:
+                return start
+
+    def _next_offsets(self, start: Offsets, mine: Offsets, *, all_available: bool) -> Offsets | None:
+        """See :meth:`next_offsets`; None if the group has taken the partitions away meanwhile.
 
         :param mine: ``start``, or of a stream that shares its partitions, where its own go on.
         """
         ends = self._look_up_ends(mine)
-        if (mine, ends) == self._at_rest and not self._history.is_waiting():
+        is_known = self._sharing is None or not self._sharing.is_unconfirmed
+        if (mine, ends) == self._at_rest and is_known and not self._history.is_waiting():
             return start
         ends = ends._replace(epochs=self._place.leader_epochs(ends.offsets))
         if start == self._planned.offsets:
@@ -273,6 +268,10 @@ class StreamPlanner:
             is_last=self._available_now and mine == self.latest,
             is_odd=not self._truncated.keys() <= truncated,
         )
+        if self._sharing is not None:
+            if not self._sharing.has_confirmed(begins):
+                return None
+            self._begins = {**added, **begins}
         unread = {
             partition: OffsetRange(begin, end)
             for partition, end in self.latest.items()

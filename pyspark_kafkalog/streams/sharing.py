@@ -11,7 +11,9 @@ two micro-batches, and everything that is processed is committed before the grou
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
+from operator import is_not
 
 from pyspark_kafkalog.groups import CommittedOffsets, GroupMember
 from pyspark_kafkalog.model import Assigned, CommittedOffset, Place, TopicPartition
@@ -20,6 +22,8 @@ from pyspark_kafkalog.reading.commits import check_commits
 
 WAIT = 2.0
 """Seconds to wait for an assignment before a stream is told that there is nothing new."""
+_PAUSE = 0.1
+"""Seconds between two looks at an assignment that can't be used yet."""
 _NAMED = 10
 """How many partitions a line of the log lists."""
 
@@ -32,6 +36,7 @@ class SharedGroup:
     :param member: in the group; not joined yet.
     :param groups: to read what the group has committed.
     :param as_committed: what is committed for offsets below which everything is processed.
+    :param patience: seconds to wait for a first partition, where others may have to give it up before.
     :param noted: where the newest planned micro-batch began, as far as the one before ended elsewhere.
     :param note: keeps that for the micro-batch that is planned now.
     :param fail_on_data_loss: whether to refuse commits that are not of the logs that are there.
@@ -45,6 +50,7 @@ class SharedGroup:
         groups: Callable[[], CommittedOffsets],
         as_committed: Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]],
         *,
+        patience: float,
         noted: Offsets,
         note: Callable[[Offsets], None],
         fail_on_data_loss: bool,
@@ -54,13 +60,18 @@ class SharedGroup:
         self._logs = place
         self._groups = groups
         self._as_committed = as_committed
+        self._patience = patience
         self._noted = noted
         self._note = note
         self._fail_on_data_loss = fail_on_data_loss
         self._subscribed: Collection[TopicPartition] = ()
         self._assigned: Assigned | None = None
         self._mine: tuple[TopicPartition, ...] = ()
-        """The assigned partitions that exist, sorted; each has a position."""
+        """The assigned partitions that exist, or existed when they were read, sorted; each has a position."""
+        self._sure: Collection[TopicPartition] = ()
+        """Those whose positions belong to the logs that are there."""
+        self._ahead: Offsets = {}
+        """Where the query itself has got, and the group does not know it yet."""
         self._moved: Offsets = {}
         """Where partitions go on that have been assigned, if not where the last micro-batch has ended."""
         self._begins: tuple[Offsets, Offsets] = {}, {}
@@ -68,18 +79,16 @@ class SharedGroup:
         self._offered: Offsets = {}
         """The end of the micro-batch that was offered last."""
         self._offered_begins: Offsets = {}
-        self._own: tuple[Offsets, tuple[TopicPartition, ...], Offsets, Offsets] = {}, (), {}, {}
+        """Where its partitions begin."""
+        self._own: tuple[tuple[object, ...], Offsets] = (), {}
         """The last that was asked of :meth:`own`, with what it was made of."""
         self._replayed: tuple[Offsets, Offsets] | None = None
-        self.renewed: set[str] = set()
-        """Topics that others have read since they were recreated."""
 
     def begin(
         self,
         start: Offsets,
         partitions: Collection[TopicPartition],
         default: Callable[[Collection[TopicPartition]], Offsets],
-        recreated: Callable[[], Collection[str]],
         *,
         must_wait: bool = False,
     ) -> Offsets | None:
@@ -88,25 +97,50 @@ class SharedGroup:
         :param start: the end of the last micro-batch, which has been processed and committed.
         :param partitions: that exist and are subscribed to; the same object as long as they are the same.
         :param default: where partitions begin of which nothing is known.
-        :param recreated: the topics that may not be those that the offsets in ``start`` are of.
         :param must_wait: wait for an assignment, however long that takes.
         """
+        gone = [p for p in self._mine if p in start and p not in partitions] if self._mine else []
         if partitions is not self._subscribed:
             self._subscribe(partitions)
-        assigned = self._member.hold(WAIT)
-        while assigned is None and must_wait:
+        end = time.monotonic() + self._patience
+        while True:
             assigned = self._member.hold(WAIT)
-        if assigned is None:
-            return None
+            if assigned is not None and (
+                assigned.partitions or not must_wait or not partitions or time.monotonic() > end
+            ):
+                begins = self._begin(assigned, start, partitions, gone, default)
+                if begins is not None:
+                    return begins
+            if assigned is not None:
+                self._member.release()
+            if not must_wait:
+                return None
+            if assigned is not None:
+                time.sleep(_PAUSE)
+
+    def _begin(
+        self,
+        assigned: Assigned,
+        start: Offsets,
+        partitions: Collection[TopicPartition],
+        gone: Collection[TopicPartition],
+        default: Callable[[Collection[TopicPartition]], Offsets],
+    ) -> Offsets | None:
+        """See :meth:`begin`; None if the assignment is lost again.
+
+        :param gone: partitions that this member had, and that don't exist any more. What of them was not
+            read is lost, whatever the group assigns now.
+        """
         if start is not self._begins[0] and start == self._offered:
             self._moved = self._not_offered()
+            self._offered_begins = {}
         if assigned is not self._assigned:
             self._assigned, self._mine, self._moved, self._begins = assigned, (), {}, ({}, {})
         elif start is self._begins[0]:
             return self._begins[1]
-        mine = tuple(sorted(assigned.partitions.intersection(partitions)))
-        if mine != self._mine and not self._place(start, mine, assigned, default, recreated):
-            self._member.release()
+        self._mine = tuple(p for p in self._mine if p in start or p in self._moved)
+        mine = tuple(sorted({*assigned.partitions.intersection(partitions), *gone}))
+        if mine != self._mine and not self._place(start, mine, assigned, default):
             return None
         self._moved = {p: offset for p, offset in self._moved.items() if start.get(p) != offset}
         self._begins = start, {p: self._moved[p] if p in self._moved else start[p] for p in self._mine}
@@ -126,20 +160,15 @@ class SharedGroup:
         mine: tuple[TopicPartition, ...],
         assigned: Assigned,
         default: Callable[[Collection[TopicPartition]], Offsets],
-        recreated: Callable[[], Collection[str]],
     ) -> bool:
-        """Find where newly assigned partitions go on, and have the group know it; False if that fails."""
+        """Find where newly assigned partitions go on, and have the group know it; False if that fails.
+
+        Where the query itself has got is not committed yet: it may be an offset of another log.
+        """
         new = [p for p in mine if p not in self._mine]
         committed = self._groups().committed(self._group, new, settled=True) if new else {}
         offsets = {p: commit.offset for p, commit in committed.items()}
-        others = recreated() if new else ()
-        # Where no other member has committed since, a recreated topic is this query's own loss.
-        read = {
-            p: start[p]
-            for p in new
-            if p in start and (p.topic not in others or offsets.get(p, start[p]) == start[p])
-        }
-        self.renewed = {p.topic for p in new if p in start} - {p.topic for p in read}
+        read = {p: start[p] for p in new if p in start}
         ahead = {p: commit for p, commit in committed.items() if commit.offset > read.get(p, -1)}
         if ahead:
             check_commits(self._logs, self._group, ahead, fail_on_data_loss=self._fail_on_data_loss)
@@ -147,10 +176,11 @@ class SharedGroup:
                 ends = self._logs.end_offsets(list(ahead), read_committed=False)
                 offsets |= {p: min(offset, offsets[p]) for p, offset in ends.items()}
         found = {p: max(offsets.get(p, -1), read.get(p, -1)) for p in offsets.keys() | read.keys()}
-        found |= default(unknown) if (unknown := [p for p in new if p not in found]) else {}
-        news = {p: offset for p, offset in found.items() if offset != offsets.get(p)}
-        if news and not self._member.commit(self._as_committed(news), assigned):
+        chosen = default(unknown) if (unknown := [p for p in new if p not in found]) else {}
+        if chosen and not self._member.commit(self._as_committed(chosen), assigned):
             return False
+        found |= chosen
+        self._ahead = {p: offset for p, offset in read.items() if offset > offsets.get(p, -1)}
         self._mine = tuple(p for p in mine if p in found or p in self._mine)
         self._moved |= {p: offset for p, offset in found.items() if start.get(p) != offset}
         if self._moved:
@@ -161,6 +191,24 @@ class SharedGroup:
     def release(self) -> None:
         """There is nothing to read, or it is processed and committed: the group may move partitions."""
         self._member.release()
+
+    def has_confirmed(self, begins: Offsets) -> bool:
+        """Hear that these positions belong to the logs that are there, and have the group know them.
+
+        Returns whether the partitions are still this member's.
+        """
+        news = {p: offset for p, offset in self._ahead.items() if begins.get(p) == offset}
+        if news:
+            assert self._assigned is not None, "positions are those of an assignment"
+            if not self._member.commit(self._as_committed(news), self._assigned):
+                return False
+        self._sure, self._ahead = begins.keys(), {}
+        return True
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether :meth:`has_confirmed` is still to be called, also where there is nothing to read."""
+        return bool(self._ahead)
 
     def offer(self, end: Offsets, begins: Offsets) -> None:
         """Spark is told the end of the next micro-batch, and where its partitions begin."""
@@ -173,12 +221,14 @@ class SharedGroup:
         """What of the end of a micro-batch this member commits, once that is processed; the same object as
         long as it is the same.
         """
-        last, mine, moved, own = self._own
-        if last is not offsets or mine is not self._mine or moved is not self._moved:
-            moved = self._not_offered() if offsets == self._offered else self._moved
-            own = {p: offset for p in self._mine if (offset := moved.get(p, offsets.get(p))) is not None}
-            self._own = offsets, self._mine, self._moved, own
-        return own
+        made_of = offsets, self._mine, self._moved, self._sure, self._offered_begins
+        if len(self._own[0]) != len(made_of) or any(map(is_not, made_of, self._own[0])):
+            moved, sure = self._moved, self._sure
+            if offsets == self._offered:
+                moved, sure = self._not_offered(), {*sure, *self._offered_begins}
+            found = {p: moved.get(p, offsets.get(p)) for p in self._mine if p in sure}
+            self._own = made_of, {p: offset for p, offset in found.items() if offset is not None}
+        return self._own[1]
 
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
@@ -189,14 +239,16 @@ class SharedGroup:
 
     def ranges(self, start: Offsets, end: Offsets, *, is_replay: bool) -> tuple[Offsets, Offsets]:
         """Where a micro-batch begins and ends, of the partitions that it moves on."""
-        moving = {p: offset for p, offset in end.items() if start.get(p) != offset}
         if not is_replay:
-            begins = {p: self._offered_begins[p] for p in moving}
+            begins = {p: b for p, b in self._offered_begins.items() if p in end}
+            moving = {p: end[p] for p, begin in begins.items() if not begin == start.get(p) == end[p]}
+            begins = {p: begins[p] for p in moving}
             if elsewhere := {p: begin for p, begin in begins.items() if begin != start.get(p)}:
                 self._note(elsewhere)
             return begins, moving
         self._replayed = self._replayed or (start, end)
         noted = self._noted if (start, end) == self._replayed else {}
+        moving = {p: offset for p, offset in end.items() if start.get(p) != offset or p in noted}
         begins = {p: noted[p] if p in noted else start[p] for p in moving if p in noted or p in start}
         if unknown := moving.keys() - begins.keys():
             # No task has read them, as they would be noted. Since then others may have.

@@ -79,6 +79,7 @@ class Query:
             self.place,
             lambda: self.groups,
             as_they_are,
+            patience=0,
             noted=self.begins[1] if self.begins[0] == len(self.plans) - 1 else {},
             note=self._note,
             fail_on_data_loss=True,
@@ -291,39 +292,154 @@ def test_deleted_partitions_of_others_are_not_this_querys_loss() -> None:
     stream.member.assign(A0, A1)
     stream.batch()
     stream.member.assign(A0)
+    assert not stream.offer()
     del stream.place.bounds[A1]
     stream.place.bounds[A0] = (0, 6)
     stream.batch()
     assert stream.plans[-1] == {A0: 6, A1: 5}
 
 
-def test_a_topic_that_was_recreated_meanwhile_begins_where_others_are() -> None:
+@pytest.mark.parametrize("others", [{}, {A0: 7}, {A0: 7, A1: 9}])
+def test_a_topic_that_was_recreated_is_a_loss(others: Offsets) -> None:
     groups = FakeGroups()
-    place = FakePlace({A0: (0, 50), TopicPartition("b", 0): (0, 5)}, ids={"a": "one", "b": "other"})
+    place = FakePlace({A0: (0, 50), A1: (0, 50)}, ids={"a": "one"})
     stream = query(place, groups)
-    stream.member.assign(A0, TopicPartition("b", 0))
+    stream.member.assign(A0, A1)
     stream.batch()
-    stream.member.assign(TopicPartition("b", 0))
+    place.bounds, place.ids["a"] = {A0: (0, 60), A1: (0, 60)}, "two"
+    groups.offsets[GROUP] = {
+        p: CommittedOffset(offset) for p, offset in others.items()
+    }  # as Kafka drops them
+    stream.run()
+    for assigned in ((A0,), (A1,), (A0, A1)):
+        stream.member.assign(*assigned)
+        with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+            stream.offer()
+        stream.run()
+    assert committed(groups) == others
+    other = query(place, groups)
+    other.member.assign(A0, A1)
+    other.batch()
+    assert other.runs[0] == [[(A0, others.get(A0, 0), 60), (A1, others.get(A1, 0), 60)]]
+
+
+@pytest.mark.parametrize("end", [50, 60, 40])
+def test_a_topic_that_was_recreated_is_read_from_its_start(end: int) -> None:
+    place = FakePlace({A0: (0, 50), A1: (0, 50)}, ids={"a": "one"})
+    stream = query(place, failOnDataLoss="false")
+    stream.member.assign(A0, A1)
     stream.batch()
-    place.bounds[A0], place.ids["a"] = (0, 60), "two"
-    groups.commit(GROUP, {A0: CommittedOffset(7)})
-    stream.member.assign(A0, TopicPartition("b", 0))
+    place.bounds, place.ids["a"] = {A0: (0, end), A1: (0, 45)}, "two"
+    stream.groups.offsets[GROUP].clear()
+    stream.run()
+    stream.member.assign(A0, A1)
+    assert stream.offer()
+    assert committed(stream.groups) == {}
+    stream.read()
+    stream.resume()
+    assert stream.runs[1] == [[(A0, 0, end), (A1, 0, 45)]] * 2
+    stream.member.assign(A0, A1)
+    stream.batch()
+    assert committed(stream.groups) == {A0: end, A1: 45}
+
+
+def test_a_log_that_was_cut_gets_no_commit_beyond_its_end() -> None:
+    groups = FakeGroups()
+    stream = query(FakePlace({A0: (0, 50)}), groups)
+    stream.member.assign(A0)
+    stream.batch()
+    stream.place.bounds[A0] = (0, 30)
+    groups.commit(GROUP, {A0: CommittedOffset(20)})
+    stream.run()
+    stream.member.assign(A0)
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED"):
+        stream.offer()
+    assert committed(groups) == {A0: 20}
+
+
+def test_a_topic_that_is_deleted_under_its_member_is_a_loss() -> None:
+    b0 = TopicPartition("b", 0)
+    stream = query(FakePlace({A0: (0, 50), b0: (0, 50)}), maxOffsetsPerTrigger="20")
+    stream.member.assign(A0, b0)
     assert stream.offer()
     stream.read()
-    assert stream.runs[1] == [[(A0, 7, 60)]]
-    stream.resume()
-    assert stream.runs[1] == [[(A0, 7, 60)]] * 2
-
-
-def test_a_topic_that_was_recreated_is_a_loss_where_nobody_else_was() -> None:
-    place = FakePlace({A0: (0, 50)}, ids={"a": "one"})
-    stream = query(place)
-    stream.member.assign(A0)
-    stream.batch()
-    place.bounds[A0], place.ids["a"] = (0, 60), "two"
-    stream.member.assign(A0)
-    with pytest.raises(DataLossError, match="TOPIC_RECREATED"):
+    stream.end()
+    del stream.place.bounds[b0]
+    stream.member.assign(A0)  # the leader knows it, too
+    with pytest.raises(DataLossError, match="PARTITIONS_DELETED: b-0"):
         stream.offer()
+
+
+def test_a_topic_that_is_deleted_under_its_member_is_left_out() -> None:
+    b0 = TopicPartition("b", 0)
+    options = {"maxOffsetsPerTrigger": "20", "failOnDataLoss": "false"}
+    stream = query(FakePlace({A0: (0, 50), b0: (0, 50)}), **options)
+    stream.planner._subscription._max_age = 1000  # it is listed for a while
+    stream.member.assign(A0, b0)
+    assert stream.offer()
+    stream.read()
+    stream.end()
+    del stream.place.bounds[b0]
+    stream.batch()
+    assert stream.plans[-1] == {A0: 50}
+
+
+def test_an_assignment_that_is_lost_before_anything_is_read() -> None:
+    stream = query(FakePlace({A0: (0, 50)}))
+    stream.member.assign(A0)
+    real, lost = stream.member.commit, []
+
+    def commit(offsets: Mapping[TopicPartition, CommittedOffset], assigned: Assigned) -> bool:
+        if not lost:
+            lost.append(assigned)
+            stream.member.assign(A0)
+            return False
+        return real(offsets, assigned)
+
+    stream.member.commit = commit  # type: ignore[method-assign]
+    assert stream.start == {A0: 0}
+    lost.clear()
+    stream.groups.offsets.clear()
+    stream.planner.prepare_for_available_now()
+    stream.member.assign(A0)
+    assert stream.planner.next_offsets(stream.start) == {A0: 50}
+
+
+def test_a_first_partition_that_others_have_to_give_up() -> None:
+    stream = query(FakePlace({A0: (0, 50)}))
+    stream.sharing._patience = 60
+    stream.member.assign()
+    real, looks = stream.member.hold, []
+
+    def hold(wait: float) -> Assigned | None:
+        looks.append(wait)
+        if len(looks) == 2:
+            stream.member.assign(A0)
+        return real(wait)
+
+    stream.member.hold = hold  # type: ignore[method-assign]
+    assert stream.start == {A0: 0}
+    stream.sharing._patience = 0.2
+    stream.member.assign()
+    stream.finish()
+    stream.planner.prepare_for_available_now()
+    assert stream.planner.next_offsets(stream.start) == stream.start  # all are others'
+
+
+def test_a_partition_that_came_back_further_on_stays_there() -> None:
+    place = FakePlace({A0: (0, 100), A1: (0, 100)})
+    stream = query(place, minOffsetsPerTrigger="40", maxTriggerDelay="1h")
+    stream.member.assign(A0, A1)
+    stream.batch()
+    place.bounds[A0] = (0, 155)
+    stream.groups.commit(GROUP, {A0: CommittedOffset(150)})
+    stream.member.assign(A0)
+    assert not stream.offer()  # 5 rows are too few
+    place.bounds[A2] = (0, 0)  # the subscription has changed, the assignment has not yet
+    assert not stream.offer()
+    place.bounds[A0] = (0, 200)
+    stream.batch()
+    assert stream.runs[1] == [[(A0, 150, 200)]]
 
 
 def test_a_commit_beyond_the_end_of_the_log_is_refused() -> None:
