@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import random
 import signal
@@ -203,9 +202,8 @@ def zookeeper_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldBr
 
 @pytest.fixture
 def ended_sessions() -> Iterator[None]:
-    """End sessions with ZooKeeper with the test: their threads draw random numbers, which Hypothesis sees."""
+    """Wait for the ends of sessions with ZooKeeper: Hypothesis sees their threads draw random numbers."""
     yield
-    gc.collect()
     for thread in threading.enumerate():
         if thread.name == "kafkalog zookeeper":  # it ends one, which may take seconds
             thread.join(60)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -69,7 +68,8 @@ class Znode(NamedTuple):
 
 
 class ZooKeeper:
-    """A session with one ZooKeeper, below its chroot; it begins with the first request.
+    """One ZooKeeper, below its chroot. A session begins with the first request in a ``with`` block, and ends
+    with the outermost one: else its threads would live on in idle processes.
 
     :param options: retry.backoff.ms and retry.backoff.max.ms of the brokers count for it, too.
     :param timeout: seconds for a call with all its retries.
@@ -80,6 +80,19 @@ class ZooKeeper:
         self._options = options
         self._timeout = timeout
         self._client: KazooClient | None = None
+        self._entered = 0
+        self._reached = False
+        """Whether it has once answered: then it is waited for, as it may have another leader, or restart."""
+
+    def __enter__(self) -> ZooKeeper:
+        self._entered += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._entered -= 1
+        if not self._entered and self._client is not None:
+            client, self._client = self._client, None
+            _stop(client)
 
     def read(self, paths: Iterable[str]) -> dict[str, Znode | ZooKeeperError]:
         """Those of these znodes that exist; the error of one that ACLs hide."""
@@ -183,7 +196,13 @@ class ZooKeeper:
 
         def tried() -> Answer | ZooKeeperError:
             try:
-                return attempt(self._connected(deadline), deadline)
+                client = self._connected(deadline)
+            except ZooKeeperError as e:
+                if not self._reached:
+                    raise
+                return e
+            try:
+                return attempt(client, deadline)
             except (*_BROKEN_OFF, *_MEANWHILE, KazooTimeoutError) as e:
                 return ZooKeeperError(f"ZooKeeper did not answer: {type(e).__name__}", file=str(self.address))
             except KazooException as e:
@@ -194,6 +213,7 @@ class ZooKeeper:
         return Backoff(self._options, deadline).repeat(tried)
 
     def _connected(self, deadline: Deadline) -> KazooClient:
+        assert self._entered
         if self._client is not None:
             return self._client
         address = self.address
@@ -203,19 +223,18 @@ class ZooKeeper:
             connection_retry=dict(_RECONNECTING),
             logger=_log_of_kazoo,
         )
-        stop = weakref.finalize(self, _stop, client)
         started = client.start_async()
         if not started.wait(min(_QUIET_SECONDS, deadline.left)):
             reasons = _unreachable(address.servers)
             if reasons or not started.wait(min(_SESSION_SECONDS, deadline.left)):
-                stop()
+                _stop(client)
                 reasons = reasons or "its servers accept connections, but no session"
                 raise ZooKeeperError(
                     f"Cannot connect to ZooKeeper: {reasons}",
                     file=str(address),
                     hint="Check host and port, and that it is ZooKeeper: brokers have another port.",
                 )
-        self._client = client
+        self._client, self._reached = client, True
         return client
 
 
@@ -228,12 +247,8 @@ def _stop(client: KazooClient) -> None:
             client.close()
 
     thread = threading.Thread(target=stop, name="kafkalog zookeeper", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter ends, and starts none since Python 3.12
-        stop()
-    else:
-        thread.join(_QUIET_SECONDS)
+    thread.start()
+    thread.join(_QUIET_SECONDS)
 
 
 def _unreachable(servers: Iterable[str]) -> str:

@@ -8,8 +8,9 @@ session.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
@@ -44,8 +45,25 @@ _HOST = re.compile(r"(?P<host>.+)-[0-9]+-[0-9a-f]+", re.DOTALL | re.ASCII)
 _STABLE, _EMPTY = "Stable", "Empty"
 
 
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
+
+
+def _in_a_session(
+    method: Callable[Concatenate[ZooKeeperGroups, _Given], _Answer],
+) -> Callable[Concatenate[ZooKeeperGroups, _Given], _Answer]:
+    """The method, all of whose requests share a session."""
+
+    @wraps(method)
+    def with_session(self: ZooKeeperGroups, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
+        with self.zookeeper:
+            return method(self, *args, **kwargs)
+
+    return with_session
+
+
 class ZooKeeperGroups:
-    """The groups below ``/consumers``, over one session.
+    """The groups below ``/consumers``; each call has a session of its own.
 
     :param timeout: seconds for a request with all its retries, by default request.timeout.ms.
     """
@@ -54,18 +72,19 @@ class ZooKeeperGroups:
         self, address: ZooKeeperAddress, options: ConnectionOptions, *, timeout: float | None = None
     ) -> None:
         self._timeout = options.request_timeout_ms / 1000 if timeout is None else timeout
-        self._zookeeper = ZooKeeper(address, options, self._timeout)
+        self.zookeeper = ZooKeeper(address, options, self._timeout)
         self._options = options
         self._is_checked = False
 
+    @_in_a_session
     def group_ids(self) -> tuple[str, ...]:
         """All groups, sorted.
 
         :raises ZooKeeperError: if the chroot is not Kafka's, or that of another cluster.
         """
-        found = self._zookeeper.children([CONSUMERS])
+        found = self.zookeeper.children([CONSUMERS])
         if CONSUMERS not in found:
-            raise wrong_chroot(self._zookeeper, CONSUMERS)
+            raise wrong_chroot(self.zookeeper, CONSUMERS)
         if not self._is_checked and self._options.bootstrap_servers:
             self._check_cluster()
         self._is_checked = True
@@ -75,14 +94,15 @@ class ZooKeeperGroups:
         """See that ZooKeeper is that of the brokers, if both know the id of their cluster."""
         deadline = Deadline.after(self._timeout)
         theirs = cluster_of(self._options).identity([], deadline=deadline).cluster_id
-        known = cluster_id(self._zookeeper)
+        known = cluster_id(self.zookeeper)
         if known and theirs and known != theirs:
             raise ZooKeeperError(
                 f"ZooKeeper is that of cluster {known}, and the brokers are those of {theirs}",
-                file=str(self._zookeeper.address),
+                file=str(self.zookeeper.address),
                 hint="Check servers and chroot: the offsets of another cluster mean other records.",
             )
 
+    @_in_a_session
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
         """Those of ``groups`` that exist. A group with consumers is stable, any other one is empty.
 
@@ -104,6 +124,7 @@ class ZooKeeperGroups:
             for group in existing
         }
 
+    @_in_a_session
     def committed(
         self,
         group: str,
@@ -122,9 +143,10 @@ class ZooKeeperGroups:
                 raise found
             return found
         wanted = {_offset_path(group, partition): partition for partition in partitions}
-        answers = readable(self._zookeeper.read(wanted))
+        answers = readable(self.zookeeper.read(wanted))
         return {wanted[path]: self._commit_at(path, znode) for path, znode in answers.items()}
 
+    @_in_a_session
     def committed_by(
         self, groups: Collection[str]
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
@@ -143,7 +165,7 @@ class ZooKeeperGroups:
 
         def below(paths: Mapping[str, str]) -> dict[str, str]:
             """The children of these znodes, each with its group."""
-            names = self._zookeeper.children(paths)
+            names = self.zookeeper.children(paths)
             failed.update({paths[path]: e for path, e in names.items() if isinstance(e, ZooKeeperError)})
             return {
                 f"{path}/{name}": paths[path]
@@ -153,7 +175,7 @@ class ZooKeeperGroups:
             }
 
         partitions = below(below(roots))
-        for path, znode in self._zookeeper.read(partitions).items():
+        for path, znode in self.zookeeper.read(partitions).items():
             group = partitions[path]
             try:
                 if isinstance(znode, ZooKeeperError):
@@ -163,6 +185,7 @@ class ZooKeeperGroups:
                 failed[group] = e
         return {**found, **failed}
 
+    @_in_a_session
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
     ) -> None:
@@ -176,11 +199,12 @@ class ZooKeeperGroups:
             return
         self.check_no_consumers(group)
         self._check_partitions(group, offsets)
-        self._zookeeper.write(
+        self.zookeeper.write(
             {_offset_path(group, partition): b"%d" % each.offset for partition, each in offsets.items()}
         )
         self.check_no_consumers(group, "got live consumers while its offsets were written")
 
+    @_in_a_session
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Delete the offsets that ``group`` has committed for these partitions; missing ones are ignored.
 
@@ -191,8 +215,9 @@ class ZooKeeperGroups:
         consumers = self._subscribed([_checked(group)])[group]
         if any(subscribed is None or subscribed & topics for subscribed in consumers.values()):
             raise _has_consumers(group, "has live consumers of these topics", consumers)
-        self._zookeeper.delete(_offset_path(group, partition) for partition in sorted(partitions))
+        self.zookeeper.delete(_offset_path(group, partition) for partition in sorted(partitions))
 
+    @_in_a_session
     def delete_group(self, group: str) -> None:
         """Delete a group with all of its offsets.
 
@@ -201,8 +226,9 @@ class ZooKeeperGroups:
         if group not in self.group_ids():
             raise GroupError(f"No such consumer group: {group!r}")
         self.check_no_consumers(group)
-        self._zookeeper.delete([f"{CONSUMERS}/{group}"])
+        self.zookeeper.delete([f"{CONSUMERS}/{group}"])
 
+    @_in_a_session
     def check_no_consumers(self, group: str, what: str = "has live consumers") -> None:
         """See that no consumer of the group lives.
 
@@ -210,7 +236,7 @@ class ZooKeeperGroups:
         """
         self._check_chroot()
         path = f"{CONSUMERS}/{_checked(group)}/ids"
-        if consumers := readable(self._zookeeper.children([path])).get(path):
+        if consumers := readable(self.zookeeper.children([path])).get(path):
             raise _has_consumers(group, what, consumers)
 
     def _check_chroot(self) -> None:
@@ -218,7 +244,7 @@ class ZooKeeperGroups:
             self.group_ids()
 
     def _check_partitions(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        existing = registered_partitions(self._zookeeper, {partition.topic for partition in offsets})
+        existing = registered_partitions(self.zookeeper, {partition.topic for partition in offsets})
         for partition, committed in sorted(offsets.items()):
             if partition.partition not in existing.get(partition.topic, ()):
                 raise UnknownTopicOrPartitionError(
@@ -232,31 +258,31 @@ class ZooKeeperGroups:
     def _subscribed(self, groups: Collection[str]) -> dict[str, dict[str, frozenset[str] | None]]:
         """The live consumers of each group, and their topics, as :func:`parse_consumer` has them."""
         roots = {f"{CONSUMERS}/{group}/ids": group for group in groups}
-        consumers = readable(self._zookeeper.children(roots))
+        consumers = readable(self.zookeeper.children(roots))
         znodes = readable(
-            self._zookeeper.read(f"{root}/{name}" for root, names in consumers.items() for name in names)
+            self.zookeeper.read(f"{root}/{name}" for root, names in consumers.items() for name in names)
         )
         found: dict[str, dict[str, frozenset[str] | None]] = {group: {} for group in groups}
         for path, znode in znodes.items():
             root, _, consumer = path.rpartition("/")
-            found[roots[root]][consumer] = parse_consumer(znode.data, self._zookeeper.where(path))
+            found[roots[root]][consumer] = parse_consumer(znode.data, self.zookeeper.where(path))
         return found
 
     def _owned(self, groups: Collection[str]) -> dict[tuple[str, str], tuple[TopicPartition, ...]]:
         """The partitions of each consumer of these groups."""
         roots = {f"{CONSUMERS}/{group}/owners": group for group in groups}
-        topics = readable(self._zookeeper.children(roots))
+        topics = readable(self.zookeeper.children(roots))
         folders = {f"{root}/{topic}": roots[root] for root, names in topics.items() for topic in names}
-        numbers = readable(self._zookeeper.children(folders))
+        numbers = readable(self.zookeeper.children(folders))
         paths = {f"{folder}/{name}": folders[folder] for folder, names in numbers.items() for name in names}
         found: dict[tuple[str, str], list[TopicPartition]] = {}
-        for path, znode in readable(self._zookeeper.read(paths)).items():
-            consumer = parse_owner(znode.data, self._zookeeper.where(path))
+        for path, znode in readable(self.zookeeper.read(paths)).items():
+            consumer = parse_owner(znode.data, self.zookeeper.where(path))
             found.setdefault((paths[path], consumer), []).append(self._partition_at(path))
         return {owner: tuple(sorted(partitions)) for owner, partitions in found.items()}
 
     def _partition_at(self, path: str) -> TopicPartition:
-        where = self._zookeeper.where(path)
+        where = self.zookeeper.where(path)
         topic, number = path.split("/")[-2:]
         try:
             return TopicPartition(check_topic(topic), parse_partition(number, where))
@@ -264,7 +290,7 @@ class ZooKeeperGroups:
             raise ZooKeeperError(e.message, file=where) from None
 
     def _commit_at(self, path: str, znode: Any) -> CommittedOffset:
-        offset = parse_offset(znode.data, self._zookeeper.where(path))
+        offset = parse_offset(znode.data, self.zookeeper.where(path))
         return CommittedOffset(offset, commit_timestamp=znode.modified)
 
 
@@ -302,7 +328,9 @@ class DualGroups(BrokerGroups):
 
         :raises GroupError: if the group has live members, in ZooKeeper or in the brokers.
         """
-        if offsets:
+        if not offsets:
+            return
+        with self._in_zookeeper.zookeeper:
             self._in_zookeeper.check_no_consumers(group)
             super().commit(group, offsets, as_they_are=as_they_are)
             self._in_zookeeper.commit(group, offsets)

@@ -27,15 +27,15 @@ def registered_brokers(address: ZooKeeperAddress, options: ConnectionOptions) ->
     :raises BrokerConnectionError: if there is none.
     :raises ZooKeeperError: if ZooKeeper can't be asked, or knows no brokers because the chroot is wrong.
     """
-    zookeeper = ZooKeeper(address, options, options.request_timeout_ms / 1000)
     protocol = options.security.protocol
-    ids = zookeeper.children([BROKER_IDS])
-    if BROKER_IDS not in ids:
-        raise wrong_chroot(zookeeper, BROKER_IDS)
-    paths = [f"{BROKER_IDS}/{name}" for name in readable(ids)[BROKER_IDS]]
+    with ZooKeeper(address, options, options.request_timeout_ms / 1000) as zookeeper:
+        ids = zookeeper.children([BROKER_IDS])
+        if BROKER_IDS not in ids:
+            raise wrong_chroot(zookeeper, BROKER_IDS)
+        znodes = readable(zookeeper.read(f"{BROKER_IDS}/{name}" for name in readable(ids)[BROKER_IDS]))
     listeners = [
         listener
-        for path, znode in readable(zookeeper.read(paths)).items()
+        for path, znode in znodes.items()
         for listener in parse_broker(znode.data, zookeeper.where(path))
     ]
     found = tuple(dict.fromkeys(server for name, server in listeners if name == protocol))

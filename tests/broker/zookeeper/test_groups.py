@@ -40,6 +40,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("ended_sessions")]
 T0, T1_, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 READ_ONLY = [make_acl("world", "anyone", read=True)]
 NO_ACCESS = [make_acl("world", "anyone", admin=True)]
+NO_ANSWER = "ZooKeeper did not answer|Cannot connect to ZooKeeper"
 _numbers = count()
 
 
@@ -345,13 +346,13 @@ def test_zookeeper_that_restarts_is_waited_for(tmp_path: Path) -> None:
         groups, quick = groups_at(server.address), groups_at(server.address, timeout=1)
         assert offsets(groups.committed("g")) == offsets(quick.committed("g")) == {T0: 5}
         server.stop()
-        with pytest.raises(ZooKeeperError, match="ZooKeeper did not answer"):
+        with pytest.raises(ZooKeeperError, match=NO_ANSWER):
             quick.group_ids()
         server.start()
         assert offsets(groups.committed("g")) == {T0: 5}
         os.kill(server.pid, signal.SIGSTOP)
         started = time.monotonic()
-        with pytest.raises(ZooKeeperError, match="ZooKeeper did not answer"):
+        with pytest.raises(ZooKeeperError, match=NO_ANSWER):
             quick.group_ids()
         assert time.monotonic() - started < 5
         os.kill(server.pid, signal.SIGCONT)
@@ -403,9 +404,9 @@ def test_dual_commits(zookeeper_broker: OldBroker, tmp_path: Path) -> None:
 
         assert offsets(quick.committed(group)) == {p0: 8, p1: 7}
         server.stop()
-        with pytest.raises(ZooKeeperError, match="ZooKeeper did not answer"):
+        with pytest.raises(ZooKeeperError, match=NO_ANSWER):
             quick.commit(group, {p0: CommittedOffset(9), p1: CommittedOffset(9)})
-        with pytest.raises(ZooKeeperError, match="ZooKeeper did not answer"):
+        with pytest.raises(ZooKeeperError, match=NO_ANSWER):
             quick.committed(group)
         server.start()
         both.commit(group, {p0: CommittedOffset(9), p1: CommittedOffset(9)})
