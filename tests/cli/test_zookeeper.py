@@ -74,6 +74,24 @@ def test_a_group_moves_into_a_directory(topic: Topic, place: str, tmp_path: Path
     assert sorted(read, key=int) == topic.produced
 
 
+@pytest.mark.parametrize("stored", [{"offsets.storage": "zookeeper"}, {"dual.commit.enabled": "true"}])
+def test_what_came_since_a_commit_in_zookeeper(topic: Topic, place: str, stored: dict[str, str]) -> None:
+    topic.produce(6)
+    options = {
+        "kafka.bootstrap.servers": topic.broker.bootstrap,
+        "zookeeper.connect": topic.broker.zookeeper_connect,
+        **stored,
+    }
+    with connect(place) as zookeeper, connect(options) as kafka:
+        partition = TopicPartition(topic.name, 1)
+        zookeeper.groups.commit(topic.name, {partition: CommittedOffset(2)})
+        with kafka.changes(topic.name, group=topic.name) as changes:
+            assert sorted(changes.read().read_all()["value"].to_pylist()) == [b"0", b"2", b"4", b"5"]
+        assert zookeeper.groups.committed(topic.name)[partition].offset == 3
+        with kafka.changes(topic.name, group=topic.name) as changes:
+            assert changes.read().read_all().num_rows == 0
+
+
 def test_a_live_consumer_is_shown_and_left_alone(topic: Topic, place: str, tmp_path: Path) -> None:
     topic.produce(4)
     consumer = topic.broker.console_consumer(topic.name, topic.name, ["auto.offset.reset=smallest"])

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, make_acl
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.broker.zookeeper.client import ZooKeeper
 from pyspark_kafkalog.broker.zookeeper.groups import ZooKeeperGroups
 from pyspark_kafkalog.errors import (
     BrokerConnectionError,
@@ -165,6 +166,20 @@ def test_a_group_with_live_consumers_is_not_changed(chroot: Chroot) -> None:
     assert chroot.get("/consumers/g/offsets/t/0") == b"5"
     groups.delete_offsets("g", [T0, T1_])
     assert groups.committed("g") == {}
+
+
+def test_a_consumer_that_starts_meanwhile_is_told(chroot: Chroot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper can't refuse it: it may have begun at the offsets before."""
+    write = ZooKeeper.write
+
+    def write_and_start(zookeeper: ZooKeeper, values: Mapping[str, bytes]) -> None:
+        write(zookeeper, values)
+        chroot.put("/consumers/g/ids/g_c", CONSUMER)
+
+    monkeypatch.setattr(ZooKeeper, "write", write_and_start)
+    with pytest.raises(GroupError, match="'g' got live consumers while its offsets were written: g_c"):
+        chroot.groups().commit("g", {T0: CommittedOffset(7)})
+    assert chroot.get("/consumers/g/offsets/t/0") == b"7"
 
 
 def test_groups_and_offsets_are_deleted(chroot: Chroot) -> None:
