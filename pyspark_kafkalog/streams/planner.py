@@ -134,6 +134,7 @@ class StreamPlanner:
         self._history = SharedHistory(place, shared or {}, keep_shared, clock)
         self._groups = groups
         self._sharing = sharing
+        self._begun: Offsets = {}
         self._shared_out: Collection[TopicPartition] = ()
         """The partitions of a stream that shares them."""
         self._mine: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
@@ -183,8 +184,10 @@ class StreamPlanner:
         )
         if begins is None:
             return None
-        if self._shared_out is not begins and self._shared_out != begins.keys():
-            self._shared_out = begins.keys()
+        if self._begun is not begins:
+            self._begun = begins
+            if self._shared_out != begins.keys():
+                self._shared_out = begins.keys()
         return begins
 
     def _assignment(self) -> Assignment:

@@ -42,8 +42,8 @@ def cases(chance: random.Random, count: int) -> list[tuple[str, dict[str, int], 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
-def test_range_and_round_robin_are_kafkas(chance: random.Random, tmp_path: Path) -> None:
-    tried, file = cases(chance, 20_000), tmp_path / "cases"
+def test_range_and_round_robin_are_kafkas(chance: random.Random, tmp_path: Path, soak: bool) -> None:
+    tried, file = cases(chance, 100_000 if soak else 4000), tmp_path / "cases"
     lines = []
     for assignor, counts, members in tried:
         told = [f"{m.member_id}|{m.instance_id or ''}|{','.join(sorted(m.topics))}" for m in members]
@@ -60,7 +60,7 @@ def test_range_and_round_robin_are_kafkas(chance: random.Random, tmp_path: Path)
         ours = [",".join(sorted(f"{t}-{p}" for t, p in found[m.member_id])) for m in members]
         assert ours == line.split("\t"), (assignor, counts, members)
         shared[assignor] += sum(map(bool, ours)) > 1
-    assert min(shared.values()) > 1000
+    assert min(shared.values()) > len(tried) // 5
 
 
 def once(assignment: Assignment) -> dict[TopicPartition, str]:

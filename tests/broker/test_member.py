@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import confluent_kafka
 import pytest
 from kafka.protocol.consumer import LeaveGroupRequest
 
@@ -18,11 +19,13 @@ from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.errors import GroupError, UnsupportedVersionError
 from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
 from pyspark_kafkalog.model import Group as KafkaGroup
 from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
 from tests.kafka import Broker
+from tests.kafka_old import OldBroker
+from tests.kafka_service import KafkaService
 
 pytestmark = pytest.mark.broker
 
@@ -30,11 +33,11 @@ pytestmark = pytest.mark.broker
 class Group:
     """A new group, its members in this process, and a topic of six partitions."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: KafkaService) -> None:
         self.name = f"group-{uuid.uuid4().hex[:12]}"
         self.topic = f"shared-{uuid.uuid4().hex[:8]}"
         self.broker = broker
-        broker.create_topic(self.topic, 6)
+        broker.make_topic(self.topic, 6)
         self.connection = ConnectionOptions((broker.bootstrap,))
         self.offsets = BrokerGroups(self.connection)
         self.members: list[Member] = []
@@ -237,7 +240,7 @@ def test_a_static_member_that_comes_back_moves_nothing(group: Group, kind: dict[
 @of_each_kind
 def test_other_topics_are_taken_up_by_all(group: Group, kind: dict[str, Any]) -> None:
     other = f"{group.topic}-2"
-    group.broker.create_topic(other, 2)
+    group.broker.make_topic(other, 2)
     first, second = group.member(**kind), group.member(**kind)
     for member in (first, second):
         group.holds(member, 3)
@@ -303,3 +306,67 @@ def test_members_of_both_protocols_share(group: Group, kinds: tuple[dict[str, An
     second = group.member(**kinds[1])
     theirs = group.holds(second, 3)
     assert theirs.partitions.isdisjoint(group.holds(first, 3).partitions)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_it_shares_with_librdkafka(group: Group, strategy: str, leads: bool) -> None:
+    """Either may lead the group: it reads what we tell of us, and we what it tells."""
+    settings = {
+        "bootstrap.servers": group.broker.bootstrap,
+        "group.id": group.name,
+        "partition.assignment.strategy": strategy,
+        "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 6000,
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        member = group.member(assignors=(strategy,)) if leads else None
+        if member is not None:
+            group.holds(member, 6)
+            member.release()
+        consumer.subscribe([group.topic])
+        with soon(lambda: bool(consumer.poll(0.05) or consumer.assignment())):
+            pass
+        member = member or group.member(assignors=(strategy,))
+        with soon(lambda: bool(consumer.poll(0.05)) or len(consumer.assignment()) == 3):
+            pass
+        ours = group.holds(member, 3)
+        theirs = {TopicPartition(p.topic, p.partition) for p in consumer.assignment()}
+        assert ours.partitions.isdisjoint(theirs)
+    finally:
+        consumer.close()
+
+
+def test_a_member_on_kafka_2_8(old_broker: OldBroker) -> None:
+    group = Group(old_broker)
+    first, second = (group.member(instance_id=name) for name in ("one", "two"))
+    offsets = {TopicPartition(group.topic, n): CommittedOffset(n) for n in range(6)}
+    shares = [group.holds(first, 3)]
+    first.release()
+    shares += [group.holds(second, 3)]
+    assert second.commit({p: offsets[p] for p in shares[1].partitions}, shares[1])
+    assert len(group.commits()) == 3
+    for member in group.members:
+        member.leave()
+    new = group.member(protocol="consumer")
+    with pytest.raises(UnsupportedVersionError, match=r"needs Kafka 4\.0"):
+        new.hold(10)
+
+
+@of_each_kind
+def test_a_stable_group_stays_as_it_is(group: Group, kind: dict[str, Any], soak: bool) -> None:
+    """For ten minutes of idling, as often as Spark asks."""
+    members = [group.member(**kind), group.member(**kind)]
+    held = [group.holds(member, 3) for member in members]
+    for member in members:
+        member.release()
+    held = [group.holds(member, 3) for member in members]
+    before = [member._me for member in members]
+    end = time.monotonic() + (600 if soak else 1)
+    while time.monotonic() < end:
+        for member, assigned in zip(members, held, strict=True):
+            member.release()
+            assert member.hold(1.0) is assigned
+        time.sleep(1 / 90)
+    assert [member._me for member in members] == before

@@ -201,7 +201,13 @@ class Storm:
                 consumer.wait()
 
 
-@pytest.fixture(params=["RangeAssignor", "CooperativeStickyAssignor", "consumer"])
+@pytest.fixture(
+    params=[
+        "RangeAssignor",
+        pytest.param("CooperativeStickyAssignor", marks=pytest.mark.soak),
+        pytest.param("consumer", marks=pytest.mark.soak),
+    ]
+)
 def storm(
     request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp_path: Path, chance: random.Random
 ) -> Iterator[Storm]:
@@ -211,7 +217,7 @@ def storm(
 
 
 def test_no_row_is_missing(storm: Storm, soak: bool) -> None:
-    events, records = (60, 500_000) if soak else (6, 12_000)
+    events, records = (60, 500_000) if soak else (5, 10_000)
     for name in storm.queries | storm.consumers:
         storm.start(name)
     for _ in range(events):

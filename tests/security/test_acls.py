@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
+from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError
 from pyspark_kafkalog.model import EARLIEST, LATEST, CommittedOffset, OffsetRange, TopicPartition
+from pyspark_kafkalog.options.brokers import MembershipOptions
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.reading.ranges import RecordReader
@@ -143,3 +146,20 @@ def test_topics_that_are_read_and_written(guarded: SecureBroker, alice: Options,
     grant(guarded, ResourceType.TOPIC, topic, READ, WRITE)
     once_granted(lambda: write(alice, topic, [numbered(10)]))
     assert read(alice, topic) == digits(10) * 2
+
+
+def test_a_query_may_not_join_without_read_on_the_group(
+    guarded: SecureBroker, alice: Options, topic: str
+) -> None:
+    group = f"group-{uuid.uuid4().hex[:12]}"
+    connection = place_options(alice).brokers
+    assert connection is not None
+    with pytest.raises(AuthorizationError, match=rf"group {group}.*: GROUP_AUTHORIZATION_FAILED.*Grant"):
+        Member(connection, group, MembershipOptions()).subscribe({topic: 1})
+    grant(guarded, ResourceType.GROUP, group, DESCRIBE)  # it may see the group, and not join it
+    once_granted(lambda: groups_of(alice).describe([group]))
+    for kind, protocol in ((Member, "classic"), (ConsumerMember, "consumer")):
+        member = kind(connection, group, MembershipOptions(protocol=protocol))
+        member.subscribe({topic: 1})
+        with pytest.raises(AuthorizationError, match=rf"group {group}.*GROUP_AUTHORIZATION_FAILED.*Grant"):
+            member.hold(10)
