@@ -21,7 +21,7 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.values import ZooKeeperAddress
 
 try:
-    from kazoo.client import KazooClient
+    from kazoo.client import KazooClient, TransactionRequest
     from kazoo.exceptions import (
         ConnectionClosedError,
         ConnectionLoss,
@@ -81,6 +81,8 @@ class ZooKeeper:
         self._timeout = timeout
         self._client: KazooClient | None = None
         self._entered = 0
+        self._is_synced = False
+        """Whether the session's server knows all that was written before: a follower may be late."""
         self._reached = False
         """Whether it has once answered: then it is waited for, as it may have another leader, or restart."""
 
@@ -92,6 +94,7 @@ class ZooKeeper:
         self._entered -= 1
         if not self._entered and self._client is not None:
             client, self._client = self._client, None
+            self._is_synced = False
             _stop(client)
 
     def read(self, paths: Iterable[str]) -> dict[str, Znode | ZooKeeperError]:
@@ -119,7 +122,7 @@ class ZooKeeper:
             self._repeat(partial(self._write, paths=paths, values=values))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete these znodes and all below them; missing ones are ignored.
+        """Delete these znodes and all below them, up to 500 at once, all or none; missing ones are ignored.
 
         :raises ZooKeeperError: if ACLs deny one.
         """
@@ -168,20 +171,34 @@ class ZooKeeper:
             else:
                 continue
             named.append(path)
+        self._carry_out(transaction, named, deadline)
+
+    def _delete(self, client: KazooClient, deadline: Deadline, path: str) -> None:
+        tree: list[str] = []
+        level = [path]
+        while level:
+            found = self._ask(client, deadline, level, lambda client, path: client.get_children_async(path))
+            for answer in found.values():
+                if isinstance(answer, ZooKeeperError):
+                    raise answer
+            tree += found
+            level = [f"{above}/{name}" for above, names in found.items() for name in names]
+        for paths in _shares(tree[::-1]):
+            transaction = client.transaction()
+            for each in paths:
+                transaction.delete(each)
+            self._carry_out(transaction, paths, deadline)
+
+    def _carry_out(self, transaction: TransactionRequest, paths: Sequence[str], deadline: Deadline) -> None:
+        """Carry out a transaction whose operations are on these paths, all or none of them."""
         outcomes = transaction.commit_async().get(timeout=deadline.left)
-        for path, outcome in zip(named, outcomes, strict=True):
+        for path, outcome in zip(paths, outcomes, strict=True):
             if isinstance(outcome, NoAuthError):
                 raise self._denied(path)
             if isinstance(outcome, Exception) and not isinstance(
                 outcome, RolledBackError | RuntimeInconsistency
             ):
                 raise outcome
-
-    def _delete(self, client: KazooClient, deadline: Deadline, path: str) -> None:
-        try:
-            client.delete(path, recursive=True)
-        except NoAuthError:
-            raise self._denied(path) from None
 
     def _denied(self, path: str) -> ZooKeeperError:
         return ZooKeeperError(
@@ -202,6 +219,9 @@ class ZooKeeper:
                     raise
                 return e
             try:
+                if not self._is_synced:
+                    client.sync_async("/").get(timeout=deadline.left)
+                    self._is_synced = True
                 return attempt(client, deadline)
             except (*_BROKEN_OFF, *_MEANWHILE, KazooTimeoutError) as e:
                 return ZooKeeperError(f"ZooKeeper did not answer: {type(e).__name__}", file=str(self.address))

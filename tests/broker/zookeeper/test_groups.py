@@ -140,6 +140,8 @@ def test_many_partitions(chroot: Chroot) -> None:
         committed = {p: base + p.partition for p in partitions}
         groups.commit("g", {p: CommittedOffset(offset) for p, offset in committed.items()})
         assert offsets(groups.committed("g")) == committed
+    groups.delete_group("g")
+    assert groups.group_ids() == ()
 
 
 def test_a_commit_for_partitions_that_do_not_exist_writes_nothing(chroot: Chroot) -> None:
