@@ -354,6 +354,7 @@ def test_a_member_on_kafka_2_8(old_broker: OldBroker) -> None:
         new.hold(10)
 
 
+@pytest.mark.timeout(900)
 @of_each_kind
 def test_a_stable_group_stays_as_it_is(group: Group, kind: dict[str, Any], soak: bool) -> None:
     """For ten minutes of idling, as often as Spark asks."""

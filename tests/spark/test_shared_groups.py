@@ -169,6 +169,7 @@ def test_two_queries_share_and_one_takes_over(shared: Shared, protocol: str) -> 
     shared.until(lambda: shared.rows("first", "second").total() == 80)
     assert set(shared.rows("first", "second").values()) == {1}
     assert len(shared.partitions("second")) == 2
+    shared.until(lambda: shared.commits() == dict.fromkeys(range(PARTITIONS), 20))
     first.stop()
     shared.until(lambda: shared.assigned() == [[0, 1, 2, 3]], 5)  # it has said that it leaves
     shared.write(40)
