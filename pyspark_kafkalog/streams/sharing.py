@@ -65,6 +65,8 @@ class SharedGroup:
         self._note = note
         self._fail_on_data_loss = fail_on_data_loss
         self._subscribed: Collection[TopicPartition] = ()
+        """The partitions that exist, as they were given last; and as a set."""
+        self._existing: frozenset[TopicPartition] = frozenset()
         self._assigned: Assigned | None = None
         self._mine: tuple[TopicPartition, ...] = ()
         """The assigned partitions that exist, or existed when they were read, sorted; each has a position."""
@@ -99,7 +101,6 @@ class SharedGroup:
         :param default: where partitions begin of which nothing is known.
         :param must_wait: wait for an assignment, however long that takes.
         """
-        gone = [p for p in self._mine if p in start and p not in partitions] if self._mine else []
         if partitions is not self._subscribed:
             self._subscribe(partitions)
         end = time.monotonic() + self._patience
@@ -108,7 +109,7 @@ class SharedGroup:
             if assigned is not None and (
                 assigned.partitions or not must_wait or not partitions or time.monotonic() > end
             ):
-                begins = self._begin(assigned, start, partitions, gone, default)
+                begins = self._begin(assigned, start, default)
                 if begins is not None:
                     return begins
             if assigned is not None:
@@ -122,24 +123,20 @@ class SharedGroup:
         self,
         assigned: Assigned,
         start: Offsets,
-        partitions: Collection[TopicPartition],
-        gone: Collection[TopicPartition],
         default: Callable[[Collection[TopicPartition]], Offsets],
     ) -> Offsets | None:
-        """See :meth:`begin`; None if the assignment is lost again.
-
-        :param gone: partitions that this member had, and that don't exist any more. What of them was not
-            read is lost, whatever the group assigns now.
-        """
-        if start is not self._begins[0] and start == self._offered:
+        """See :meth:`begin`; None if the assignment is lost again."""
+        if assigned is self._assigned and start is self._begins[0]:
+            return self._begins[1]
+        # What was not read of these is lost, whatever the group assigns now.
+        gone = [p for p in self._mine if p in start and p not in self._existing]
+        if start == self._offered:
             self._moved = self._not_offered()
             self._offered_begins = {}
         if assigned is not self._assigned:
             self._assigned, self._mine, self._moved, self._begins = assigned, (), {}, ({}, {})
-        elif start is self._begins[0]:
-            return self._begins[1]
         self._mine = tuple(p for p in self._mine if p in start or p in self._moved)
-        mine = tuple(sorted({*assigned.partitions.intersection(partitions), *gone}))
+        mine = tuple(sorted({*assigned.partitions & self._existing, *gone}))
         if mine != self._mine and not self._place(start, mine, assigned, default):
             return None
         self._moved = {p: offset for p, offset in self._moved.items() if start.get(p) != offset}
@@ -151,7 +148,7 @@ class SharedGroup:
         for topic, number in partitions:
             counts[topic] = max(counts.get(topic, 0), number + 1)
         self._member.subscribe(counts)
-        self._subscribed = partitions
+        self._subscribed, self._existing = partitions, frozenset(partitions)
         self._begins = {}, {}
 
     def _place(

@@ -30,6 +30,8 @@ class FakeMember:
     groups: FakeGroups
     assigned: Assigned | None = None
     is_held: bool = False
+    refuses: int = 0
+    """How many commits come to nothing."""
     subscribed: Mapping[str, int] = field(default_factory=dict)
 
     def assign(self, *partitions: TopicPartition) -> None:
@@ -47,6 +49,9 @@ class FakeMember:
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], assigned: Assigned) -> bool:
         if assigned is not self.assigned or not self.is_held:
+            return False
+        if self.refuses:
+            self.refuses -= 1
             return False
         self.groups.commit(GROUP, offsets)
         return True
@@ -261,6 +266,22 @@ def test_a_lost_assignment_leaves_the_rows_uncommitted() -> None:
     assert committed(groups) == {A0: 0, A1: 0}
     assert not stream.offer()
     assert committed(groups) == {A0: 5, A1: 0}
+
+
+def test_a_position_that_the_group_did_not_take_is_looked_for_again() -> None:
+    """Not that of the assignment before: in between, others have read on."""
+    groups = FakeGroups()
+    stream = query(FakePlace({A0: (0, 5), A1: (0, 5)}), groups)
+    stream.member.assign(A0)
+    stream.batch()
+    stream.place.bounds[A0] = (0, 9)
+    stream.member.assign(A1)
+    stream.member.refuses = 1
+    assert not stream.offer()
+    assert stream.offer()
+    stream.read()
+    assert stream.runs[1] == [[(A1, 0, 5)]]
+    assert stream.plans[-1] == {A0: 5, A1: 5}
 
 
 def test_without_an_assignment_there_is_nothing_new() -> None:
