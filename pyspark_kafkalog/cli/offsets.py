@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from pyspark_kafkalog.admin.consumer_groups import GroupOffset
+from pyspark_kafkalog.admin.consumer_groups import FAILED, GroupOffset
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows, wide_option
@@ -144,13 +145,24 @@ def reset(
     default="json",
     help="CSV is the format of kafka-consumer-groups --export, without a group column for a single --group.",
 )
+@click.pass_context
 def export(
-    kafka: Kafka, groups: tuple[str, ...], topics: tuple[str, ...], exclude: tuple[str, ...], kind: str
+    ctx: click.Context,
+    kafka: Kafka,
+    groups: tuple[str, ...],
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
+    kind: str,
 ) -> None:
-    """Print offsets for import."""
+    """Print offsets for import. Exits with 1 if a group can't be read: it is left out."""
     rows = offsets_of(kafka, groups, selection(topics, exclude))
     text = export_json(rows) if kind == "json" else export_csv(rows, with_group=len(groups) != 1)
     click.echo(text, nl=False)
+    failed = [row for row in rows if row.state == FAILED]
+    for row in failed:
+        click.echo(one_line(f"Group {row.group!r} is left out: {row.note}"), err=True)
+    if failed:
+        ctx.exit(1)
 
 
 @offsets.command("import")

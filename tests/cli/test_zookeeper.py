@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
@@ -125,6 +126,24 @@ def test_a_live_consumer_is_shown_and_left_alone(topic: Topic, place: str, tmp_p
     assert topic.read_by_the_old_consumer(2) == ["1", "3"]
     assert run(*whole).code == 0
     assert run("groups", place, "--group", topic.name).code == 3
+
+
+def test_an_export_says_which_group_it_leaves_out(topic: Topic, place: str) -> None:
+    other = f"{topic.name}-other"
+    partition = TopicPartition(topic.name, 0)
+    with connect(place) as kafka:
+        for group in topic.name, other:
+            kafka.groups.commit(group, {partition: CommittedOffset(0)})
+    client = KazooClient(topic.broker.zookeeper_connect)
+    client.start()
+    try:
+        client.set(f"/consumers/{other}/offsets/{topic.name}/0", b"many")
+    finally:
+        client.stop()
+        client.close()
+    done = run("offsets", "export", place, "--group", topic.name, "--group", other)
+    assert (done.code, [row["group"] for row in done.json]) == (1, [topic.name])
+    assert done.err.startswith(f"Group '{other}' is left out: Expected an offset of 0 or more, got b'many'")
 
 
 def test_what_zookeeper_has_not(topic: Topic, place: str) -> None:
