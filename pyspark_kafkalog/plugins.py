@@ -21,7 +21,7 @@ def imported(what: str, path: str, *, form: str) -> Any:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # from the user's code
         if not (isinstance(e, ModuleNotFoundError) and f"{module}.".startswith(f"{e.name}.")):
-            reason = f"{type(e).__name__}: {e}"
+            reason = f"{type(e).__name__}{_words(e)}"
             raise OptionError(f"{what} cannot be imported: {reason}", hint=hint) from e
         reason = "there is no such module"
     else:
@@ -55,7 +55,7 @@ class PlugIn:
             return self.function(*given)
         except (Exception, SystemExit) as e:
             raise self.error(
-                f"raised {type(e).__name__}{_place_in_code(e)}: {e}", kind=kind, hint=hint, **place
+                f"raised {type(e).__name__}{_place_in_code(e)}{_words(e)}", kind=kind, hint=hint, **place
             ) from e
 
     def error(
@@ -63,6 +63,15 @@ class PlugIn:
     ) -> KafkaLogError:
         """The error of a function that ``did`` something wrong; parameters as of a call."""
         return kind(f"{self._name} {did}", hint=hint, **place)
+
+
+def _words(error: BaseException) -> str:
+    """What it says, after a colon, if it says anything: its own code may fail at that, too."""
+    try:
+        text = str(error)
+    except Exception:
+        return ""
+    return f": {text}" if text else ""
 
 
 def _place_in_code(error: BaseException) -> str:

@@ -72,6 +72,10 @@ def nested(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+def gives_long_decimals(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"d": pa.array([None] * rows.num_rows, pa.decimal256(60, 10))})
+
+
 def sizes(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"size": pc.binary_length(rows.column("value"))})
 
@@ -101,6 +105,14 @@ def fails_at_three(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def fails_at_once(rows: pa.RecordBatch) -> pa.RecordBatch:
     raise KeyError("no such column")
+
+
+def fails_without_words(rows: pa.RecordBatch) -> pa.RecordBatch:
+    class SpeechlessError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    raise SpeechlessError
 
 
 def ends_the_process(rows: pa.RecordBatch) -> pa.RecordBatch:

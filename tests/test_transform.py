@@ -42,6 +42,7 @@ def test_rows_and_columns_may_change() -> None:
             "cannot be imported: its module has no such callable. Give package.module:function, which",
         ),
         ("fails_at_once", r"raised KeyError \(line \d+ of .*plugins.py\): 'no such column'. It is called"),
+        ("fails_without_words", r"raised SpeechlessError \(line \d+ of .*plugins.py\)\. It is called"),
         ("ends_the_process", r"raised SystemExit \(line \d+ of .*plugins.py\): 3"),
         ("gives_a_table", "returned Table, expected a pyarrow.RecordBatch. It is called with an empty batch"),
         ("yields", "returned generator, expected a pyarrow.RecordBatch"),

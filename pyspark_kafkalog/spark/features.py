@@ -6,7 +6,10 @@ versions are never compared, because vendors bring some features of later releas
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -38,6 +41,7 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "features",
+    "find_added_files",
     "nullable",
     "simple_reader",
     "spark_schema",
@@ -142,6 +146,19 @@ def spark_schema(schema: pa.Schema) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return nullable(from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+
+def find_added_files() -> None:
+    """Let Spark's planner of a stream import what ``addPyFile`` has added, as its other processes do.
+
+    It looks in the folder ``streaming_job`` (PythonStreamingSourceRunner), which lies in that of the added
+    files, and in which Spark puts nothing.
+    """
+    for entry in list(sys.path):
+        files, name, file = entry.partition(f"{os.sep}streaming_job")
+        if name and file[:1] in ("", os.sep) and files + file not in sys.path:
+            sys.path.insert(sys.path.index(entry) + 1, files + file)
+            importlib.invalidate_caches()
 
 
 def nullable(columns: StructType) -> StructType:

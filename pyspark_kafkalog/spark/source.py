@@ -90,8 +90,10 @@ class KafkaLogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The micro-batch reader."""
+        from pyspark_kafkalog.spark.features import find_added_files
         from pyspark_kafkalog.spark.stream_reader import LogStreamReader, RefusingStreamReader
 
+        find_added_files()
         try:
             return LogStreamReader(self.options, schema)
         except KafkaLogError as e:

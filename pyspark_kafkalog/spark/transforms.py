@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.columns import check_different
 from pyspark_kafkalog.options.settings import default_columns
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.reading.reader import columns_of, transformed
@@ -89,6 +90,7 @@ def shaping_of(options: Mapping[str, str], path: str, wanted: StructType) -> Sha
     """
     given = columns_of(default_columns(options))
     transform = Transform(path, given)
+    check_different(field.name for field in wanted)
     returned = {field.name: field.dataType.simpleString() for field in _in_spark(transform)}
     for field in nullable(wanted):
         kind = field.dataType.simpleString()
@@ -113,8 +115,8 @@ def shaping_of(options: Mapping[str, str], path: str, wanted: StructType) -> Sha
 def _in_spark(transform: Transform) -> StructType:
     for field in transform.schema:
         try:
-            spark_schema(pa.schema([field]))
-        except PySparkException as e:
+            arrow_schema(spark_schema(pa.schema([field])))  # which refuses numbers too long for Spark, too
+        except (PySparkException, ValueError) as e:
             raise transform.error(
                 f"returned column {field.name!r} of type {field.type}, which Spark does not have",
                 kind=OptionError,

@@ -12,6 +12,8 @@ from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check
 from pyspark_kafkalog.transform import Transform
 from pyspark_kafkalog.writing.rows import RECORD
 
+_TO_RETURN = f"Have the function return value, or more of {', '.join(SINK_FIELDS)}."
+
 
 class Transformed:
     """Makes what a sink takes of rows of one schema, by the transform of a write.
@@ -31,7 +33,7 @@ class Transformed:
             check_columns(self._transform.schema, topic)
         except OptionError as e:
             raise self._transform.error(
-                f"returned columns that can't be written: {e.message}", kind=OptionError, hint=e.hint
+                f"returned columns that can't be written: {e.message}", kind=OptionError, hint=_TO_RETURN
             ) from None
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:

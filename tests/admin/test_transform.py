@@ -91,7 +91,11 @@ def test_it_may_choose_the_topic(tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("fails_at_once", "raised KeyError"),
-        ("sizes", "returned columns that can't be written: Required column 'value' not found"),
+        (
+            "sizes",
+            "returned columns that can't be written: Required column 'value' not found. Have the function"
+            " return value, or more of key, value, headers, topic, partition, timestamp.",
+        ),
         ("gives_no_columns", "returned no column"),
         ("gives_negative_sizes", "returned a broken batch"),
         ("gives_sizes_beyond_the_bytes", "returned a broken batch"),

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_kafkalog import connect
+from pyspark_kafkalog import connect, register
 from pyspark_kafkalog.spark.features import HAS_FILTERS
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import shown
@@ -57,6 +58,7 @@ def test_a_schema_chooses_among_them(spark: SparkSession, path: str) -> None:
         ("value binary", "Unknown column 'value': the transform 'tests.plugins:numbers' does not return it"),
         ("number int", "Column 'number' has type int, but the transform .* returns bigint"),
         ("number bigint NOT NULL", "Column 'number' must be nullable"),
+        ("number bigint, number bigint", "Column 'number' occurs twice"),
     ):
         with pytest.raises(PySparkException, match=said):
             reader.schema(schema).load(path).collect()
@@ -151,6 +153,10 @@ def test_an_audit_counts_what_is_in_the_log(
         ),
         ("fails_at_once", "raised KeyError"),
         ("gives_unsigned_numbers", "returned column 'n' of type uint64, which Spark does not have"),
+        (
+            "gives_long_decimals",
+            r"returned column 'd' of type decimal256\(60, 10\), which Spark does not have",
+        ),
     ],
 )
 def test_a_read_is_refused_before_any_row(spark: SparkSession, path: str, name: str, said: str) -> None:
@@ -234,6 +240,35 @@ def test_a_stream_that_filters_on_both_ends_is_exactly_once(
     assert values() == sorted([0, 2, 4, 6, 8, 20, 22] * 2)
     (committed,) = connect(servers).groups.offsets([group])
     assert committed.offset == 18, "all records, with those that are left out"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_zipped", [False, True])
+def test_a_stream_finds_what_is_added_to_the_session(
+    spark: SparkSession, path: str, tmp_path: Path, is_zipped: bool
+) -> None:
+    name = f"added_{'zip' if is_zipped else 'module'}"
+    module = tmp_path / f"{name}.py"
+    module.write_text("def same(rows):\n    return rows\n")
+    if is_zipped:
+        added = tmp_path / f"{name}.zip"
+        with ZipFile(added, "w") as file:
+            file.write(module, module.name)
+        spark.sparkContext.addPyFile(str(added))
+        register(spark)
+    else:
+        spark.sparkContext.addPyFile(str(module))
+    query = (
+        spark.readStream.format("kafkalog")
+        .options(startingOffsets="earliest", transform=f"{name}:same")
+        .load(path)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sum(progress.numInputRows for progress in query.recentProgress) == COUNT
 
 
 @pytest.mark.slow
