@@ -317,9 +317,11 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         sharing.release()
 
     def stop(self) -> None:
-        """The query has ended. Spark gives no time for more than a word to the group."""
+        """The query has ended. Spark gives no time for more than a commit, and a word to the group."""
         sharing = self.__dict__.get("_sharing")
         if sharing is not None:
+            if (watch := self.__dict__.get("_watch")) is not None:
+                watch.end()
             sharing.leave()
             if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
                 os._exit(0)  # PySpark would tell a JVM that no longer listens

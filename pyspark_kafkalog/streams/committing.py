@@ -101,6 +101,11 @@ class OffsetCommitter:
         if self._last is not None:
             wait_for([self._last], TIMEOUT)
 
+    def end(self, offsets: Offsets | None) -> None:
+        """The query has ended: like :meth:`finished`, if it has finished more; wait at most 2 seconds."""
+        last = self._thread.submit(self._commit, offsets) if offsets else self._thread.submit(lambda: None)
+        wait_for([last], TIMEOUT)
+
     def prepare(self, offsets: Offsets) -> None:
         """Read in advance what a commit of ``offsets`` needs, so that the commit itself is fast.
 
@@ -195,6 +200,20 @@ class CompletionWatch:
             if self._end is not None:
                 self._end = None
                 self._changed.notify()
+
+    def end(self) -> None:
+        """The query has ended: commit the micro-batch if it is complete, in seconds."""
+        if not self._changed.acquire(timeout=TIMEOUT):
+            return  # a commit hangs
+        try:
+            end, self._end = self._end, None
+            batch = None if end is None else self._log.batch_to(end)
+            is_complete = batch is not None and self._log.is_complete(batch)
+            self._committer.end(self._own(end) if is_complete and end is not None else None)
+        except Exception as e:
+            _log.debug("Could not see whether the last micro-batch was complete: %r", e)
+        finally:
+            self._changed.release()
 
     def _watch(self) -> None:
         while True:

@@ -186,6 +186,16 @@ def test_two_queries_share_and_one_takes_over(shared: Shared, protocol: str) -> 
     assert sorted(plan.values())[-2:] == [40, 40]
 
 
+def test_a_query_that_stops_between_two_micro_batches_has_committed_the_last(shared: Shared) -> None:
+    """Spark has not asked for more since."""
+    shared.write(40)
+    first = shared.start("first", processingTime="1 hour")
+    shared.until(lambda: (shared.folder / "first" / "commits" / "0").exists())
+    first.stop()
+    shared.until(lambda: not shared.assigned())
+    assert shared.commits() == dict.fromkeys(range(PARTITIONS), 10)
+
+
 @needs_read_limits
 def test_alone_it_has_the_rows_and_the_checkpoint_of_a_query_without(shared: Shared) -> None:
     kinds = {"alone": {}, "without": {"groupMembership": "false"}}

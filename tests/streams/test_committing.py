@@ -13,6 +13,7 @@ import pytest
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import to_json
+from pyspark_kafkalog.streams import committing
 from pyspark_kafkalog.streams.checkpoint import QueryLog
 from pyspark_kafkalog.streams.committing import METADATA, REPEAT, CompletionWatch, OffsetCommitter
 from tests.reading.fake_groups import FakeGroups
@@ -189,6 +190,33 @@ class TestWatch:
         self.complete(tmp_path, 0)
         time.sleep(0.6)
         assert groups.commits == 0
+
+    def test_at_the_end_of_the_query_what_is_complete_is_committed(
+        self, tmp_path: Path, groups: FakeGroups, watch: CompletionWatch
+    ) -> None:
+        self.plan(tmp_path, 0, {A0: 5})
+        watch.begin({A0: 5})
+        watch.end()
+        assert groups.commits == 0
+        self.plan(tmp_path, 1, {A0: 7})
+        watch.begin({A0: 7})
+        self.complete(tmp_path, 1)
+        watch.end()
+        assert offsets(groups) == {A0: 7}
+
+    def test_the_end_of_the_query_waits_for_a_commit_but_not_for_long(
+        self, tmp_path: Path, groups: FakeGroups, watch: CompletionWatch, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(committing, "TIMEOUT", 0.3)
+        free = threading.Event()
+        groups.commit = lambda *given: free.wait()  # type: ignore[assignment, method-assign]
+        self.plan(tmp_path, 0, {A0: 5})
+        watch.begin({A0: 5})
+        self.complete(tmp_path, 0)
+        began = time.monotonic()
+        watch.end()
+        assert 0.3 <= time.monotonic() - began < 3
+        free.set()
 
     def test_spark_does_not_wait_while_a_commit_is_prepared(self, tmp_path: Path, groups: FakeGroups) -> None:
         for name in "offsets", "commits":
