@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -268,6 +270,43 @@ def test_a_session_timeout_out_of_bounds(group: Group) -> None:
     member = group.member(session_timeout_ms=100)
     with pytest.raises(GroupError, match=r"INVALID_SESSION_TIMEOUT.*group\.min\.session\.timeout\.ms"):
         member.hold(10)
+
+
+def test_a_commit_waits_for_a_rebalance_as_long_as_that_may_take(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a leader that hangs between JoinGroup and SyncGroup."""
+    leader = group.member(**COOPERATIVE)
+    group.holds(leader, 6)
+    leader.release()
+    member = group.member(**COOPERATIVE)
+    assigned = group.holds(member, 3)
+    leader.hold(1.0)
+    leader.release()
+    began, free, real = threading.Event(), threading.Event(), leader._assignments
+
+    def hang(joined: Any, led: Any) -> dict[str, bytes]:
+        began.set()
+        free.wait(20)
+        return real(joined, led)
+
+    def clock() -> float:
+        """Forty seconds from one attempt to the next; the leader goes on at the third."""
+        number = next(numbers)
+        if number == 2:
+            free.set()
+            time.sleep(1)
+        return 40.0 * number
+
+    numbers = itertools.count()
+    monkeypatch.setattr(leader, "_assignments", hang)
+    group.member(**COOPERATIVE)
+    assert began.wait(30)
+    times = SimpleNamespace(monotonic=clock, clock_gettime=time.clock_gettime)
+    monkeypatch.setattr("pyspark_kafkalog.broker.groups.member.time", times)
+    partition = min(assigned.partitions)
+    assert member.commit({partition: CommittedOffset(5)}, assigned)
+    assert group.commits() == {partition.partition: 5}
 
 
 @pytest.mark.parametrize("kind", [RANGE, CONSUMER], ids=["eager", "consumer"])

@@ -54,8 +54,6 @@ _PAUSE = 0.1
 """Seconds before another attempt, if something failed."""
 _LEAVE_WITHIN = 1.0
 """Seconds that leaving may take: Spark has stopped the query."""
-_COMMIT_WITHIN = 30.0
-"""Seconds that a commit waits for the end of a rebalance that it meets."""
 _GONE = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -97,6 +95,8 @@ class Member:
         self._session = options.session_timeout_ms / 1000
         """Seconds for which the group surely knows this member after a heartbeat."""
         self._interval = options.heartbeat_interval_ms / 1000
+        self._rebalance = options.max_poll_interval_ms / 1000 + _LATE
+        """Seconds that a rebalance may take."""
         self._changed = threading.Condition()
         """Guards all that follows."""
         self._thread: threading.Thread | None = None
@@ -176,7 +176,7 @@ class Member:
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], assigned: Assigned) -> bool:
         """See :meth:`pyspark_kafkalog.groups.GroupMember.commit`."""
-        end = time.monotonic() + _COMMIT_WITHIN
+        end = time.monotonic() + self._rebalance  # which it may meet
         while True:
             with self._changed:
                 if self._error is not None:
@@ -393,8 +393,7 @@ class Member:
             protocols=[kind(name=name, metadata=subscription) for name in self._options.assignors],
             reason="",
         )
-        rebalance = self._options.max_poll_interval_ms / 1000 + _LATE
-        joined = self._call(request, "Joining", within=2 * rebalance, stall=rebalance)
+        joined = self._call(request, "Joining", within=2 * self._rebalance, stall=self._rebalance)
         code = joined.error_code
         with self._changed:
             self._has_answered()
@@ -420,7 +419,7 @@ class Member:
             protocol_name=joined.protocol_name,
             assignments=[assignment(member_id=m, assignment=bytes_) for m, bytes_ in assignments.items()],
         )
-        synced = self._call(request, "Joining", within=2 * rebalance, stall=rebalance)
+        synced = self._call(request, "Joining", within=2 * self._rebalance, stall=self._rebalance)
         with self._changed:
             self._has_answered()
             if synced.error_code:
