@@ -123,6 +123,8 @@ class StreamPlanner:
         self._clock = clock
         self._truncated: dict[TopicPartition, int] = {}
         """Partitions that end below what was read of them, even after the place has waited."""
+        self._open: Offsets = {}
+        """Where partitions go on above their last stable offset, as others have read what may be aborted."""
         self._is_expected = False
         self._at_rest: tuple[Offsets, _Ends] | None = None
         """The last start from which there was nothing to read, and the ends."""
@@ -332,7 +334,7 @@ class StreamPlanner:
                 self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
             now = self._consistent_ends()
             check_nothing_lost_while_available_now(
-                {partition: offset for partition, offset in end.items() if partition not in self._truncated},
+                {p: offset for p, offset in end.items() if p not in self._truncated and p not in self._open},
                 now.offsets,
                 find_recreated(_topics(end), topic_ids, now.topic_ids),
             )
@@ -426,10 +428,12 @@ class StreamPlanner:
         topic may be another one, whose records are there, the end goes back.
         """
         lower = {p: begin for p, begin in begins.items() if ends.offsets.get(p, begin) < begin}
+        self._open = self._in_open_transactions(lower)
+        lower = {p: begin for p, begin in lower.items() if p not in self._open}
         self._truncated = {p: begin for p, begin in self._truncated.items() if lower.get(p) == begin}
         new = lower.keys() - self._truncated.keys()
         if begins == self._initial or not lower:
-            return {}  # the user gave these offsets: nothing was read below them
+            return self._open  # the user gave these offsets: nothing was read below them
         for partition in sorted(new):
             end, begin = ends.offsets[partition], begins[partition]
             text = "%s ends at offset %d, but was read up to %d; looking again"
@@ -443,7 +447,16 @@ class StreamPlanner:
         if not self._options.fail_on_data_loss:
             same = [partition for partition in self._truncated if partition.topic in self._proven]
             found |= {partition: lower[partition] for partition in same}
-        return found
+        return found | self._open
+
+    def _in_open_transactions(self, begins: Offsets) -> Offsets:
+        """Those of the positions up to which other members of the group have read the log, which do not wait
+        for transactions to end.
+        """
+        if not begins or self._sharing is None or not self._options.read_committed:
+            return {}
+        ends = self._place.end_offsets(begins, read_committed=False)
+        return {p: begin for p, begin in begins.items() if begin <= ends.get(p, -1)}
 
     def _without_recreated(
         self, start: Offsets, topic_ids: Mapping[str, str], mine: Offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -237,6 +237,28 @@ def test_a_kill_before_the_jump_is_noted_skips_nothing() -> None:
     assert stream.offer()
     stream.resume()
     assert stream.runs[2] == [[(A1, 8, 12)]]
+
+
+def test_what_others_have_read_of_open_transactions_is_no_loss() -> None:
+    """A consumer that reads uncommitted may be above the last stable offset."""
+    groups, place = FakeGroups(), FakePlace({A0: (0, 50, 40), A1: (0, 10)})
+    stream = query(place, groups)
+    stream.planner._options = replace(stream.planner._options, read_committed=True)
+    stream.member.assign(A1)
+    stream.batch()
+    groups.commit(GROUP, {A0: CommittedOffset(45)})
+    stream.planner.prepare_for_available_now()
+    stream.member.assign(A0, A1)
+    stream.batch()
+    assert stream.plans[-1] == {A0: 45, A1: 10}
+    stream.run()
+    stream.planner._options = replace(stream.planner._options, read_committed=True)
+    stream.member.assign(A0, A1)
+    place.bounds[A0] = (0, 60, 43)
+    stream.batch()
+    place.bounds[A0] = (0, 60)
+    stream.batch()
+    assert [stream.runs[batch] for batch in stream.runs] == [[[(A1, 0, 10)]], [[]], [[(A0, 45, 60)]]]
 
 
 def test_a_query_that_was_killed_before_its_commit_goes_on_where_it_was() -> None:
