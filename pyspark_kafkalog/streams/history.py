@@ -91,6 +91,11 @@ class SharedHistory:
         shared = self._shared.get(partition)
         return -1 if shared is None else shared.leader_epoch
 
+    def offset(self, partition: TopicPartition) -> int:
+        """Where a partition goes on, as was noted last; -1 if unknown."""
+        shared = self._shared.get(partition)
+        return -1 if shared is None else shared.offset
+
     def advance(self, read: Read) -> None:
         """Take in what has been read since the last call."""
         offsets = read.offsets

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from pyspark_kafkalog.errors import listed
 from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
@@ -27,6 +28,8 @@ from pyspark_kafkalog.streams.sharing import SharedGroup
 
 _log = logging.getLogger("pyspark_kafkalog")
 
+_NAMED = 5
+"""How many partitions a line of the log lists."""
 _ATTEMPTS = 5
 """How often ends are looked up if topics change meanwhile. Tasks check their topic again."""
 
@@ -144,6 +147,8 @@ class StreamPlanner:
         self._data_loss = partial(find_data_loss, selection=options.selection)
         self._offered = self._planned = _Ends({}, {})
         self._available_now = False
+        self._has_begun = False
+        """Whether a stream that shares its partitions has had some."""
         self._begins: Offsets = {}
         """Where the partitions go on that a member of a group has, as far as it has looked at their logs."""
         self._frozen: _Ends | None = None
@@ -186,11 +191,28 @@ class StreamPlanner:
         )
         if begins is None:
             return None
+        if begins and not self._has_begun:
+            self._has_begun = True
+            self._warn_if_set_back(start, begins)
         if self._begun is not begins:
             self._begun = begins
             if self._shared_out != begins.keys():
                 self._shared_out = begins.keys()
         return begins
+
+    def _warn_if_set_back(self, start: Offsets, begins: Offsets) -> None:
+        """Say which records a checkpoint that was set back does not bring again, as the group has them."""
+        left_out = [
+            f"{p} from {start[p]} to {begin}"
+            for p, begin in sorted(begins.items())
+            if start.get(p, begin) < min(begin, self._history.offset(p))
+        ]
+        if left_out:
+            _log.warning(
+                "The query had read more than its checkpoint says, and goes on where its group is, so it does"
+                " not read %s again. If the checkpoint was set back for that, give another kafka.group.id",
+                listed(left_out, _NAMED),
+            )
 
     def _assignment(self) -> Assignment:
         """The partitions that the stream reads now."""

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.streams.committing import as_they_are
+from pyspark_kafkalog.streams.history import Shared
 from pyspark_kafkalog.streams.planner import StreamPlanner
 from pyspark_kafkalog.streams.sharing import SharedGroup
 from tests.reading.fake_groups import FakeGroups
@@ -72,6 +74,7 @@ class Query:
     complete: int = 0
     begins: tuple[int, Offsets] = (-1, {})
     topic_ids: dict[str, str] = field(default_factory=dict)
+    shared: Shared = field(default_factory=dict)
     rows: Counter[tuple[TopicPartition, int]] = field(default_factory=Counter)
     runs: dict[int, list[list[tuple]]] = field(default_factory=dict)
 
@@ -96,6 +99,8 @@ class Query:
             sharing=self.sharing,
             topic_ids=self.topic_ids,
             keep_topic_ids=self._keep_ids,
+            shared=self.shared,
+            keep_shared=partial(setattr, self, "shared"),
         )
 
     def _keep_ids(self, ids: Mapping[str, str], before: Mapping[str, str] | None) -> None:
@@ -237,6 +242,32 @@ def test_a_kill_before_the_jump_is_noted_skips_nothing() -> None:
     assert stream.offer()
     stream.resume()
     assert stream.runs[2] == [[(A1, 8, 12)]]
+
+
+def test_a_checkpoint_that_was_set_back_says_what_it_leaves_out(caplog: pytest.LogCaptureFixture) -> None:
+    place, groups = FakePlace({A0: (0, 5), A1: (0, 5)}), FakeGroups()
+    stream = query(place, groups)
+    for end in (5, 8, 12):
+        place.bounds |= {A0: (0, end), A1: (0, end)}
+        stream.member.assign(A0, A1)
+        stream.planner._history._next = 0.0  # it is time to note
+        stream.batch()
+    del stream.plans[1:]
+    stream.complete = 1
+    stream.run()
+    stream.member.assign(A0, A1)
+    stream.batch()
+    assert "so it does not read a-0 from 5 to 12, a-1 from 5 to 12 again" in caplog.text
+    assert stream.plans == [{A0: 5, A1: 5}, {A0: 12, A1: 12}]
+    # What others have done since is not of that kind.
+    caplog.clear()
+    groups.commit(GROUP, {A1: CommittedOffset(20)})
+    place.bounds[A1] = (0, 20)
+    stream.run()
+    stream.member.assign(A0, A1)
+    stream.batch()
+    assert stream.plans[-1] == {A0: 12, A1: 20}
+    assert "again" not in caplog.text
 
 
 def test_what_others_have_read_of_open_transactions_is_no_loss() -> None:
