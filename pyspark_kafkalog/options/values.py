@@ -359,7 +359,11 @@ def topics(name: str, text: str) -> tuple[str, ...]:
 
 
 def patterns(name: str, text: str) -> tuple[str, ...]:
-    """Java's patterns, separated by commas, for ``re.fullmatch`` with ``re.ASCII``."""
+    """Java's patterns, separated by commas, for ``re.fullmatch`` with ``re.ASCII``.
+
+    To Java, too, a list in brackets is a class of characters; but no topic has quotation marks.
+    """
+    _refuse_list(name, text, ",".join(separated(name, re.sub(r"[\[\]'\"]", "", text))))
     try:
         found = tuple(java_pattern(name, item) for item in separated(name, text))
     except OptionError as e:

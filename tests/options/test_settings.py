@@ -270,6 +270,7 @@ class TestSelection:
             {"assign": '{"t":[0]}', "topics.exclude": "b"},
             {"topics.exclude": " , "},
             {"topics.exclude": "a,("},
+            {"topics.exclude": "['tmp']"},
             {"subscribePattern": " "},
             {"subscribePattern": "("},
             {"assign": ""},
