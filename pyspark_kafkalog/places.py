@@ -64,7 +64,7 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if options.brokers is not None:
         from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 
-        if options.offsets_storage == "kafka" and not options.dual_commit:
+        if not options.commits_to_zookeeper:
             return BrokerGroups(options.brokers, timeout=timeout)
         from pyspark_kafkalog.broker.zookeeper.groups import DualGroups, ZooKeeperGroups
 

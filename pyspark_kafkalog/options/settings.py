@@ -73,6 +73,11 @@ class PlaceOptions:
     offsets_storage: str = from_option("offsets.storage")
     dual_commit: bool = from_option("dual.commit.enabled")
 
+    @property
+    def commits_to_zookeeper(self) -> bool:
+        """Whether offsets of groups are kept in ZooKeeper, too, or there alone."""
+        return self.offsets_storage == "zookeeper" or self.dual_commit
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:

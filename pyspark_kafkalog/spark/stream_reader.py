@@ -122,7 +122,9 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     @cached_property
     def _planner(self) -> StreamPlanner:
         checkpoint, source = self._options.checkpoint_location, self._source
-        brokers = self._place_options.brokers
+        brokers, group = self._place_options.brokers, self._options.group.group_id
+        if self._place_options.commits_to_zookeeper and group is not None:
+            self._open_committed().committed(group, ())  # is it there, and the brokers'?
         return StreamPlanner(
             self._place,
             self._options,

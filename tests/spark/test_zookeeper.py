@@ -46,7 +46,7 @@ class Query:
             values.extend(row.value for row in frame.selectExpr("CAST(value AS STRING)").collect())  # type: ignore[attr-defined]
 
         query = (
-            reader.options(commitOffsets="required", maxOffsetsPerTrigger="8", **options)
+            reader.options(**{"commitOffsets": "required", "maxOffsetsPerTrigger": "8", **options})
             .load()
             .writeStream.foreachBatch(keep)
             .option("checkpointLocation", str(self._folder / checkpoint))
@@ -187,5 +187,8 @@ def test_a_wrong_chroot_is_an_error_before_any_work(
     query.place["zookeeper.connect"] = zookeeper_broker.zookeeper.address
     topic.produce(1)
     for stored in (TO_KAFKA, ZOOKEEPER):
-        with pytest.raises(StreamingQueryException, match=r"ZooKeeper has no /consumers.*Check the chroot"):
-            query.run("wrong", stored)
+        for options in ({}, {"startingOffsets": "earliest", "commitOffsets": "true"}):
+            with pytest.raises(
+                StreamingQueryException, match=r"ZooKeeper has no /consumers.*Check the chroot"
+            ):
+                query.run("wrong", stored, **options)
