@@ -182,6 +182,15 @@ def test_a_member_that_is_to_rejoin_leaves_its_rows_uncommitted(group: Group, ki
 
 
 @of_each_kind
+def test_of_a_partition_that_does_not_exist_nothing_is_committed(group: Group, kind: dict[str, Any]) -> None:
+    member = group.member(**kind)
+    assigned = group.holds(member, 6)
+    gone, there = TopicPartition(f"{group.topic}-gone", 0), TopicPartition(group.topic, 0)
+    assert member.commit({gone: CommittedOffset(7), there: CommittedOffset(5)}, assigned)
+    assert group.commits() == {0: 5}
+
+
+@of_each_kind
 def test_between_two_steps_nothing_is_lost_and_the_member_joins_again(
     group: Group, kind: dict[str, Any]
 ) -> None:

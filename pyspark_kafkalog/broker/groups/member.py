@@ -185,8 +185,12 @@ class Member:
                     return False
                 me = self._me
             codes = self._groups.commit_as(me, self._group, offsets)
-            failed = {partition: code for partition, code in codes.items() if code}
+            deleted = [p for p, code in codes.items() if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            failed = {p: code for p, code in codes.items() if code and p not in deleted}
             if not failed:
+                if deleted:
+                    text = "Group %s keeps no offsets of %s, which do not exist"
+                    _log.warning(text, self._group, listed(deleted, 10))
                 return True
             gone = sorted(_GONE & set(failed.values()))
             with self._changed:
