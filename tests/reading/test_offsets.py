@@ -322,11 +322,11 @@ def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.Mo
 
     late = 3  # brokers hear of a new topic one after another
     assert batch(Asked({A0: (0, 9)}), subscribe="a,b") == [(A0, EARLIEST, LATEST), (B0, EARLIEST, LATEST)]
-    assert requests == [["a", "b"]] * 3
+    assert requests == [("a", "b")] * 3
     late = 0
     for options, names in (
-        ({"subscribe": "a"}, [["a"]]),
-        ({"assign": '{"a":[0]}'}, [["a"]]),
+        ({"subscribe": "a"}, [("a",)]),
+        ({"assign": '{"a":[0]}'}, [("a",)]),
         ({"subscribePattern": "a"}, [None]),
         ({}, [None]),
     ):
@@ -336,7 +336,7 @@ def test_of_topics_that_are_named_no_others_are_asked_for(monkeypatch: pytest.Mo
     requests.clear()
     with pytest.raises(UnknownTopicOrPartitionError, match="There is 1 topic: a"):
         batch(Asked({A0: (0, 9)}), subscribe="c")
-    assert requests == [["c"]] * 3 + [None]
+    assert requests == [("c",)] * 3 + [None]
 
 
 class TestStartFromGroup:

@@ -178,7 +178,7 @@ def test_two_queries_share_and_one_takes_over(shared: Shared, protocol: str) -> 
     shared.until(lambda: shared.commits() == dict.fromkeys(range(PARTITIONS), 30))
     # The first comes back: what the second has done in its partitions, it does not do again.
     shared.start("first")
-    shared.until(lambda: len(shared.assigned()) == 2)
+    shared.until(lambda: [len(share) for share in shared.assigned()] == [2, 2])
     shared.write(40)
     shared.until(lambda: shared.rows("first", "second").total() == 160)
     assert set(shared.rows("first", "second").values()) == {1}
@@ -234,7 +234,7 @@ def test_progress_and_lag_are_those_of_its_own_partitions(shared: Shared) -> Non
             assert set(json.loads(source.latestOffset)[shared.topic].values()) == {20}
             assert len(json.loads(source.latestOffset)[shared.topic]) == 2
             assert sorted(json.loads(source.endOffset)[shared.topic].values()) == [10, 10, 20, 20]
-            shared.until(lambda: len(lag().partitions) == 2)
+            shared.until(lambda: str(query.id) in listener.latest and len(lag().partitions) == 2)
             assert lag().offsets_behind == 0
     finally:
         shared.spark.streams.removeListener(listener)
