@@ -1,8 +1,9 @@
-"""What commits to a consumer group add to a micro-batch of 100,000 rows, of a broker and of a directory."""
+"""What commits to a consumer group add to a micro-batch of 100,000 rows, and what membership adds to that."""
 
 from __future__ import annotations
 
 import statistics
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,27 +35,42 @@ def main() -> None:
                 "a directory": {"path": str(folder / "log")},
             }
             for name, place in places.items():
-                _contest(spark, folder, name, {**place, "maxOffsetsPerTrigger": str(limit)}, args.rounds)
+                options = {**place, "maxOffsetsPerTrigger": str(limit)}
+                committing = _times(spark, folder / name, {**options, "kafka.group.id": "benchmark"})
+                plain = _times(spark, folder / f"{name}, plain", options)
+                ours, base = _by_turns(committing, plain, args.rounds)
+                text = f"micro-batch from {name} with commits to a group: {ours:.0f} ms, {base:.0f} without"
+                print_ratio(text, ours / base, at_most=BAR)
+                if "path" not in place:
+                    ours, base = _by_turns(_as_member(spark, folder, options), committing, args.rounds)
+                    text = f"micro-batch of a member of a group: {ours:.0f} ms, {base:.0f} without membership"
+                    print_ratio(text, ours / base, at_most=BAR)
         finally:
             broker.stop()
 
 
-def _contest(spark: SparkSession, folder: Path, name: str, options: dict[str, str], rounds: int) -> None:
-    plain = _times(spark, folder / f"{name}, plain", options)
-    committing = _times(spark, folder / f"{name}, committing", {**options, "kafka.group.id": "benchmark"})
-    for run in (plain, committing) * warm_ups(rounds):
+def _by_turns(
+    one: Callable[[], list[float]], other: Callable[[], list[float]], rounds: int
+) -> tuple[float, float]:
+    """The medians of both, after warm-ups."""
+    for run in (other, one) * warm_ups(rounds):
         run()
-    without: list[float] = []
-    with_commits: list[float] = []
+    times: tuple[list[float], list[float]] = [], []
     for _ in range(rounds):
-        without += plain()
-        with_commits += committing()
-    ours, base = statistics.median(with_commits), statistics.median(without)
-    print_ratio(
-        f"micro-batch from {name} with commits to a group: {ours:.0f} ms, {base:.0f} without",
-        ours / base,
-        at_most=BAR,
-    )
+        times[1].extend(other())
+        times[0].extend(one())
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def _as_member(spark: SparkSession, folder: Path, options: dict[str, str]) -> Callable[[], list[float]]:
+    """The only member of a new group each time, as it goes on where the group is."""
+
+    def run() -> list[float]:
+        group = f"benchmark-{uuid.uuid4().hex}"
+        shared = {**options, "kafka.group.id": group, "groupMembership": "true"}
+        return _times(spark, folder / group, shared)()
+
+    return run
 
 
 def _times(spark: SparkSession, checkpoints: Path, options: dict[str, str]) -> Callable[[], list[float]]:
