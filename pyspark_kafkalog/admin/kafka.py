@@ -92,8 +92,8 @@ def options_of(place: str) -> dict[str, str]:
     """
     if _is_folder(place):
         return {"path": json.dumps([place])}  # its name may have commas
-    if place.startswith(_ZOOKEEPER_SCHEME):
-        return {ZOOKEEPER: place.removeprefix(_ZOOKEEPER_SCHEME)}
+    if place.lower().startswith(_ZOOKEEPER_SCHEME):
+        return {ZOOKEEPER: place[len(_ZOOKEEPER_SCHEME) :]}
     if _LOGIN.fullmatch(place):
         raise OptionError(
             "Expected brokers as host:port, got something before an @, which may be a secret",

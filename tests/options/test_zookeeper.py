@@ -121,3 +121,7 @@ def test_zookeeper_is_no_target() -> None:
         connect("/tmp/never").logs.backup("zk://zk1/k")
     with pytest.raises(OptionError, match="ZooKeeper has only groups"):
         connect("/tmp/never").logs.restore(connect("zk://zk1/k"))
+
+
+def test_the_scheme_is_read_in_any_case() -> None:
+    assert connect("ZK://zk1/k").options == connect("zk://zk1/k").options == {"zookeeper.connect": "zk1/k"}

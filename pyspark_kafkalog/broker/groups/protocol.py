@@ -147,7 +147,8 @@ _LIVE_MEMBERS = {
 """Codes that a group without members never gives."""
 _STOP_THEM = (
     "Stop its members, or give the query its own kafka.group.id:"
-    " while a group has members, only they may commit."
+    " while a group has members, only they may commit. If the query is one of them (groupMembership=true),"
+    " leave out commitSourceOffsets=transaction."
 )
 _HINTS: Mapping[int, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal Read on the topic (to see offsets: Describe)"
