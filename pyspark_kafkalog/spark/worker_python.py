@@ -17,6 +17,8 @@ from importlib.machinery import PathFinder
 
 _LIBRARIES = ("pyspark", "py4j")
 """The packages in the zips."""
+_IS_SAFE = getattr(sys.flags, "safe_path", False)
+"""``-P``, since Python 3.11."""
 
 
 def worker_python() -> str:
@@ -40,7 +42,7 @@ def main() -> None:
     # As PythonRunner does for tasks: in the others' processes numpy's threads would spin for 0.1 s.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     kind, *rest = sys.argv[1:] or [""]
-    if kind not in ("-m", "-c") or not rest or sys.flags.safe_path:
+    if kind not in ("-m", "-c") or not rest or _IS_SAFE:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
     left_out = set(given) - set(kept)
     # In place of the folder of this script.
