@@ -99,7 +99,8 @@ class SharedGroup:
         :param start: the end of the last micro-batch, which has been processed and committed.
         :param partitions: that exist and are subscribed to; the same object as long as they are the same.
         :param default: where partitions begin of which nothing is known.
-        :param must_wait: wait for an assignment, however long that takes.
+        :param must_wait: wait for an assignment, however long that takes, but for one with partitions only
+            as long as :class:`SharedGroup` is to be patient.
         """
         if partitions is not self._subscribed:
             self._subscribe(partitions)

@@ -31,13 +31,6 @@ WRITE = {
 READ = {"large.message.enabled": "true", "segment.deserializer": "tests.plugins:from_own"}
 
 
-@pytest.fixture(params=["directory", pytest.param("brokers", marks=pytest.mark.broker)])
-def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    if request.param == "directory":
-        return {"path": str(tmp_path)}
-    return {"kafka.bootstrap.servers": request.getfixturevalue("broker").bootstrap}
-
-
 @pytest.fixture
 def topic(options: Mapping[str, str]) -> str:
     """Old values, and then a large one among small ones."""

@@ -33,13 +33,6 @@ PARTITIONS = 3
 COUNT = 90
 
 
-@pytest.fixture(params=["directory", pytest.param("brokers", marks=pytest.mark.broker)])
-def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    if request.param == "directory":
-        return {"path": str(tmp_path)}
-    return {"kafka.bootstrap.servers": request.getfixturevalue("broker").bootstrap}
-
-
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, options: Mapping[str, str]) -> str:
     """A topic of :data:`COUNT` records: number n is in partition n % 3, at n seconds."""

@@ -24,13 +24,6 @@ from tests.kafka import Broker, dump_log_segments
 from tests.log.writing import values, write
 
 
-@pytest.fixture(params=["directory", pytest.param("brokers", marks=pytest.mark.broker)])
-def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    if request.param == "directory":
-        return {"path": str(tmp_path)}
-    return {"kafka.bootstrap.servers": request.getfixturevalue("broker").bootstrap}
-
-
 def new_name() -> str:
     return f"topic-{uuid.uuid4().hex[:8]}"
 

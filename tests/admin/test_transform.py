@@ -15,13 +15,6 @@ from tests.broker.producing import unused_topic
 COUNT = 20
 
 
-@pytest.fixture(params=["directory", pytest.param("brokers", marks=pytest.mark.broker)])
-def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    if request.param == "directory":
-        return {"path": str(tmp_path)}
-    return {"kafka.bootstrap.servers": request.getfixturevalue("broker").bootstrap}
-
-
 def using(name: str) -> dict[str, str]:
     return {"transform": f"tests.plugins:{name}"}
 
