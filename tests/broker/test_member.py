@@ -13,7 +13,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from kafka.protocol.consumer import LeaveGroupRequest
+from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
@@ -313,6 +313,30 @@ def test_a_commit_waits_for_a_rebalance_as_long_as_that_may_take(
     assert began.wait(30)
     times = SimpleNamespace(monotonic=clock, clock_gettime=time.clock_gettime)
     monkeypatch.setattr("pyspark_kafkalog.broker.groups.member.time", times)
+    partition = min(assigned.partitions)
+    assert member.commit({partition: CommittedOffset(5)}, assigned)
+    assert group.commits() == {partition.partition: 5}
+
+
+def test_a_commit_waits_for_an_answer_that_makes_its_generation_old(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator has let it join again; it does not know so yet."""
+    member = group.member(**COOPERATIVE)
+    assigned = group.holds(member, 6)
+    joined, free, call = threading.Event(), threading.Event(), member._call
+
+    def late(request: Any, *args: Any, **kwargs: Any) -> Any:
+        response = call(request, *args, **kwargs)
+        if isinstance(request, JoinGroupRequest):
+            joined.set()
+            assert free.wait(20)
+        return response
+
+    monkeypatch.setattr(member, "_call", late)
+    group.member(**COOPERATIVE)
+    assert joined.wait(30)
+    threading.Timer(0.5, free.set).start()
     partition = min(assigned.partitions)
     assert member.commit({partition: CommittedOffset(5)}, assigned)
     assert group.commits() == {partition.partition: 5}

@@ -108,6 +108,8 @@ class Member:
         """What a cooperative member takes up between two steps."""
         self._is_held = False
         self._is_to_join = False
+        self._is_joining = False
+        """From the request to join until its answers are read, or it has failed."""
         self._led: dict[str, int] | None = None
         """The partitions of the group's topics when this member, its leader, has assigned them."""
         self._looked = 0.0
@@ -197,7 +199,8 @@ class Member:
                 is_busy = bool(_BUSY & set(failed.values()))
                 self._is_to_beat |= ErrorCode.STALE_MEMBER_EPOCH in failed.values()
                 self._changed.notify_all()
-                if (is_busy or (gone and me != self._me)) and time.monotonic() < end:
+                joins = self._is_joining or (self._is_to_join and self._options.is_cooperative)
+                if (is_busy or (gone and (joins or me != self._me))) and time.monotonic() < end:
                     self._changed.wait(_PAUSE)  # it joins just now, or has done so meanwhile
                     continue
                 if gone:
@@ -273,6 +276,8 @@ class Member:
             except Exception as e:
                 _log.exception("The member of group %s has failed", self._group)
                 self._end(KafkaLogError(f"The member of group {self._group} has failed: {e!r}"))
+            finally:
+                self._is_joining = False
 
     def _take_up_unless_held(self) -> None:
         if not self._is_held:
@@ -292,7 +297,7 @@ class Member:
         if self._is_to_join and (not self._is_held or self._options.is_cooperative):
             if not self._options.is_cooperative:
                 self._assigned = None
-            self._is_to_join = False
+            self._is_to_join, self._is_joining = False, True
             return self._join
         if self._me.generation < 0:
             return None
