@@ -554,7 +554,7 @@ class Member:
             found = ConsumerProtocolAssignment.decode(bytes(assignment)).partitions()
         except UNREADABLE as e:
             raise GroupError(
-                f"The leader of group {self._group} has assigned what can't be read: {type(e).__name__}",
+                f"The leader of group {self._group} has assigned partitions in a form that can't be read",
                 hint="See which application leads the group, and give another kafka.group.id.",
             ) from e
         return frozenset(TopicPartition(topic, number) for topic, number in found)
@@ -590,6 +590,6 @@ def _subscriber(member: Any) -> Subscriber:
             tuple(owned),
             getattr(found, "generation_id", -1),
         )
-    except UNREADABLE as e:
-        _log.warning("Member %s tells what can't be read (%r): it gets nothing", member.member_id, e)
+    except UNREADABLE:
+        _log.warning("Member %s subscribes in a form that can't be read: it gets nothing", member.member_id)
         return Subscriber(member.member_id, member.group_instance_id)
