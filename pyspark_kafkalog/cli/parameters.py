@@ -78,13 +78,16 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
 def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:
     """The reader options for the place that a command names; ``given`` takes precedence over properties.
 
-    :raises OptionError: see :func:`.kafka.options_of`.
+    :raises OptionError: if an option names a place, too, and see :func:`.kafka.options_of`.
     """
     options = {f"kafka.{name}": text for name, text in properties.items() if name not in _UNUSED_PROPERTIES}
     for item in given:
         name, text = _pair("-o", item)
         options[name] = text
-    return options | options_of(place)
+    (named,) = options_of(place).items()
+    if again := [name for name in options if name.lower() == named[0]]:
+        raise OptionError(f"PLACE and option {again[0]!r} both name a place", hint="Leave the option out.")
+    return dict([*options.items(), named])
 
 
 def pairs(option: str, given: Sequence[str]) -> dict[str, str]:

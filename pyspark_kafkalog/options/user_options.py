@@ -112,6 +112,11 @@ class UserOptions:
 
         :raises OptionError: naming the option, with what to do instead.
         """
+        if self._use is Use.ADMIN and ZOOKEEPER in self and not self.is_zookeeper:
+            raise OptionError(
+                f"Option {ZOOKEEPER!r} can't be set beside another place, except for queries",
+                hint="Leave it out, or give ZooKeeper as the only place, such as zk://zk1:2181/kafka.",
+            )
         for name in self._values:
             option = BY_NAME.get(name)
             if option is not None and option.where & self.where and option.use & self._use:

@@ -146,6 +146,15 @@ def test_an_export_says_which_group_it_leaves_out(topic: Topic, place: str) -> N
     assert done.err.startswith(f"Group '{other}' is left out: Expected an offset of 0 or more, got b'many'")
 
 
+def test_zookeeper_beside_another_place(topic: Topic, place: str) -> None:
+    beside = f"zookeeper.connect={topic.broker.zookeeper_connect}"
+    for words in (["groups"], ["lag"], ["offsets", "show"], ["topics"]):
+        done = run(*words, topic.broker.bootstrap, "-o", beside)
+        assert (done.code, "'zookeeper.connect' can't be set beside another place" in done.err) == (2, True)
+        done = run(*words, place, "-o", beside)
+        assert (done.code, "PLACE and option 'zookeeper.connect' both name a place" in done.err) == (2, True)
+
+
 def test_what_zookeeper_has_not(topic: Topic, place: str) -> None:
     for words in (["topics", place], ["cat", place, topic.name], ["doctor", place], ["verify", place]):
         done = run(*words)
