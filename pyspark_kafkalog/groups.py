@@ -36,8 +36,8 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
     def group_ids(self) -> tuple[str, ...]:
         """All groups, sorted."""
 
-    def describe(self, groups: Collection[str]) -> dict[str, Group]:
-        """Those of ``groups`` that exist."""
+    def describe(self, groups: Collection[str]) -> Mapping[str, Group | KafkaLogError]:
+        """Those of ``groups`` that exist, or the error of the one that can't be read."""
 
     def committed_by(
         self, groups: Collection[str]

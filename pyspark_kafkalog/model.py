@@ -506,7 +506,8 @@ _MEMBERS = COUNT._replace(
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
 
-    The state is empty, and ``members`` None, if the place does not say.
+    The state is empty, and ``members`` None, if the place does not say, or the group can't be read: then
+    ``note`` says why.
     ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits, ``protocol`` is
     the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
@@ -517,6 +518,7 @@ class Group:
     protocol: str = field(default="", metadata=column(NOTE, "PROTOCOL"))
     members: tuple[GroupMember, ...] | None = field(default=(), metadata=column(_MEMBERS, "MEMBERS"))
     coordinator: int = field(default=-1, metadata=column(_BROKER, "COORDINATOR"))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
 
 
 class Plan(NamedTuple):

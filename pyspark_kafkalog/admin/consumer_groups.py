@@ -89,14 +89,19 @@ def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> 
     See :meth:`.kafka.GroupAdmin.describe`.
     """
     wanted = place_groups.group_ids() if names is None else tuple(names)
-    found = place_groups.describe(wanted)
+    answers = place_groups.describe(wanted)
     if names is not None:
-        _check_all_found(names, found)
+        _check_all_found(names, answers)
+    found = {name: answer for name, answer in answers.items() if not isinstance(answer, KafkaLogError)}
+    failed = {name: answer for name, answer in answers.items() if isinstance(answer, KafkaLogError)}
+    for error in failed.values() if not found else ():
+        raise error
     suspects = [name for name, group in found.items() if may_have_marker(name) and not group.protocol_type]
     for name, commits in (place_groups.committed_by(suspects) if suspects else {}).items():
         query = None if isinstance(commits, KafkaLogError) else marked_query(name, commits.values())
         if query is not None:
             found[name] = replace(found[name], protocol_type=MARKER, protocol=query)
+    found |= {name: Group(name, "", members=None, note=str(error)) for name, error in failed.items()}
     return [found[group] for group in sorted(found)]
 
 
@@ -120,7 +125,7 @@ def group_offsets(
     for error in failed.values() if not committed else ():
         raise error
     empty = {group for group, offsets in committed.items() if not offsets} if names is not None else set()
-    known = place_groups.describe(empty) if empty else {}
+    known: Mapping[str, Group | KafkaLogError] = place_groups.describe(empty) if empty else {}
     _check_all_found(empty, known)
     queries = {group: marked_query(group, offsets.values()) for group, offsets in committed.items()}
     if selection is not None:
@@ -178,8 +183,10 @@ def _lag_of(group: str, rows: Collection[GroupOffset]) -> GroupLag:
     )
 
 
-def total_lag(of_groups: Iterable[GroupLag]) -> int:
-    """The sum of the lags of these groups, as far as they are known."""
+def total_lag(of_groups: Collection[GroupLag]) -> int | None:
+    """The sum of the lags of these groups; None if that of one is unknown."""
+    if any(group.lag is None and group.state in _ALARMING for group in of_groups):
+        return None
     return sum(group.lag or 0 for group in of_groups)
 
 
@@ -215,8 +222,9 @@ def check_no_marker(place_groups: GroupOffsets, group: str, changed: str) -> Non
         )
 
 
-def _check_all_found(names: Iterable[str], found: Mapping[str, Group]) -> None:
-    missing = sorted(group for group in names if group not in found or found[group].state == "Dead")
+def _check_all_found(names: Iterable[str], found: Mapping[str, Group | KafkaLogError]) -> None:
+    dead = {name for name, group in found.items() if isinstance(group, Group) and group.state == "Dead"}
+    missing = sorted(name for name in names if name not in found or name in dead)
     if missing:
         raise GroupError(f"No such consumer group: {', '.join(map(repr, missing))}")
 
@@ -249,8 +257,8 @@ def _bounds(
     return place.watermarks(found, read_committed=read_committed) if found else {}
 
 
-def _why_none(group: Group | None, *, is_narrowed: bool) -> str:
-    if group is not None and group.protocol_type == _SHARE:
+def _why_none(group: Group | KafkaLogError | None, *, is_narrowed: bool) -> str:
+    if isinstance(group, Group) and group.protocol_type == _SHARE:
         return "a share group commits no offsets"
     return "nothing is committed for these topics" if is_narrowed else "nothing is committed"
 

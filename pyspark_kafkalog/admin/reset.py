@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.admin.consumer_groups import check_no_marker
 from pyspark_kafkalog.admin.partitions import bounds_of, existing
-from pyspark_kafkalog.errors import GroupError, OptionError
+from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.reading.times import offsets_at
@@ -188,6 +188,8 @@ def check_inactive(groups: GroupOffsets, group: str) -> None:
     if not group:
         raise OptionError("The group id is empty")
     known = groups.describe([group]).get(group)
+    if isinstance(known, KafkaLogError):
+        raise known
     if known is not None and known.state not in _INACTIVE:
         state = f"it is {known.state}" if known.state else "its state is unknown"
         raise GroupError(

@@ -8,7 +8,7 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.output import json_option, show_rows, wide_option
+from pyspark_kafkalog.cli.output import json_option, say_unreadable, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import group_option, on_place
 from pyspark_kafkalog.model import Group
 from pyspark_kafkalog.rows import STRING, column
@@ -21,8 +21,11 @@ from pyspark_kafkalog.saying import said
 @click.option("--members", is_flag=True, help="Show each member and its assigned partitions.")
 @wide_option
 @json_option
-def groups(kafka: Kafka, groups: tuple[str, ...], members: bool, wide: bool, as_json: bool) -> None:
-    """Show consumer groups and their states."""
+@click.pass_context
+def groups(
+    ctx: click.Context, kafka: Kafka, groups: tuple[str, ...], members: bool, wide: bool, as_json: bool
+) -> None:
+    """Show consumer groups and their states. Exits with 1 if one can't be read."""
     with said("Looking up groups"):
         rows = kafka.groups.describe(groups or None)
     if members and not as_json:
@@ -34,6 +37,7 @@ def groups(kafka: Kafka, groups: tuple[str, ...], members: bool, wide: bool, as_
         show_rows(_Member, listed, wide=wide)
     else:
         show_rows(Group, rows, as_json=as_json)
+    say_unreadable(ctx, {row.group: row.note for row in rows if row.note})
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _show_once(rows: Sequence[GroupLag], as_json: bool) -> None:
         show_json({"groups": rows, "lag": total})
         return
     show_rows(GroupLag, rows)
-    click.echo(f"Total lag: {total}")
+    click.echo(f"Total lag: {'unknown' if total is None else total}")
 
 
 def _watch(
@@ -135,7 +135,7 @@ def _watch(
         offsets = look()
         paces = watch.look(offsets, time.monotonic())
         if as_json:
-            click.echo(json.dumps({"groups": plain(paces), "lag": sum(pace.lag or 0 for pace in paces)}))
+            click.echo(json.dumps({"groups": plain(paces), "lag": total_lag(lags(offsets))}))
         else:
             _show(paces)
         if number == looks:

@@ -11,10 +11,9 @@ import click
 from pyspark_kafkalog.admin.consumer_groups import FAILED, GroupOffset
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
-from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows, wide_option
+from pyspark_kafkalog.cli.output import json_option, say_if_dry, say_unreadable, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import (
     exclude_option,
     execute_option,
@@ -51,7 +50,9 @@ def offsets() -> None:
 @exclude_option
 @wide_option
 @json_option
+@click.pass_context
 def show(
+    ctx: click.Context,
     kafka: Kafka,
     groups: tuple[str, ...],
     topics: tuple[str, ...],
@@ -59,9 +60,10 @@ def show(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Show each committed offset and its lag."""
+    """Show each committed offset and its lag. Exits with 1 if a group can't be read."""
     rows = offsets_of(kafka, groups, selection(topics, exclude))
     show_rows(GroupOffset, rows, as_json=as_json, wide=wide)
+    say_unreadable(ctx, _unreadable(rows))
 
 
 @offsets.command()
@@ -158,11 +160,7 @@ def export(
     rows = offsets_of(kafka, groups, selection(topics, exclude))
     text = export_json(rows) if kind == "json" else export_csv(rows, with_group=len(groups) != 1)
     click.echo(text, nl=False)
-    failed = [row for row in rows if row.state == FAILED]
-    for row in failed:
-        click.echo(one_line(f"Group {row.group!r} is left out: {row.note}"), err=True)
-    if failed:
-        ctx.exit(1)
+    say_unreadable(ctx, _unreadable(rows))
 
 
 @offsets.command("import")
@@ -221,6 +219,11 @@ class _DeletedOffset:
     topic: str = field(metadata=column(STRING, "TOPIC"))
     partition: int = field(metadata=column(INT, "PARTITION"))
     offset: int = field(metadata=column(BIGINT, "OFFSET"))
+
+
+def _unreadable(rows: Sequence[GroupOffset]) -> dict[str, str]:
+    """The groups that can't be read, and why."""
+    return {row.group: row.note for row in rows if row.state == FAILED}
 
 
 def _check_exclude(exclude: tuple[str, ...], all_topics: bool) -> None:

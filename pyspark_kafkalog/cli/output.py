@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
 import click
 
-from pyspark_kafkalog.admin.printable import printable
+from pyspark_kafkalog.admin.printable import one_line, printable
 from pyspark_kafkalog.rows import plain, table_columns
 from pyspark_kafkalog.saying import said
 
@@ -91,6 +91,14 @@ def say_if_dry(execute: bool) -> None:
     """Say on stderr that nothing was changed, if so."""
     if not execute:
         click.echo("Dry run: nothing was changed. Add --execute to apply it.", err=True)
+
+
+def say_unreadable(ctx: click.Context, groups: Mapping[str, str]) -> None:
+    """Say on stderr which groups can't be read, and why, and exit with 1 if there are any."""
+    for group, reason in groups.items():
+        click.echo(one_line(f"Group {group!r} can't be read: {reason}"), err=True)
+    if groups:
+        ctx.exit(1)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ def test_groups(root: Path) -> None:
         "protocol": "",
         "members": [],
         "coordinator": None,
+        "note": "",
     }
     assert run("groups", root, "--members").out == "GROUP  CLIENT  HOST  PARTITIONS\n"
     assert run("groups", root, "--members", "--wide").out == "GROUP  MEMBER  CLIENT  HOST  PARTITIONS\n"

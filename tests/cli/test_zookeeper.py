@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from kazoo.client import KazooClient
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.broker.zookeeper.test_znodes import CONSUMER
 from tests.cli.running import run
 from tests.kafka_old import OldBroker
 from tests.old_consumers import Topic
@@ -141,9 +143,43 @@ def test_an_export_says_which_group_it_leaves_out(topic: Topic, place: str) -> N
     finally:
         client.stop()
         client.close()
-    done = run("offsets", "export", place, "--group", topic.name, "--group", other)
+    both = [place, "--group", topic.name, "--group", other]
+    done = run("offsets", "export", *both)
+    unreadable = f"Group '{other}' can't be read: Expected an offset of 0 or more, got b'many'"
     assert (done.code, [row["group"] for row in done.json]) == (1, [topic.name])
-    assert done.err.startswith(f"Group '{other}' is left out: Expected an offset of 0 or more, got b'many'")
+    assert done.err.startswith(unreadable)
+    shown = run("offsets", *both, "--json")
+    assert (shown.code, {row["group"]: row["state"] for row in shown.json}) == (
+        1,
+        {topic.name: "ok", other: "failed"},
+    )
+    assert shown.err.startswith(unreadable)
+    assert run("lag", *both).lines[-1] == ["Total", "lag:", "unknown"]
+    assert run("lag", *both, "--json").json["lag"] is None
+    watched = run("lag", *both, "--json", "--watch", "1", "--count", "1")
+    assert (watched.code, watched.json["lag"]) == (0, None)
+
+
+@pytest.mark.parametrize("words", [(), ("--members",), ("--json",)])
+def test_groups_that_cannot_be_read_are_said(topic: Topic, place: str, words: tuple[str, ...]) -> None:
+    client = KazooClient(topic.broker.zookeeper_connect)
+    client.start()
+    try:
+        for group, data in ("good", json.dumps(CONSUMER).encode()), ("bad", b"{}"):
+            client.create(f"/consumers/{topic.name}-{group}/ids/c", data, makepath=True)
+        bad = f"{topic.name}-bad"
+        done = run("groups", place, "--group", f"{topic.name}-good", "--group", bad, *words)
+        assert (done.code, f"{topic.name}-good" in done.out) == (1, True)
+        assert done.err == (
+            f"Group '{bad}' can't be read: Expected a JSON object with a version, got b'{{}}'"
+            f" (file {place}/consumers/{bad}/ids/c)\n"
+        )
+        assert ("got b'{}'" in done.out) == (words != ("--members",))
+    finally:
+        for group in "good", "bad":
+            client.delete(f"/consumers/{topic.name}-{group}", recursive=True)
+        client.stop()
+        client.close()
 
 
 def test_zookeeper_beside_another_place(topic: Topic, place: str) -> None:

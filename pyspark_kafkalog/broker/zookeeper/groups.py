@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.zookeeper.client import ZooKeeper
+from pyspark_kafkalog.broker.zookeeper.client import Znode, ZooKeeper
 from pyspark_kafkalog.broker.zookeeper.registry import (
     cluster_id,
     readable,
@@ -47,6 +47,7 @@ _STABLE, _EMPTY = "Stable", "Empty"
 
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
+_Parsed = TypeVar("_Parsed")
 
 
 def _in_a_session(
@@ -103,15 +104,17 @@ class ZooKeeperGroups:
             )
 
     @_in_a_session
-    def describe(self, groups: Collection[str]) -> dict[str, Group]:
-        """Those of ``groups`` that exist. A group with consumers is stable, any other one is empty.
+    def describe(self, groups: Collection[str]) -> dict[str, Group | KafkaLogError]:
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.describe`. A group with consumers is stable, any
+        other one is empty.
 
         ZooKeeper knows neither the ids of clients nor the assignor. The host is as the consumer says.
         """
         existing = sorted(set(groups) & {*self.group_ids()})
-        subscribed = self._subscribed(existing)
-        owned = self._owned([group for group, consumers in subscribed.items() if consumers])
-        return {
+        failed: dict[str, KafkaLogError] = {}
+        subscribed = self._subscribed(existing, failed)
+        owned = self._owned([group for group, consumers in subscribed.items() if consumers], failed)
+        described = {
             group: Group(
                 group,
                 _STABLE if subscribed[group] else _EMPTY,
@@ -123,6 +126,7 @@ class ZooKeeperGroups:
             )
             for group in existing
         }
+        return {**described, **failed}
 
     @_in_a_session
     def committed(
@@ -162,28 +166,40 @@ class ZooKeeperGroups:
                 failed[group] = e
             else:
                 found[group] = {}
+        partitions = self._below(self._below(roots, failed), failed)
+        for group, (partition, committed) in self._parsed(
+            partitions, lambda path, znode: (self._partition_at(path), self._commit_at(path, znode)), failed
+        ):
+            found[group][partition] = committed
+        return {**found, **failed}
 
-        def below(paths: Mapping[str, str]) -> dict[str, str]:
-            """The children of these znodes, each with its group."""
-            names = self.zookeeper.children(paths)
-            failed.update({paths[path]: e for path, e in names.items() if isinstance(e, ZooKeeperError)})
-            return {
-                f"{path}/{name}": paths[path]
-                for path, answer in names.items()
-                if not isinstance(answer, ZooKeeperError)
-                for name in answer
-            }
+    def _below(self, paths: Mapping[str, str], failed: dict[str, KafkaLogError]) -> dict[str, str]:
+        """The children of these znodes, each with its group; ``failed`` gets the errors of groups."""
+        children = self.zookeeper.children(paths)
+        failed.update({paths[path]: e for path, e in children.items() if isinstance(e, ZooKeeperError)})
+        return {
+            f"{path}/{name}": paths[path]
+            for path, names in children.items()
+            if not isinstance(names, ZooKeeperError)
+            for name in names
+        }
 
-        partitions = below(below(roots))
-        for path, znode in self.zookeeper.read(partitions).items():
-            group = partitions[path]
+    def _parsed(
+        self,
+        paths: Mapping[str, str],
+        parse: Callable[[str, Znode], _Parsed],
+        failed: dict[str, KafkaLogError],
+    ) -> list[tuple[str, _Parsed]]:
+        """The group of each of these znodes, and what ``parse`` makes of it; ``failed`` as above."""
+        found = []
+        for path, znode in self.zookeeper.read(paths).items():
             try:
                 if isinstance(znode, ZooKeeperError):
                     raise znode
-                found[group][self._partition_at(path)] = self._commit_at(path, znode)
+                found.append((paths[path], parse(path, znode)))
             except ZooKeeperError as e:
-                failed[group] = e
-        return {**found, **failed}
+                failed[paths[path]] = e
+        return found
 
     @_in_a_session
     def commit(
@@ -212,7 +228,10 @@ class ZooKeeperGroups:
         """
         self._check_chroot()
         topics = {partition.topic for partition in partitions}
-        consumers = self._subscribed([_checked(group)])[group]
+        failed: dict[str, KafkaLogError] = {}
+        consumers = self._subscribed([_checked(group)], failed)[group]
+        for error in failed.values():
+            raise error
         if any(subscribed is None or subscribed & topics for subscribed in consumers.values()):
             raise _has_consumers(group, "has live consumers of these topics", consumers)
         self.zookeeper.delete(_offset_path(group, partition) for partition in sorted(partitions))
@@ -255,30 +274,39 @@ class ZooKeeperGroups:
                     f"Group {group!r} cannot commit offset {committed.offset}", topic_partition=partition
                 )
 
-    def _subscribed(self, groups: Collection[str]) -> dict[str, dict[str, frozenset[str] | None]]:
+    def _subscribed(
+        self, groups: Collection[str], failed: dict[str, KafkaLogError]
+    ) -> dict[str, dict[str, frozenset[str] | None]]:
         """The live consumers of each group, and their topics, as :func:`parse_consumer` has them."""
-        roots = {f"{CONSUMERS}/{group}/ids": group for group in groups}
-        consumers = readable(self.zookeeper.children(roots))
-        znodes = readable(
-            self.zookeeper.read(f"{root}/{name}" for root, names in consumers.items() for name in names)
-        )
+        consumers = self._below({f"{CONSUMERS}/{group}/ids": group for group in groups}, failed)
         found: dict[str, dict[str, frozenset[str] | None]] = {group: {} for group in groups}
-        for path, znode in znodes.items():
-            root, _, consumer = path.rpartition("/")
-            found[roots[root]][consumer] = parse_consumer(znode.data, self.zookeeper.where(path))
+        for group, (consumer, topics) in self._parsed(
+            consumers,
+            lambda path, znode: (
+                path.rpartition("/")[2],
+                parse_consumer(znode.data, self.zookeeper.where(path)),
+            ),
+            failed,
+        ):
+            found[group][consumer] = topics
         return found
 
-    def _owned(self, groups: Collection[str]) -> dict[tuple[str, str], tuple[TopicPartition, ...]]:
+    def _owned(
+        self, groups: Collection[str], failed: dict[str, KafkaLogError]
+    ) -> dict[tuple[str, str], tuple[TopicPartition, ...]]:
         """The partitions of each consumer of these groups."""
-        roots = {f"{CONSUMERS}/{group}/owners": group for group in groups}
-        topics = readable(self.zookeeper.children(roots))
-        folders = {f"{root}/{topic}": roots[root] for root, names in topics.items() for topic in names}
-        numbers = readable(self.zookeeper.children(folders))
-        paths = {f"{folder}/{name}": folders[folder] for folder, names in numbers.items() for name in names}
+        topics = self._below({f"{CONSUMERS}/{group}/owners": group for group in groups}, failed)
+        partitions = self._below(topics, failed)
         found: dict[tuple[str, str], list[TopicPartition]] = {}
-        for path, znode in readable(self.zookeeper.read(paths)).items():
-            consumer = parse_owner(znode.data, self.zookeeper.where(path))
-            found.setdefault((paths[path], consumer), []).append(self._partition_at(path))
+        for group, (consumer, partition) in self._parsed(
+            partitions,
+            lambda path, znode: (
+                parse_owner(znode.data, self.zookeeper.where(path)),
+                self._partition_at(path),
+            ),
+            failed,
+        ):
+            found.setdefault((group, consumer), []).append(partition)
         return {owner: tuple(sorted(partitions)) for owner, partitions in found.items()}
 
     def _partition_at(self, path: str) -> TopicPartition:
@@ -289,7 +317,7 @@ class ZooKeeperGroups:
         except OptionError as e:
             raise ZooKeeperError(e.message, file=where) from None
 
-    def _commit_at(self, path: str, znode: Any) -> CommittedOffset:
+    def _commit_at(self, path: str, znode: Znode) -> CommittedOffset:
         offset = parse_offset(znode.data, self.zookeeper.where(path))
         return CommittedOffset(offset, commit_timestamp=znode.modified)
 

@@ -18,6 +18,8 @@ from kazoo.client import KazooClient
 from kazoo.security import ACL, make_acl
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.consumer_groups import total_lag
+from pyspark_kafkalog.admin.reset import check_inactive
 from pyspark_kafkalog.broker.zookeeper.client import ZooKeeper
 from pyspark_kafkalog.broker.zookeeper.groups import ZooKeeperGroups
 from pyspark_kafkalog.errors import (
@@ -238,6 +240,45 @@ def test_what_is_wrong_with_one_group_hinders_no_other(chroot: Chroot) -> None:
     }
 
 
+def test_what_is_wrong_with_one_groups_consumers_hinders_no_other(chroot: Chroot) -> None:
+    for group in "good", "owner", "hidden", "partition":
+        chroot.put(f"/consumers/{group}/ids/{group}_c", CONSUMER)
+        chroot.put(
+            f"/consumers/{group}/owners/t/0",
+            f"{group}_c-0".encode(),
+            NO_ACCESS if group == "hidden" else None,
+        )
+    chroot.put("/consumers/owner/owners/t/1", b"\xff")
+    chroot.put("/consumers/partition/owners/t/0-1", b"partition_c-0")
+    chroot.put("/consumers/newer/ids/newer_c", CONSUMER | {"version": 2})
+    chroot.put("/consumers/foreign/ids/foreign_c", b"\xac\xed\0")
+    chroot.put("/consumers/closed/ids", acl=NO_ACCESS)
+    reasons = {
+        "closed": "ZooKeeper's ACLs deny it (file {}/closed/ids)",
+        "foreign": "Expected text in UTF-8, got b'\\xac\\xed\\x00' (file {}/foreign/ids/foreign_c)",
+        "hidden": "ZooKeeper's ACLs deny it (file {}/hidden/owners/t/0)",
+        "newer": "Expected version 1 of the JSON, got 2 (file {}/newer/ids/newer_c)",
+        "owner": "Expected text in UTF-8, got b'\\xff' (file {}/owner/owners/t/1)",
+        "partition": "Expected the number of a partition, got '0-1' (file {}/partition/owners/t/0-1)",
+    }
+    with connect(f"zk://{chroot.address}") as kafka:
+        found = {group.group: group for group in kafka.groups.describe()}
+        good = found.pop("good")
+        assert (good.state, good.note) == ("Stable", "")
+        assert good.members == (GroupMember("good_c", "", "", (T0,)),)
+        assert {name: group.note.partition(". ")[0] for name, group in found.items()} == {
+            name: reason.format(f"zk://{chroot.address}/consumers") for name, reason in reasons.items()
+        }
+        assert {(group.state, group.members) for group in found.values()} == {("", None)}
+        with pytest.raises(ZooKeeperError, match="Expected version 1 of the JSON, got 2"):
+            kafka.groups.describe(["newer"])
+        for group in "newer", "foreign":
+            with pytest.raises(ZooKeeperError, match=rf"/consumers/{group}/ids"):
+                kafka.groups.delete_offsets(group, [T0])
+            with pytest.raises(ZooKeeperError, match=rf"/consumers/{group}/ids"):
+                check_inactive(chroot.groups(), group)
+
+
 def test_a_write_that_acls_deny_writes_nothing(chroot: Chroot) -> None:
     chroot.put("/consumers/g/offsets/t/0", b"5")
     chroot.put("/consumers/g/offsets/t/1", b"5", READ_ONLY)
@@ -263,7 +304,7 @@ def test_unknown_versions_are_errors_before_any_work(chroot: Chroot) -> None:
     chroot.put("/brokers/ids/0", V1 | {"version": 6})
     groups = chroot.groups()
     with pytest.raises(ZooKeeperError, match=r"version 1 of the JSON, got 2 \(file .*/consumers/h/ids/h_1\)"):
-        groups.describe(["h"])
+        connect(f"zk://{chroot.address}").groups.describe(["h"])
     with pytest.raises(
         ZooKeeperError, match=r"version 1 to 3 of the JSON, got 4 \(file .*/brokers/topics/new"
     ):
@@ -321,6 +362,7 @@ def test_without_brokers_offsets_are_shown_without_lags(
         (lag,) = kafka.groups.lags()
         assert (lag.lag, lag.state) == (None, "unknown")
         assert lag.is_alarming(10**9, named=False)
+        assert total_lag([lag]) is None
         with pytest.raises(BrokerConnectionError, match="No broker is registered in ZooKeeper"):
             kafka.groups.plan_import({"g": {T0: CommittedOffset(1)}})
         chroot.put("/brokers/ids/0", V1 | {"version": 2, "endpoints": ["SSL://h:1", "SASL_SSL://h:2"]})
