@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.kafka_jars import OLD_KAFKA_VERSION, OLDEST_KAFKA_VERSION, java, kafka_jars_of, zookeeper_jars
@@ -17,9 +17,19 @@ _SETTINGS = {OLD_KAFKA_VERSION: {"inter.broker.protocol.version": "2.7"}, OLDEST
 
 
 class ZooKeeperServer:
-    """One ZooKeeper on loopback, by default the newest; stopping and starting keeps port and data."""
+    """One ZooKeeper on loopback, by default the newest; stopping and starting keeps port and data.
 
-    def __init__(self, folder: Path, jars: Path | None = None) -> None:
+    :param settings: more of zoo.cfg.
+    :param options: of Java.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        jars: Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        options: Iterable[str] = (),
+    ) -> None:
         self.output = folder / "zookeeper.log"
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
@@ -31,13 +41,14 @@ class ZooKeeperServer:
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok",
             "tickTime": 1000,
+            **(settings or {}),
         }
         self._server = JavaServer(
             jars or zookeeper_jars(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             write_properties(folder / "zookeeper.properties", properties),
             self.output,
-            ["-Xmx256m"],
+            ["-Xmx256m", *options],
         )
 
     def start(self) -> None:

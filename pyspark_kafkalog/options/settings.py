@@ -48,10 +48,11 @@ from pyspark_kafkalog.options.largemessages import (
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
+from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions, zookeeper_options
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, ZOOKEEPER, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
-from pyspark_kafkalog.options.values import COUNTING, ZooKeeperAddress, group_id, paths
+from pyspark_kafkalog.options.values import COUNTING, group_id, paths
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _EXCLUDE = "topics.exclude"
@@ -69,7 +70,7 @@ class PlaceOptions:
     brokers: ConnectionOptions | None = None
     fetch: FetchOptions | None = None
     offsets_retention_minutes: int | None = from_option("offsets.retention.minutes")
-    zookeeper: ZooKeeperAddress | None = from_option("zookeeper.connect")  # noqa: RUF009
+    zookeeper: ZooKeeperOptions | None = None
     offsets_storage: str = from_option("offsets.storage")
     dual_commit: bool = from_option("dual.commit.enabled")
 
@@ -275,16 +276,15 @@ def place_options(options: Mapping[str, str], *, of_groups: bool = False) -> Pla
                 hint="Leave it out. kafkalog offsets export and import copy the offsets of groups.",
             )
         return user.fill(PlaceOptions, paths=paths("path", user.text(name) or ""))
-    brokers, fetch = connection_options(user), user.fill(FetchOptions)
+    brokers, fetch, zookeeper = connection_options(user), user.fill(FetchOptions), zookeeper_options(user)
     if name == ZOOKEEPER:
-        zookeeper = user.value(ZOOKEEPER)
         return PlaceOptions(brokers=brokers, fetch=fetch, zookeeper=zookeeper, offsets_storage="zookeeper")
     if in_zookeeper is not None and ZOOKEEPER not in user:
         raise OptionError(
             f"Option {in_zookeeper!r} needs {ZOOKEEPER!r}",
             hint="Give it as consumers with offsets in ZooKeeper have it: host:port[,host:port][/chroot].",
         )
-    return user.fill(PlaceOptions, brokers=brokers, fetch=fetch)
+    return user.fill(PlaceOptions, brokers=brokers, fetch=fetch, zookeeper=zookeeper)
 
 
 def _zookeeper_option(user: UserOptions) -> str | None:

@@ -529,6 +529,23 @@ SECTIONS = (
         _brokers("kafka.ssl.protocol", _ANY,
                  one_of("TLS", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), "TLSv1.3",
                  "The newest TLS version to offer."),
+        _brokers("zookeeper.sasl.jaas.config", _READ | Use.ADMIN, parse_jaas, None,
+                 "Who logs in to ZooKeeper by SASL DIGEST-MD5, as `Client` in the JAAS file of a broker"
+                 " ([how](zookeeper.md#log-in))."),
+        _brokers("zookeeper.addauth", _READ | Use.ADMIN, unless_blank(stripped), None,
+                 "`digest user:password`, as after `addauth` in ZooKeeper's shell: whom ACLs of the scheme"
+                 " `digest` let in."),
+        _brokers("zookeeper.ssl.client.enable", _READ | Use.ADMIN, boolean, "false",
+                 "`true`: connect to ZooKeeper by TLS."),
+        _brokers("zookeeper.ssl.truststore.location", _READ | Use.ADMIN, unless_blank(location), None,
+                 "PEM file of the authorities to trust, else the system's."),
+        _brokers("zookeeper.ssl.keystore.location", _READ | Use.ADMIN, unless_blank(location), None,
+                 "PEM file of certificate chain and private key."),
+        _brokers("zookeeper.ssl.keystore.password", _READ | Use.ADMIN, as_given, None,
+                 "The password of the private key."),
+        _brokers("zookeeper.ssl.endpoint.identification.algorithm", _READ | Use.ADMIN,
+                 one_of_these({"https": True, "": False}), "https",
+                 "`https`: check the host name in the certificate of a server; empty: do not."),
     ),
 )
 # fmt: on

@@ -20,6 +20,8 @@ Parser = Callable[[str, str], Any]
 :raises OptionError: naming the option, and showing the text unless it may be a secret.
 """
 
+ZOOKEEPER_LOGIN = ("zookeeper.sasl.", "zookeeper.addauth", "zookeeper.ssl.")
+"""How the names of options begin that say who logs in to ZooKeeper, and what TLS checks there."""
 COUNTING = "counting"
 """The built-in auditor."""
 
@@ -40,7 +42,7 @@ _BYTES = {
     for power, letter in enumerate(["", "k", "m", "g", "t", "p"])
     for name in (letter, f"{letter}b")
 }
-_MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+_MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN)
 _LOOKS_SECRET = re.compile("loginmodule|password|secret|token|-----begin", re.IGNORECASE)
 _AMOUNT = re.compile(r"(\d{1,18})\s*([a-z]*)", re.ASCII)
 _SERVER = re.compile(

@@ -41,7 +41,7 @@ def test_large_answers_through_tls(secure_broker: SecureBroker) -> None:
     security = SecurityOptions("SASL_SSL", "PLAIN", USER, PASSWORD, tls=tls)
     options = ConnectionOptions(("unused:1",), security=security)
     address = Address.parse(secure_broker.address("SASL_SSL"))
-    connection = Connection.open(address, options, tls=tls_context(security))
+    connection = Connection.open(address, options, tls=tls_context(tls))
     for _ in range(20):
         connection.send(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     for _ in range(20):
@@ -103,9 +103,7 @@ def test_the_key_is_on_disk_for_no_longer_than_it_takes(
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     chain, key = CERTIFICATES.client_chain, CERTIFICATES.client_key
-    context = tls_context(
-        SecurityOptions("SSL", tls=TlsOptions(keystore_certificate_chain=chain, keystore_key=key))
-    )
+    context = tls_context(TlsOptions(keystore_certificate_chain=chain, keystore_key=key))
     assert context is not None
     ((file, mode),) = seen
     assert mode == 0o600
@@ -128,29 +126,27 @@ def test_certificates_and_keys_that_cannot_be_used(change: dict[str, str]) -> No
         keystore_certificate_chain=CERTIFICATES.client_chain, keystore_key=CERTIFICATES.client_key
     )
     with pytest.raises(OptionError, match=r"kafka\.ssl\.(key|trust)store\.\* cannot be used") as caught:
-        tls_context(SecurityOptions("SSL", tls=replace(tls, **change)))
+        tls_context(replace(tls, **change))
     for secret in (WRONG, CERTIFICATES.client_key.splitlines()[1]):
         assert secret not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
 def test_versions_of_tls() -> None:
-    context = tls_context(
-        SecurityOptions("SSL", tls=TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1.2"))
-    )
+    context = tls_context(TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1.2"))
     assert context is not None
     assert context.minimum_version is ssl.TLSVersion.TLSv1
     assert context.maximum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_REQUIRED
-    assert tls_context(SecurityOptions()) is None
+    assert tls_context(None) is None
 
 
 @pytest.mark.skipif(ssl.OPENSSL_VERSION_INFO < (3,), reason="older ones have other security levels")
 def test_versions_of_tls_that_this_machine_does_not_offer() -> None:
-    security = SecurityOptions("SSL", tls=TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1"))
+    tls = TlsOptions(minimum_version="TLSv1", maximum_version="TLSv1")
     broker = FakeBroker(lambda received: None)
     with pytest.raises(BrokerError, match=r"name TLSv1\.2 or TLSv1\.3") as caught:
-        Connection.open(Address.parse(broker.address), ConnectionOptions(("b:1",)), tls=tls_context(security))
+        Connection.open(Address.parse(broker.address), ConnectionOptions(("b:1",)), tls=tls_context(tls))
     assert not isinstance(caught.value, BrokerConnectionError)
     broker.close()
 

@@ -162,6 +162,7 @@ _ENDPOINT = {
 }
 _SPLIT = {"large.message.enabled": "true"}
 _STORED = {"zookeeper.connect": "zk:2181", "kafka.group.id": "g"}
+_ZOOKEEPER = {"zookeeper.connect": "zk:2181"}
 _GROUP = {"kafka.group.id": "g", "checkpointLocation": "/c"}
 _MEMBER = {**_GROUP, "groupMembership": "true"}
 NEEDED = {
@@ -198,6 +199,9 @@ NEEDED = {
     "kafka.sasl.login.connect": _ENDPOINT,
     "kafka.sasl.login.retry": _ENDPOINT,
     "org.apache.": _ENDPOINT,
+    "zookeeper.": _ZOOKEEPER,
+    "zookeeper.ssl.": {**_ZOOKEEPER, "zookeeper.ssl.client.enable": "true"},
+    "zookeeper.ssl.client.enable": _ZOOKEEPER,
 }
 """Without these an option, or those that begin so, has no effect."""
 
@@ -226,6 +230,8 @@ VALUES = [
     "SSL",
     "PLAIN",
     f"{LOGIN_MODULE} required username=u password=p;",
+    "org.apache.zookeeper.server.auth.DigestLoginModule required username=u password=p;",
+    "digest u:p",
     "",
     "other:1",
     CERTIFICATE,

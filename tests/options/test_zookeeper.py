@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.security.tls import TlsOptions
+from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions
 from pyspark_kafkalog.options.settings import place_options, read_options, write_options
 from pyspark_kafkalog.options.values import ZooKeeperAddress
 
@@ -29,7 +33,7 @@ ZOOKEEPER = {"zookeeper.connect": "zk1,zk2:2182/kafka/a"}
 )
 def test_servers_and_chroot(text: str, servers: tuple[str, ...], chroot: str) -> None:
     place = place_options({"zookeeper.connect": text}, of_groups=True)
-    assert place.zookeeper == ZooKeeperAddress(servers, chroot)
+    assert place.zookeeper == ZooKeeperOptions(ZooKeeperAddress(servers, chroot))
     assert (place.offsets_storage, place.paths) == ("zookeeper", ())
 
 
@@ -63,7 +67,7 @@ def test_where_offsets_are() -> None:
     assert (kafka.offsets_storage, kafka.dual_commit) == ("kafka", False)
     stored = place_options({**GROUP, **ZOOKEEPER, "offsets.storage": "ZooKeeper"})
     assert (stored.offsets_storage, stored.dual_commit) == ("zookeeper", False)
-    assert stored.zookeeper == ZooKeeperAddress(("zk1:2181", "zk2:2182"), "/kafka/a")
+    assert stored.zookeeper == ZooKeeperOptions(ZooKeeperAddress(("zk1:2181", "zk2:2182"), "/kafka/a"))
     assert place_options({**GROUP, **ZOOKEEPER, "dual.commit.enabled": "true"}).dual_commit
 
 
@@ -125,3 +129,73 @@ def test_zookeeper_is_no_target() -> None:
 
 def test_the_scheme_is_read_in_any_case() -> None:
     assert connect("ZK://zk1/k").options == connect("zk://zk1/k").options == {"zookeeper.connect": "zk1/k"}
+
+
+MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+LOGIN = {
+    "zookeeper.sasl.jaas.config": f'{MODULE} required username="me" password="hunter2";',
+    "zookeeper.addauth": "digest you:hunter2:x",
+    "zookeeper.ssl.client.enable": "true",
+    "zookeeper.ssl.truststore.location": "/trusted.pem",
+    "zookeeper.ssl.keystore.location": "/hunter2.pem",
+    "zookeeper.ssl.keystore.password": "hunter2",
+    "zookeeper.ssl.endpoint.identification.algorithm": "",
+}
+
+
+def test_who_logs_in_to_zookeeper() -> None:
+    for place in (
+        place_options({**BROKERS, **ZOOKEEPER, **LOGIN}),
+        place_options({**ZOOKEEPER, **LOGIN}, of_groups=True),
+    ):
+        assert place.zookeeper is not None
+        assert (place.zookeeper.sasl, place.zookeeper.digest) == (("me", "hunter2"), "you:hunter2:x")
+        assert place.zookeeper.tls == TlsOptions(
+            truststore_location="/trusted.pem",
+            keystore_location="/hunter2.pem",
+            key_password="hunter2",
+            check_hostname=False,
+        )
+        assert "hunter2" not in f"{place!r} {place} {place.zookeeper!r} {place.zookeeper}"
+        assert pickle.loads(pickle.dumps(place)) == place
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"zookeeper.sasl.jaas.config": f'{MODULE} required username="hunter2";'},
+            "login module of SASL DIGEST-MD5 with a user",
+        ),
+        (
+            {"zookeeper.sasl.jaas.config": 'Krb5LoginModule required keyTab="hunter2";'},
+            "GSSAPI .Kerberos. is not supported",
+        ),
+        ({"zookeeper.sasl.jaas.config": "hunter2"}, "expected a control flag"),
+        ({"zookeeper.addauth": "you:hunter2"}, "expected the scheme digest and a user"),
+        ({"zookeeper.addauth": "sasl you:hunter2"}, "expected the scheme digest and a user"),
+        ({"zookeeper.addauth": "digest hunter2"}, "expected the scheme digest and a user"),
+        ({"zookeeper.ssl.truststore.location": "hunter2.jks"}, "names a store that is not PEM"),
+        ({"zookeeper.ssl.keystore.location": "hunter2.p12"}, "names a store that is not PEM"),
+        ({"zookeeper.ssl.keystore.location": "~/hunter2.pem"}, "expected a path without ~"),
+        ({"zookeeper.ssl.client.enable": "hunter2"}, "expected true or false"),
+        ({"zookeeper.ssl.client.enable": "false"}, "needs 'zookeeper.ssl.client.enable=true'"),
+        (
+            {"zookeeper.ssl.truststore.password": "hunter2"},
+            "Unknown option 'zookeeper.ssl.truststore.password'",
+        ),
+        ({"zookeeper.ssl.keystore.type": "hunter2"}, "Unknown option 'zookeeper.ssl.keystore.type'"),
+    ],
+)
+def test_logins_to_zookeeper_that_are_refused(change: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message) as e:
+        connect({**ZOOKEEPER, **LOGIN, **change}).groups.describe()
+    assert "hunter2" not in "".join(traceback.format_exception(e.value))
+
+
+@pytest.mark.parametrize("name", LOGIN)
+def test_a_login_to_zookeeper_needs_its_address(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"'{name}' needs 'zookeeper\.connect'"):
+        place_options({**GROUP, name: LOGIN[name]})
+    with pytest.raises(OptionError, match=f"'{name}' is for reading only"):
+        write_options({**BROKERS, name: LOGIN[name]})

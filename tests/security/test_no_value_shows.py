@@ -23,6 +23,7 @@ from pyspark_kafkalog.options.client_settings import (
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_options, write_options
 from pyspark_kafkalog.options.table import BY_NAME, Where
 from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.values import ZOOKEEPER_LOGIN
 from pyspark_kafkalog.places import open_place
 from tests.broker.fake_broker import API_VERSIONS, METADATA, FakeBroker, Received, encoded, serving
 
@@ -34,6 +35,7 @@ PLAIN, SCRAM, OAUTH = (
     f"{PACKAGE}.{name}LoginModule required"
     for name in ("plain.Plain", "scram.Scram", "oauthbearer.OAuthBearer")
 )
+DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule required"
 JAAS, MECHANISM, PROTOCOL = "kafka.sasl.jaas.config", "kafka.sasl.mechanism", "kafka.security.protocol"
 ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
 HANDLER = "kafka.sasl.login.callback.handler.class"
@@ -51,7 +53,7 @@ NAMES = sorted(
         *REFUSED_WRITING,
         *STORE_PASSWORDS,
     }
-    if "sasl." in name or name.startswith(("kafka.ssl.", "kafka.security."))
+    if "sasl." in name or name.startswith(("kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN))
 )
 
 VALUES = (
@@ -80,6 +82,12 @@ LOGINS: dict[str, dict[str, str]] = {
     "file": {MECHANISM: "OAUTHBEARER", ENDPOINT: f"file:///tmp/{HUSH}"},
     "callable": {MECHANISM: "OAUTHBEARER", HANDLER: f"{HUSH}:{HUSH}"},
     "kerberos": {MECHANISM: "GSSAPI", "kafka.sasl.kerberos.service.name": HUSH},
+    "zookeeper": {
+        "zookeeper.connect": "127.0.0.1:1",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.sasl.jaas.config": f'{DIGEST} username="{HUSH}" password="{HUSH}";',
+        "zookeeper.addauth": f"digest {HUSH}:{HUSH}",
+    },
     "keys": {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": f"/tmp/{HUSH}.pem"},
 }
 
@@ -183,6 +191,6 @@ def test_of_a_login_in_another_option(name: str) -> None:
 
 
 def test_every_option_is_tried() -> None:
-    families = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
+    families = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN)
     assert {option.name for option in BY_NAME.values() if option.name.startswith(families)} <= set(NAMES)
     assert len(NAMES) > 60

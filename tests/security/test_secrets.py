@@ -53,6 +53,7 @@ def written(secure_broker: SecureBroker, token: str, tmp_path_factory: pytest.Te
             mutual_tls | {"kafka.ssl.key.password": WRONG},
             plain | {"kafka.sasl.jaas.config": unclosed},
             plain | {"kafka.sasl.mechanism": plain["kafka.sasl.jaas.config"]},
+            plain | {"zookeeper.connect": "127.0.0.1:1", "zookeeper.addauth": WRONG},
             oauth_login(secure_broker, "SASL_SSL", 'clientId="me"')
             | {"kafka.sasl.login.callback.handler.class": f"{WRONG}:{WRONG}".replace("-", "_")},
             plain | {"kafka.ssl.keystore.location": "k.jks", "kafka.ssl.keystore.password": STORE_PASSWORD},

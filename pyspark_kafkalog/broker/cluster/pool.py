@@ -67,7 +67,7 @@ class ConnectionPool:
         if self._tls is None and self._options.security.tls is not None:
             from pyspark_kafkalog.broker.wire.tls import tls_context
 
-            self._tls = tls_context(self._options.security)
+            self._tls = tls_context(self._options.security.tls)
         self._unreachable.add(address)
         connection = Connection.open(
             address,

@@ -89,7 +89,7 @@ def _connect(attempt: Attempt, options: ConnectionOptions) -> None:
 
     try:
         connection = Connection.open(
-            Address.parse(attempt.address), options, tls=tls_context(options.security), begin=begin
+            Address.parse(attempt.address), options, tls=tls_context(options.security.tls), begin=begin
         )
         try:
             attempt.steps.append("metadata")

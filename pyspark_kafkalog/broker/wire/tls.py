@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
 
 _VERSIONS = {
@@ -19,12 +18,12 @@ _VERSIONS = {
 }
 
 
-def tls_context(security: SecurityOptions) -> ssl.SSLContext | None:
-    """The TLS context with its certificates and keys; None for a protocol without TLS.
+def tls_context(tls: TlsOptions | None, names: str = "kafka.ssl") -> ssl.SSLContext | None:
+    """The TLS context with its certificates and keys; None without TLS.
 
+    :param names: how the names of its options begin.
     :raises OptionError: if a certificate or key cannot be used.
     """
-    tls = security.tls
     if tls is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -33,8 +32,8 @@ def tls_context(security: SecurityOptions) -> ssl.SSLContext | None:
         warnings.simplefilter("ignore", DeprecationWarning)  # for versions that the user chose
         context.minimum_version = _VERSIONS[tls.minimum_version]
         context.maximum_version = _VERSIONS[tls.maximum_version]
-    _load("kafka.ssl.truststore", lambda: _trust(context, tls))
-    _load("kafka.ssl.keystore", lambda: _identify(context, tls))
+    _load(f"{names}.truststore", lambda: _trust(context, tls))
+    _load(f"{names}.keystore", lambda: _identify(context, tls))
     return context
 
 
@@ -65,6 +64,5 @@ def _load(option: str, load: Callable[[], None]) -> None:
         reason = getattr(e, "reason", None) or getattr(e, "strerror", None) or type(e).__name__
         raise OptionError(
             f"The values of options {option}.* cannot be used: {reason}",
-            hint="Give PEM files that each executor can read, and kafka.ssl.key.password if the key is"
-            " encrypted.",
+            hint="Give PEM files that each executor can read, and the key's password if it is encrypted.",
         ) from None

@@ -6,8 +6,10 @@ and writes that lead to the same state however often they are made.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,13 +18,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import OptionError, ZooKeeperError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions
 from pyspark_kafkalog.options.values import ZooKeeperAddress
 
 try:
     from kazoo.client import KazooClient, TransactionRequest
     from kazoo.exceptions import (
+        AuthFailedError,
         ConnectionClosedError,
         ConnectionLoss,
         KazooException,
@@ -35,7 +40,8 @@ try:
         RuntimeInconsistency,
         SessionExpiredError,
     )
-    from kazoo.handlers.threading import KazooTimeoutError
+    from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+    from kazoo.protocol.states import KeeperState
 except ImportError as e:
     raise OptionError(
         f"ZooKeeper needs kazoo, which can't be imported: {e}",
@@ -71,13 +77,14 @@ class ZooKeeper:
     """One ZooKeeper, below its chroot. A session begins with the first request in a ``with`` block, and ends
     with the outermost one: else its threads would live on in idle processes.
 
-    :param options: retry.backoff.ms and retry.backoff.max.ms of the brokers count for it, too.
+    :param brokers: whose retry.backoff.ms and retry.backoff.max.ms count for it, too.
     :param timeout: seconds for a call with all its retries.
     """
 
-    def __init__(self, address: ZooKeeperAddress, options: ConnectionOptions, timeout: float) -> None:
-        self.address = address
+    def __init__(self, options: ZooKeeperOptions, brokers: ConnectionOptions, timeout: float) -> None:
+        self.address = options.address
         self._options = options
+        self._brokers = brokers
         self._timeout = timeout
         self._client: KazooClient | None = None
         self._entered = 0
@@ -204,7 +211,9 @@ class ZooKeeper:
         return ZooKeeperError(
             "ZooKeeper's ACLs deny it",
             file=self.where(path),
-            hint="Connections here are anonymous: let world:anyone read it, and write it to commit there.",
+            hint="Let the user that logs in read it, and write it to commit there."
+            if self._options.sasl or self._options.digest
+            else "No login is given: let world:anyone read it, and write it to commit there.",
         )
 
     def _repeat(self, attempt: Callable[[KazooClient, Deadline], Answer]) -> Answer:
@@ -225,37 +234,102 @@ class ZooKeeper:
                 return attempt(client, deadline)
             except (*_BROKEN_OFF, *_MEANWHILE, KazooTimeoutError) as e:
                 return ZooKeeperError(f"ZooKeeper did not answer: {type(e).__name__}", file=str(self.address))
+            except AuthFailedError:
+                raise _login_failed(self.address) from None
             except KazooException as e:
                 raise ZooKeeperError(
                     f"ZooKeeper refuses: {type(e).__name__} {e}".rstrip(), file=str(self.address)
                 ) from e
 
-        return Backoff(self._options, deadline).repeat(tried)
+        return Backoff(self._brokers, deadline).repeat(tried)
 
     def _connected(self, deadline: Deadline) -> KazooClient:
         assert self._entered
         if self._client is not None:
             return self._client
-        address = self.address
+        address, login = self.address, self._options
+        context = tls_context(login.tls, "zookeeper.ssl")
+        handler = SequentialThreadingHandler() if context is None else TlsHandler(context)
         client = KazooClient(
             f"{','.join(address.servers)}{address.chroot}",
             timeout=_SESSION_SECONDS,
+            handler=handler,
             connection_retry=dict(_RECONNECTING),
+            auth_data=[] if login.digest is None else [("digest", login.digest)],
+            sasl_options=_sasl_options(login),
             logger=_log_of_kazoo,
         )
         started = client.start_async()
         if not started.wait(min(_QUIET_SECONDS, deadline.left)):
-            reasons = _unreachable(address.servers)
+            reasons = _unreachable(address.servers) or getattr(handler, "trouble", "")
             if reasons or not started.wait(min(_SESSION_SECONDS, deadline.left)):
                 _stop(client)
+                if client.client_state == KeeperState.AUTH_FAILED:
+                    raise _login_failed(address)
                 reasons = reasons or "its servers accept connections, but no session"
                 raise ZooKeeperError(
                     f"Cannot connect to ZooKeeper: {reasons}",
                     file=str(address),
-                    hint="Check host and port, and that it is ZooKeeper: brokers have another port.",
+                    hint="Check host and port, and that it is ZooKeeper: brokers have another port. TLS needs"
+                    " zookeeper.ssl.client.enable=true.",
                 )
         self._client, self._reached = client, True
         return client
+
+
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads, with connections by TLS. Its own always trust the system's authorities, too, and wait
+    for the network where answers are left in a record that was read.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._context = context
+        self.trouble = ""
+        """Why the last connection failed, if TLS is why."""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **_: object
+    ) -> ssl.SSLSocket:
+        """A connection to a server, whose certificate is checked."""
+        connection = socket.create_connection(address, timeout)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            return self._context.wrap_socket(connection, server_hostname=hostname.strip("[]"))
+        except ssl.SSLError as e:
+            connection.close()
+            self.trouble = f"TLS fails: {getattr(e, 'verify_message', '') or e.reason}"
+            raise
+        except OSError:
+            connection.close()
+            raise
+
+    def select(self, readers: Sequence[Any], *others: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        """As kazoo's, and those of which TLS has read more than was taken."""
+        if ready := [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]:
+            return ready, [], []
+        found: tuple[list[Any], list[Any], list[Any]] = super().select(readers, *others)
+        return found
+
+
+def _sasl_options(login: ZooKeeperOptions) -> dict[str, str] | None:
+    if login.sasl is None:
+        return None
+    if importlib.util.find_spec("puresasl") is None:
+        raise OptionError(
+            "SASL to ZooKeeper needs pure-sasl, which can't be imported",
+            hint="Install the extra: pip install 'pyspark-kafkalog[zookeeper]'.",
+        )
+    username, password = login.sasl
+    return {"mechanism": "DIGEST-MD5", "username": username, "password": password}
+
+
+def _login_failed(address: ZooKeeperAddress) -> ZooKeeperError:
+    return ZooKeeperError(
+        "ZooKeeper does not accept the login",
+        file=str(address),
+        hint="Check zookeeper.sasl.jaas.config, and that the servers know the user.",
+    )
 
 
 def _stop(client: KazooClient) -> None:

@@ -38,7 +38,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition, check_topic
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.options.values import ZooKeeperAddress
+from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions
 
 _LEGAL_GROUP = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]+\Z")
 _HOST = re.compile(r"(?P<host>.+)-[0-9]+-[0-9a-f]+", re.DOTALL | re.ASCII)
@@ -70,11 +70,11 @@ class ZooKeeperGroups:
     """
 
     def __init__(
-        self, address: ZooKeeperAddress, options: ConnectionOptions, *, timeout: float | None = None
+        self, options: ZooKeeperOptions, brokers: ConnectionOptions, *, timeout: float | None = None
     ) -> None:
-        self._timeout = options.request_timeout_ms / 1000 if timeout is None else timeout
-        self.zookeeper = ZooKeeper(address, options, self._timeout)
-        self._options = options
+        self._timeout = brokers.request_timeout_ms / 1000 if timeout is None else timeout
+        self.zookeeper = ZooKeeper(options, brokers, self._timeout)
+        self._brokers = brokers
         self._is_checked = False
 
     @_in_a_session
@@ -86,7 +86,7 @@ class ZooKeeperGroups:
         found = self.zookeeper.children([CONSUMERS])
         if CONSUMERS not in found:
             raise wrong_chroot(self.zookeeper, CONSUMERS)
-        if not self._is_checked and self._options.bootstrap_servers:
+        if not self._is_checked and self._brokers.bootstrap_servers:
             self._check_cluster()
         self._is_checked = True
         return tuple(readable(found)[CONSUMERS])
@@ -94,7 +94,7 @@ class ZooKeeperGroups:
     def _check_cluster(self) -> None:
         """See that ZooKeeper is that of the brokers, if both know the id of their cluster."""
         deadline = Deadline.after(self._timeout)
-        theirs = cluster_of(self._options).identity([], deadline=deadline).cluster_id
+        theirs = cluster_of(self._brokers).identity([], deadline=deadline).cluster_id
         known = cluster_id(self.zookeeper)
         if known and theirs and known != theirs:
             raise ZooKeeperError(

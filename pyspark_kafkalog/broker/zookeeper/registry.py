@@ -16,19 +16,19 @@ from pyspark_kafkalog.broker.zookeeper.znodes import (
 )
 from pyspark_kafkalog.errors import BrokerConnectionError, ZooKeeperError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.options.values import ZooKeeperAddress
+from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions
 
 Found = TypeVar("Found")
 
 
-def registered_brokers(address: ZooKeeperAddress, options: ConnectionOptions) -> tuple[str, ...]:
-    """The live brokers, ``host:port``, with the listener for the options' security protocol.
+def registered_brokers(options: ZooKeeperOptions, brokers: ConnectionOptions) -> tuple[str, ...]:
+    """The live brokers, ``host:port``, with the listener for the security protocol of ``brokers``.
 
     :raises BrokerConnectionError: if there is none.
     :raises ZooKeeperError: if ZooKeeper can't be asked, or knows no brokers because the chroot is wrong.
     """
-    protocol = options.security.protocol
-    with ZooKeeper(address, options, options.request_timeout_ms / 1000) as zookeeper:
+    protocol = brokers.security.protocol
+    with ZooKeeper(options, brokers, brokers.request_timeout_ms / 1000) as zookeeper:
         ids = zookeeper.children([BROKER_IDS])
         if BROKER_IDS not in ids:
             raise wrong_chroot(zookeeper, BROKER_IDS)
