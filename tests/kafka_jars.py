@@ -31,6 +31,10 @@ _OLD_KAFKA = {
         f"org.apache.kafka:kafka_2.12:{OLDEST_KAFKA_VERSION}",
         "org.slf4j:slf4j-simple:1.7.36",
     ),
+    **{
+        version: (f"org.apache.kafka:kafka_2.11:{version}", "org.slf4j:slf4j-simple:1.7.36")
+        for version in ("0.8.2.2", "0.9.0.1", "0.10.0.1")
+    },
 }
 # The server's own distribution brings the second and the third.
 _ZOOKEEPER = (
