@@ -502,6 +502,10 @@ _MEMBERS = COUNT._replace(
 )
 
 
+_WHY = NOTE._replace(sql="")
+"""No view has it: only ZooKeeper tells of some groups that they can't be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
@@ -518,7 +522,7 @@ class Group:
     protocol: str = field(default="", metadata=column(NOTE, "PROTOCOL"))
     members: tuple[GroupMember, ...] | None = field(default=(), metadata=column(_MEMBERS, "MEMBERS"))
     coordinator: int = field(default=-1, metadata=column(_BROKER, "COORDINATOR"))
-    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
+    note: str = field(default="", metadata=column(_WHY, "NOTE", if_any=True))
 
 
 class Plan(NamedTuple):

@@ -93,7 +93,7 @@ def table_columns(row_class: type, rows: Collection[Any], *, wide: bool) -> list
 
 def sql_types(row_class: type) -> dict[str, str]:
     """The columns of a view of these rows, with their Spark types."""
-    return {one.name: one.kind.sql for one in columns(row_class)}
+    return {one.name: one.kind.sql for one in columns(row_class) if one.kind.sql}
 
 
 def plain(value: Any) -> Any:
