@@ -94,6 +94,7 @@ def filled(cluster: Cluster, topic: str) -> str:
     return topic
 
 
+@pytest.mark.soak
 def test_read(
     application: Application, victims: Victims, cluster: Cluster, filled: str, slowly: dict[str, str]
 ) -> None:
@@ -102,7 +103,13 @@ def test_read(
     assert sorted(read) == list(range(COUNT))
 
 
-@pytest.mark.parametrize("of_driver", [True, False], ids=["rows in the plan", "tasks"])
+@pytest.mark.parametrize(
+    "of_driver",
+    [
+        pytest.param(True, id="rows in the plan", marks=pytest.mark.soak),
+        pytest.param(False, id="tasks"),
+    ],
+)
 def test_stream(
     application: Application,
     victims: Victims,
@@ -121,6 +128,7 @@ def test_stream(
     assert sorted(read) == list(range(COUNT))
 
 
+@pytest.mark.soak
 def test_write(
     application: Application, victims: Victims, cluster: Cluster, topic: str, slowly: dict[str, str]
 ) -> None:

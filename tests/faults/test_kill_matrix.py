@@ -1,6 +1,6 @@
 """A covering part of the kill matrix: each process, and steps before, amid and after a transaction.
 
-``ci/kill-matrix`` runs all of it.
+``ci/test`` runs two of its combinations, the soak the others, and ``ci/kill-matrix`` all of the matrix.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-COVERING = [
+ALWAYS = [
+    Combination(COMMITTER, "produced", "7 shuffled"),
+    Combination(EXECUTOR, "staged", "same"),
+]
+SOAK = [
     Combination(WORKER, "staging", "7"),
     Combination(COMMITTER, "ended", "1"),
-    Combination(COMMITTER, "produced", "7 shuffled"),
     Combination(BROKER, "marked", "7"),
-    Combination(EXECUTOR, "staged", "same"),
     Combination(DRIVER, "producing", "1"),
 ]
 
@@ -46,7 +48,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
         yield matrix
 
 
-@pytest.mark.parametrize("combination", COVERING, ids=str)
+@pytest.mark.parametrize(
+    "combination", [*ALWAYS, *(pytest.param(each, marks=pytest.mark.soak) for each in SOAK)], ids=str
+)
 def test_killed(matrix: Matrix, combination: Combination) -> None:
     assert combination in ALL
     matrix.run(combination)

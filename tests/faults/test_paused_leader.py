@@ -179,7 +179,8 @@ def test_a_stream_delivers_all_and_lives(
         copy.stop()
 
 
-@pytest.mark.parametrize("topic_ids", [True, pytest.param(False, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("topic_ids", [True, False])
 def test_a_task_writes_each_row_once(
     spark: SparkSession, cluster: Cluster, topic: str, topic_ids: bool, pauses: int
 ) -> None:

@@ -85,7 +85,7 @@ def test_kill_at_every_step(publisher, tmp_path, soak):
     assert run(0) == 0
     steps = changes(tmp_path / "steps")
     assert len(steps) > 50
-    assert {run(number) for number in (steps if soak else steps[::3])} == {KILLED}
+    assert {run(number) for number in (steps if soak else steps[::7])} == {KILLED}
     assert set(seen) == set(range(BATCHES + 1))
 
 
@@ -105,7 +105,7 @@ def test_kill_at_every_step_of_undoing(publisher, tmp_path, soak):
     before = visible(unfinished / "log")
     assert before == batch(0)
     undone = False
-    for step in itertools.count(1, 1 if soak else 3):
+    for step in itertools.count(1, 1 if soak else 7):
         if undone:
             break
         folder = tmp_path / str(step)

@@ -25,8 +25,8 @@ from tests.log.writing import read, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-WAYS = ("transformWithStateInPandas", "applyInPandasWithState", "source")
-ROUNDS, SOAK_ROUNDS = 3, 50
+WAYS, SOAK_WAYS = ("source",), ("transformWithStateInPandas", "applyInPandasWithState", "source")
+ROUNDS, SOAK_ROUNDS = 1, 50
 WHOLE = 5
 """One in this many rounds kills the whole application."""
 RECORDS = 6000
@@ -86,8 +86,8 @@ def _stream(folder: Path, way: str) -> Stream:
 
 
 @pytest.fixture
-def streams(tmp_path: Path) -> list[Stream]:
-    return [_stream(tmp_path / way, way) for way in WAYS]
+def streams(tmp_path: Path, soak: bool) -> list[Stream]:
+    return [_stream(tmp_path / way, way) for way in (SOAK_WAYS if soak else WAYS)]
 
 
 class _Applications:

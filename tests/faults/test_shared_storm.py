@@ -217,7 +217,7 @@ def storm(
 
 
 def test_no_row_is_missing(storm: Storm, soak: bool) -> None:
-    events, records = (60, 500_000) if soak else (5, 10_000)
+    events, records = (60, 500_000) if soak else (3, 6_000)
     for name in storm.queries | storm.consumers:
         storm.start(name)
     for _ in range(events):

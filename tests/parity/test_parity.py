@@ -1,4 +1,4 @@
-"""Both formats behave as Spark's own suites require; what the peer does is checked by the soak only."""
+"""Both formats behave as Spark's own suites require; ``ci/test`` runs some cases, all else is the soak's."""
 
 from __future__ import annotations
 
@@ -12,23 +12,32 @@ from tests.parity.lab import OURS, PEER, TASKS
 pytestmark = pytest.mark.broker
 
 
-LONG = (
-    "KafkaSourceStressForDontFailOnDataLossSuite: stress test for failOnDataLoss=false",
-    "stress test with multiple topics and partitions",
-    "ensure stream-stream self-join generates only one offset in log and correct metrics",
-    "minOffsetsPerTrigger",
-    "cannot stop Kafka stream",
-    "a topic is deleted between micro-batches",
-    "delete a topic when a Spark job is running",
-    "streaming - write to non-existing topic",
-    "subscribing topic by name from latest offsets (failOnDataLoss: true and false)",
-    "subscribing topic by name from specific timestamps (failOnDataLoss: true and false)",
-    "subscribing topic by name from global timestamp per topic (failOnDataLoss: true and false)",
-    "subscribing topic by pattern from earliest offsets (failOnDataLoss: true and false)",
-    "subscribing topic by pattern from global timestamp per topic (failOnDataLoss: true and false)",
-    "assign from latest offsets (failOnDataLoss: true and false)",
+ALWAYS = (
+    "Kafka column types",
+    "bad source options",
+    "assign from specific offsets (failOnDataLoss: true and false)",
+    "subscribing topic by pattern with topic deletions",
+    "deserialization of initial offset written by Spark 2.1.0 (SPARK-19517)",
+    "Trigger.AvailableNow",
+    "test custom metrics - with rate limit",
+    "global timestamp provided for starting and ending",
+    "unresolved start offset greater than end offset",
+    "streaming - write to kafka with topic field",
+    "batch - partition column and partitioner priorities",
+    "failOnDataLoss=false should not return duplicated records: batch v1",
+    "SPARK-30656: getOffsetRangesFromResolvedOffsets",
+    "SubscribePatternStrategy.assignedTopicPartitions must give back all assigned",
+    "micro-batch mode - options should be handled as case-insensitive",
+    "written with zstd, read by both",
+    "a query goes on where one of Spark's connector has stopped",
+    "a topic is recreated, and grows longer than what was read",
+    "one source read twice in a query",
 )
-"""Cases that the soak alone runs."""
+"""Cases of each suite that ``ci/test`` runs with ``kafkalog``; those of other formats are the soak's."""
+
+
+def test_the_cases_that_always_run_are_there() -> None:
+    assert {case.name for case in CASES}.issuperset(ALWAYS)
 
 
 def _id(case: Case) -> str:
@@ -40,7 +49,7 @@ def _id(case: Case) -> str:
 )
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.soak if case.name in LONG else ()) for case in CASES],
+    [pytest.param(case, marks=() if case.name in ALWAYS else pytest.mark.soak) for case in CASES],
     ids=_id,
 )
 def test_case(case: Case, format: str, outcome_of: OutcomeOf) -> None:
