@@ -124,7 +124,13 @@ def test_a_coordinator_that_dies_is_replaced(cluster: Cluster, topic: str, group
     assert group in groups.group_ids()
 
 
-@pytest.mark.parametrize("paused", [False, True], ids=["killed", "paused"])
+@pytest.mark.parametrize(
+    "paused",
+    [
+        pytest.param(False, id="killed", marks=pytest.mark.soak),
+        pytest.param(True, id="paused"),
+    ],
+)
 def test_a_coordinator_that_fails_is_outlived_within_the_request_timeout(
     cluster: Cluster, topic: str, group: str, paused: bool
 ) -> None:
@@ -146,6 +152,7 @@ def test_a_coordinator_that_fails_is_outlived_within_the_request_timeout(
     assert offsets_of(groups, group) == {partition: 2}
 
 
+@pytest.mark.soak
 def test_a_first_commit_waits_for_the_topic_of_offsets(new_broker: Callable[..., Broker]) -> None:
     broker = new_broker({"offsets.topic.num.partitions": 50})
     broker.start()
@@ -212,7 +219,13 @@ def find_nothing(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("harm", [hang, swallow_commits, load_for_ever, find_nothing])
-@pytest.mark.parametrize("connected", [True, False], ids=["connected", "new connection"])
+@pytest.mark.parametrize(
+    "connected",
+    [
+        pytest.param(True, id="connected"),
+        pytest.param(False, id="new connection", marks=pytest.mark.soak),
+    ],
+)
 def test_a_commit_ends_in_time(
     cluster: Cluster, topic: str, group: str, harm: Callable[[Proxy], None], connected: bool
 ) -> None:

@@ -183,6 +183,7 @@ def test_a_topic_made_anew_while_nobody_looked_is_told_in_seconds(broker: Broker
     assert time.monotonic() - begun < 60, "not for kafkaConsumer.pollTimeoutMs"
 
 
+@pytest.mark.soak
 def test_bounds_are_found_where_the_leaders_went(cluster: Cluster) -> None:
     topic = f"place-{uuid.uuid4().hex[:12]}"
     cluster.create_topic(topic, 3)

@@ -335,6 +335,7 @@ def test_a_topic_that_does_not_exist(broker: Broker) -> None:
         produce(cluster, "no-such-topic", [numbered(1)])
 
 
+@pytest.mark.soak
 def test_a_topic_may_be_made_at_first_sight(new_broker: Callable[..., Broker]) -> None:
     broker = new_broker({"auto.create.topics.enable": "true", "num.partitions": 2})
     broker.start()

@@ -39,7 +39,7 @@ from tests.kafka_proxy import PRODUCE, Fault, cut, delay, repeat, reset, send_tw
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-STEPS, ROWS_A_STEP = 40, 1000
+STEPS, ROWS_A_STEP = 40, 300
 COUNT = STEPS * ROWS_A_STEP
 
 
@@ -53,8 +53,8 @@ def produce_in_steps(
     cluster: Cluster, topic: str, before: Mapping[int, Callable[[], Any]], **options: Any
 ) -> dict[TopicPartition, PartitionResult]:
     """Write COUNT rows, with actions before some of the steps."""
-    with sink_of(cluster, batch_size=2000, max_request_size=10_000, **options) as sink:
-        router = router_to(sink, topic, batch_size=2000)
+    with sink_of(cluster, batch_size=600, max_request_size=3000, **options) as sink:
+        router = router_to(sink, topic, batch_size=600)
         for step in range(STEPS):
             before.get(step, lambda: None)()
             write_rows([numbered(ROWS_A_STEP, step * ROWS_A_STEP)], router, sink)
@@ -110,6 +110,7 @@ def test_a_leader_that_dies_for_good(cluster: Brokers) -> None:
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
+@pytest.mark.soak
 def test_too_few_replicas_in_sync(cluster: Brokers) -> None:
     topic = unused_topic()
     cluster.create_topic(topic, 1, {"min.insync.replicas": 3})
@@ -150,24 +151,14 @@ def test_the_active_controller_is_paused(cluster: Brokers) -> None:
 @pytest.mark.parametrize(
     ("fault", "options"),
     [
-        (reset(), {}),
-        (reset(9), {}),
-        (cut(0), {}),
-        (cut(2), {}),
-        (cut(20), {}),
-        (repeat, {}),
-        (delay(0.3), {}),
-        (swallow, {"request_timeout_ms": 1000}),
-    ],
-    ids=[
-        "reset",
-        "reset within",
-        "closed",
-        "cut in the size",
-        "cut in the body",
-        "repeated",
-        "late",
-        "swallowed",
+        pytest.param(reset(), {}, id="reset", marks=pytest.mark.soak),
+        pytest.param(reset(9), {}, id="reset within"),
+        pytest.param(cut(0), {}, id="closed", marks=pytest.mark.soak),
+        pytest.param(cut(2), {}, id="cut in the size", marks=pytest.mark.soak),
+        pytest.param(cut(20), {}, id="cut in the body", marks=pytest.mark.soak),
+        pytest.param(repeat, {}, id="repeated"),
+        pytest.param(delay(0.3), {}, id="late", marks=pytest.mark.soak),
+        pytest.param(swallow, {"request_timeout_ms": 1000}, id="swallowed"),
     ],
 )
 def test_answers_that_are_lost(cluster: Brokers, fault: Fault, options: dict[str, Any]) -> None:
@@ -183,7 +174,13 @@ def test_answers_that_are_lost(cluster: Brokers, fault: Fault, options: dict[str
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
-@pytest.mark.parametrize("fault", [reset(), send_twice], ids=["reset", "sent twice"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(reset(), id="reset", marks=pytest.mark.soak),
+        pytest.param(send_twice, id="sent twice"),
+    ],
+)
 def test_requests_that_are_lost_or_doubled(cluster: Brokers, fault: Fault) -> None:
     topic = unused_topic()
     cluster.create_topic(topic, 3)
@@ -210,7 +207,13 @@ def test_a_network_that_is_dead_for_a_while(cluster: Brokers) -> None:
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
-@pytest.mark.parametrize("same_cluster_id", [False, True], ids=["another id", "the same id"])
+@pytest.mark.parametrize(
+    "same_cluster_id",
+    [
+        pytest.param(False, id="another id", marks=pytest.mark.soak),
+        pytest.param(True, id="the same id"),
+    ],
+)
 def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_cluster_id: bool) -> None:
     """Producer ids begin at 0 again, and no records are taken for duplicates of another producer's."""
     broker = new_broker()
@@ -230,6 +233,7 @@ def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_c
         assert values_of(broker.bootstrap, name) == digits(20)
 
 
+@pytest.mark.soak
 def test_a_cluster_that_is_set_up_anew_during_a_write(new_broker: Callable[..., Broker]) -> None:
     broker = new_broker()
     broker.start()
@@ -250,6 +254,7 @@ def test_a_cluster_that_is_set_up_anew_during_a_write(new_broker: Callable[..., 
     check_once_and_in_order(broker.bootstrap, topic, results)
 
 
+@pytest.mark.soak
 def test_delivery_ends_in_time_and_names_the_partition(stoppable_broker: Broker) -> None:
     broker, topic = stoppable_broker, unused_topic()
     broker.create_topic(topic)
@@ -288,7 +293,13 @@ def test_delivery_ends_in_time_where_a_broker_hangs(stoppable_broker: Broker) ->
         os.kill(broker.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("size", [10, 900_000], ids=["sent", "blocked while sending"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(10, id="sent", marks=pytest.mark.soak),
+        pytest.param(900_000, id="blocked while sending"),
+    ],
+)
 def test_delivery_ends_in_time_on_a_dead_network(
     cluster: Brokers, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -69,6 +69,7 @@ def started(broker: Broker, topic: str) -> list[Run]:
     return [Run(broker, topic, goes_on) for goes_on in (True, False)]
 
 
+@pytest.mark.soak
 def test_a_disk_that_went_back_and_has_grown_again(new_broker: Callable[..., Broker], tmp_path: Path) -> None:
     broker, topic, older = new_broker(), unused_topic(), tmp_path / "older"
     t0 = TopicPartition(topic, 0)
@@ -103,6 +104,7 @@ def test_a_disk_that_went_back_and_has_grown_again(new_broker: Callable[..., Bro
     broker.stop()
 
 
+@pytest.mark.soak
 def test_a_cluster_that_went_back_with_its_metadata(
     new_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
@@ -192,6 +194,7 @@ def test_batches_of_any_size_are_looked_at(broker: Broker) -> None:
     assert list(place.batches_at(dict.fromkeys(partitions, 2))) == partitions[1:4]
 
 
+@pytest.mark.soak
 def test_what_a_broker_deletes_and_compacts_is_no_other_log(new_broker: Callable[..., Broker]) -> None:
     settings = {
         "log.cleaner.backoff.ms": 200,

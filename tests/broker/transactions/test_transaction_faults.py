@@ -44,11 +44,11 @@ FAULTS: dict[str, tuple[Fault, bool]] = {
     "request reset": (reset(), True),
     "request doubled": (send_twice, True),
 }
-ALWAYS = {("EndTxn", fault) for fault in FAULTS} | {
+ALWAYS = {
     ("InitProducerId", "answer dropped"),
-    ("AddPartitionsToTxn", "request doubled"),
-    ("Produce", "answer dropped"),
     ("TxnOffsetCommit", "answer dropped"),
+    ("EndTxn", "answer dropped"),
+    ("EndTxn", "request doubled"),
 }
 """The others are the soak's."""
 IMPATIENT = {"kafka__request__timeout__ms": 1500, "kafka__delivery__timeout__ms": 20_000}
@@ -128,7 +128,15 @@ class Held:
 
 
 @pytest.mark.parametrize(
-    "api", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "AddPartitionsToTxn", "Produce"]
+    "api",
+    [
+        "EndTxn",
+        "Produce",
+        *(
+            pytest.param(api, marks=pytest.mark.soak)
+            for api in ("TxnOffsetCommit", "AddOffsetsToTxn", "AddPartitionsToTxn")
+        ),
+    ],
 )
 def test_a_request_that_comes_in_the_next_batch(
     cluster: Cluster, topic: str, driver: Callable[..., Query], api: str, monkeypatch: pytest.MonkeyPatch
