@@ -2,7 +2,8 @@
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _PACKAGE = "org.apache.spark.sql.execution.streaming.state"
+NEWEST = "transformWithStateInPandas"
 STORES = {
-    "transformWithStateInPandas": f"{_PACKAGE}.RocksDBStateStoreProvider",
+    NEWEST: f"{_PACKAGE}.RocksDBStateStoreProvider",
     "applyInPandasWithState": f"{_PACKAGE}.HDFSBackedStateStoreProvider",
 }

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pyspark_kafkalog.spark.features import HAS_FILTERS, HAS_READ_LIMITS
-from tests.largemessage.state_stores import PROVIDER, STORES
+from tests.largemessage.state_stores import NEWEST, PROVIDER, STORES
 
 needs_read_limits = pytest.mark.skipif(
     not HAS_READ_LIMITS, reason="this Spark runs one micro-batch with AvailableNow, and passes no limit"
@@ -53,9 +53,11 @@ def read(spark: SparkSession) -> Callable[..., DataFrame]:
     return read
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(
+    params=[pytest.param(name, marks=() if name == NEWEST else pytest.mark.soak) for name in STORES]
+)
 def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Either state store; the name of the API that follows from it."""
+    """Either state store, the older one in the soak; the name of the API that follows from it."""
     before = spark.conf.get(PROVIDER)
     spark.conf.set(PROVIDER, STORES[request.param])
     yield request.param

@@ -267,7 +267,8 @@ def test_messages_that_are_dropped_are_counted_by_reason(
     assert found[kind] == 1
 
 
-@pytest.mark.parametrize("streaming", [pytest.param(False, marks=pytest.mark.soak), True])
+@pytest.mark.soak
+@pytest.mark.parametrize("streaming", [False, True])
 def test_both_sides_agree_where_a_step_reassembles(
     spark: SparkSession,
     write: Callable[..., str],

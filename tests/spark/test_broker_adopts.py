@@ -85,6 +85,7 @@ def test_it_serves_exactly_our_records(spark: SparkSession, shared_broker: Broke
     assert sorted(map(repr, map(_record, source))) == sorted(repr(row[2:]) for row in ours)
 
 
+@pytest.mark.soak
 def test_it_goes_on_and_we_read_on(
     spark: SparkSession, own_broker: Broker, written: Path, tmp_path: Path
 ) -> None:

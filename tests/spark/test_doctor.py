@@ -72,13 +72,8 @@ print(json.dumps(rows))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "libraries",
-    [
-        pytest.param(("pyarrow", "numpy"), id="without the package"),
-        pytest.param((), id="with nothing", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("libraries", [("pyarrow", "numpy"), ()], ids=["without the package", "with nothing"])
 def test_executors_without_the_package(tmp_path: Path, libraries: tuple[str, ...]) -> None:
     """Their interpreter is that of an environment of its own, with Arrow and little else."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)

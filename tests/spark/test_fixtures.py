@@ -12,8 +12,20 @@ from pyspark.sql import SparkSession
 from tests.codec.decoding import differences
 from tests.fixtures_dir import CASES, Case, case
 
-WHOLE = [fixture for fixture in CASES if not fixture.damaged]
-DAMAGED = [fixture for fixture in CASES if fixture.damaged]
+EACH_OF_SO_MANY = 4
+"""Which cases ``ci/test`` reads through Spark; the soak reads the others. ``tests/log`` reads all."""
+
+
+def each_of(fixtures: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "fixture",
+        [
+            pytest.param(fixture, id=fixture.name, marks=pytest.mark.soak if number % EACH_OF_SO_MANY else ())
+            for number, fixture in enumerate(fixtures)
+        ],
+    )
+
+
 each_isolation = pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 
 
@@ -42,13 +54,13 @@ def in_order(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(records, key=lambda record: (record["topic"], record["partition"], record["offset"]))
 
 
-@pytest.mark.parametrize("fixture", WHOLE, ids=lambda fixture: fixture.name)
+@each_of([fixture for fixture in CASES if not fixture.damaged])
 @each_isolation
 def test_rows_are_those_of_the_consumer(spark: SparkSession, fixture: Case, isolation: str) -> None:
     assert not differences(expected(fixture, isolation), read(spark, fixture, isolation))
 
 
-@pytest.mark.parametrize("fixture", DAMAGED, ids=lambda fixture: fixture.name)
+@each_of([fixture for fixture in CASES if fixture.damaged])
 @each_isolation
 def test_damaged_logs_end_as_the_broker_left_them_or_are_refused(
     spark: SparkSession, fixture: Case, isolation: str

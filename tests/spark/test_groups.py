@@ -83,7 +83,7 @@ def on_broker(spark: SparkSession, broker: Broker) -> Orders:
     return orders
 
 
-@pytest.fixture(params=["broker", "directory"])
+@pytest.fixture(params=["broker", pytest.param("directory", marks=pytest.mark.soak)])
 def orders(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Orders:
     if request.param == "broker":
         return request.getfixturevalue("on_broker")
@@ -111,6 +111,7 @@ def described(broker: Broker, group: str) -> dict[int, tuple[int, int, int]]:
 
 
 @needs_read_limits
+@pytest.mark.parametrize("orders", ["broker", "directory"], indirect=True)
 def test_available_now_has_committed_all_at_its_end(orders: Orders, tmp_path: Path) -> None:
     orders.write(7, 5)
     frame = orders.stream(startingOffsets="earliest", maxOffsetsPerTrigger="5")
@@ -174,9 +175,10 @@ def test_without_the_checkpoint_the_next_trigger_commits(orders: Orders, tmp_pat
         query.stop()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planned_last(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path, soak: bool
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     """Also where each commit takes longer than a micro-batch."""
     groups = BrokerGroups(ConnectionOptions(tuple(cluster.bootstrap.split(","))))
@@ -186,7 +188,7 @@ def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planne
     # The first commit of all waits until the brokers have made __consumer_offsets.
     groups.commit(orders.group, {TopicPartition(orders.topic, 0): CommittedOffset(0)})
     behind = []
-    for round in range(8) if soak else (2,):
+    for round in range(8):
         checkpoint = tmp_path / f"c{round}"
         orders.group = f"group-{uuid.uuid4().hex[:8]}"
         for proxy in cluster.proxies.values():

@@ -22,7 +22,13 @@ KINDS: dict[str, tuple[str, Callable[..., Options]]] = {
 }
 
 
-@pytest.mark.parametrize(("fixture", "login"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    ("fixture", "login"),
+    [
+        pytest.param(*kind, id=name, marks=pytest.mark.soak if name == "certificates" else ())
+        for name, kind in KINDS.items()
+    ],
+)
 def test_batches_and_streams(
     spark: SparkSession,
     request: pytest.FixtureRequest,

@@ -181,6 +181,7 @@ def test_a_topic_made_anew_after_planning(broker, topic, read):
     assert values(read(topic)) == [7]
 
 
+@pytest.mark.soak
 def test_a_topic_deleted_after_planning(broker, topic, read):
     topic.write(range(5))
     strict, lax = read(topic), read(topic, failOnDataLoss="false")
@@ -223,7 +224,7 @@ def test_transactions_aborted_and_open(broker, topic, read, stream, transactions
 # Filters
 
 
-@pytest.mark.parametrize("push_down", [True, False])
+@pytest.mark.parametrize("push_down", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_filters(spark, broker, read, push_down):
     topic = Topic(broker, 2)
     topic.write(range(10), timestamp=1_000_000)

@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.kafka import Broker
 from tests.largemessage.interleaved import interleaved, segment_values
-from tests.largemessage.state_stores import PROVIDER
+from tests.largemessage.state_stores import PROVIDER, STORES
 from tests.log.writing import write
 from tests.spark.conftest import in_order
 
@@ -131,6 +131,7 @@ def test_without_message_segments_all_is_as_it_was(spark: SparkSession, tmp_path
     assert state_rows(query) == 0
 
 
+@pytest.mark.parametrize("store", STORES, indirect=True)
 def test_open_messages_survive_a_restart_and_leave_no_state(
     spark: SparkSession, tmp_path: Path, store: str
 ) -> None:

@@ -82,6 +82,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         "HOME": str(folder),
         "JAVA_HOME": str(java),
         "PYTHONPATH": str(ROOT),
+        "JAVA_TOOL_OPTIONS": os.environ["JAVA_TOOL_OPTIONS"],
     }
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder / "log"), str(folder / "checkpoint")],

@@ -281,7 +281,7 @@ def test_a_micro_batch_of_markers_alone_has_no_rows(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("place", ["directory", "brokers"])
-@pytest.mark.parametrize("columns", ["value, partition, offset", "*"])
+@pytest.mark.parametrize("columns", [pytest.param("value, partition, offset", marks=pytest.mark.soak), "*"])
 def test_rows_are_the_same_with_and_without(
     spark: SparkSession, broker: Broker, path: str, tmp_path: Path, place: str, columns: str
 ) -> None:

@@ -156,7 +156,7 @@ def shared(spark: SparkSession, broker: Broker, tmp_path: Path) -> Iterator[Shar
         query.stop()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.soak), "consumer"])
 def test_two_queries_share_and_one_takes_over(shared: Shared, protocol: str) -> None:
     if protocol == "consumer":
         shared.protocol = {"kafka.group.protocol": "consumer"}

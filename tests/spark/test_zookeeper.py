@@ -85,6 +85,7 @@ class Query:
         return in_zookeeper, in_kafka
 
 
+@pytest.mark.soak
 def test_migration_by_dual_commits_and_back(
     spark: SparkSession, zookeeper_broker: OldBroker, tmp_path: Path
 ) -> None:
