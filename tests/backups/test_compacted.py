@@ -232,6 +232,7 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     check_sound(target)
 
 
+@pytest.mark.soak
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_cleaner_of_a_real_broker(broker: Broker, tmp_path: Path) -> None:

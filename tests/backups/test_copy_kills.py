@@ -63,7 +63,7 @@ def test_kill_at_every_step(copier: Runner, tmp_path: Path, soak: bool) -> None:
     whole = content(tmp_path / "whole")
     assert run(0) == 0
     steps = changes(tmp_path / "steps")
-    assert {run(number) for number in (steps if soak else steps[::9])} == {KILLED}
+    assert {run(number) for number in (steps if soak else steps[::18])} == {KILLED}
     assert len(seen) > 3
 
 
@@ -103,4 +103,4 @@ def test_kill_at_every_step_beside_damage(copier: Runner, tmp_path: Path, soak: 
 
     assert run(0) == 0
     steps = changes(tmp_path / "steps")
-    assert {run(number) for number in (steps if soak else steps[::9])} == {KILLED}
+    assert {run(number) for number in (steps if soak else steps[::18])} == {KILLED}

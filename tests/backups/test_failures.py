@@ -649,6 +649,7 @@ def test_a_task_fails_while_another_attempt_writes(tmp_path: Path, monkeypatch: 
         _copy(task, place=place, directory=str(tmp_path), rate=None, was_clean=True)
 
 
+@pytest.mark.soak
 @pytest.mark.broker
 @pytest.mark.slow
 def test_partitions_of_a_broker_that_is_down(cluster: Cluster, tmp_path: Path) -> None:

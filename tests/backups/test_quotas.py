@@ -133,7 +133,7 @@ def content(root: Path, topic: str) -> list[bytes]:
     return [b"".join(file.read_bytes() for file in sorted(folder.glob("*.log"))) for folder in folders]
 
 
-@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("threads", [1, pytest.param(8, marks=pytest.mark.soak)])
 def test_a_backup_heeds_it(guarded: Guarded, topic: str, tmp_path: Path, threads: int) -> None:
     def run() -> None:
         rules = BackupRules(topics=(topic,), threads=threads)
@@ -155,6 +155,7 @@ def test_a_read_heeds_it(guarded: Guarded, topic: str) -> None:
     check_throttled(guarded, FETCH, run)
 
 
+@pytest.mark.soak
 def test_a_restore_heeds_it(guarded: Guarded, topic: str, tmp_path: Path) -> None:
     unlimited = {"kafka.bootstrap.servers": guarded.broker.bootstrap, "kafka.client.id": "unlimited"}
     connect(unlimited).logs.backup(str(tmp_path / "backup"), BackupRules(topics=(topic,)))

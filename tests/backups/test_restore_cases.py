@@ -21,19 +21,11 @@ pytestmark = pytest.mark.broker
 
 ALWAYS = (
     "v0-gzip",
-    "v1-lz4",
-    "v1-lat-snappy",
     "v1v2-upgraded",
-    "v1-gzip-compacted",
-    "v2-zstd",
-    "v2-headers",
     "v2-lat-none",
-    "v2-rolled",
     "v2-compacted-tombstones",
-    "v2-deleterecords",
     "v2-large",
     "txn-basic",
-    "txn-lat",
 )
 """The others are the soak's."""
 WHOLE = [

@@ -19,8 +19,8 @@ from tests.kafka import Broker
 from tests.log.writing import T0, T1, Values, publish_staged, stage, values
 
 U0, U1 = T0._replace(topic="u"), T1._replace(topic="u")
-RECORDS, SOAK_RECORDS = 30_000, 150_000
-KILLS, SOAK_KILLS = 6, 30
+RECORDS, SOAK_RECORDS = 15_000, 150_000
+KILLS, SOAK_KILLS = 4, 30
 
 
 def publish_new(root: Path, records: Values, encode: dict[str, Any], log: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
     restore = command(
         "restore", root, broker.bootstrap, "--topic", "t", "--topic", "u", *renames, "--execute"
     )
-    restore += ["--state", str(state), "--rate", "1m" if soak else "512k"]
+    restore += ["--state", str(state), "--rate", "1m" if soak else "256k"]
     place = connect(broker.bootstrap).place
     partitions = [TopicPartition(names[p.topic], p.partition) for p in (T0, T1, U0, U1)]
 
@@ -95,7 +95,8 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
 def test_one_restore_at_a_time(broker: Broker, tmp_path: Path) -> None:
     """The second with a file is refused before it sends anything; the lock of a killed one is gone."""
     root, state, name = tmp_path / "log", tmp_path / "state", f"alone-{uuid.uuid4().hex[:8]}"
-    make(root, RECORDS)
+    records = 30_000
+    make(root, records)
     words = "restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--state", state
     restore = command(*words, "--execute")
     place = connect(broker.bootstrap).place
@@ -118,11 +119,11 @@ def test_one_restore_at_a_time(broker: Broker, tmp_path: Path) -> None:
             assert f"The file of the restore is in use by process {first.pid} on" in done.stderr
             assert f"(file {state}). Wait for it, or end it" in done.stderr
             assert first.poll() is None
-            assert end() < RECORDS
+            assert end() < records
             assert run(*words).code == 0  # which only reads
         finally:
             first.kill()
     done = second()
     assert done.returncode == 0, done.stderr
     found = consume(broker.bootstrap, name, [0])[0]
-    assert [record.value for record in found.values()] == values(RECORDS, 100)
+    assert [record.value for record in found.values()] == values(records, 100)

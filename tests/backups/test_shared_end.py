@@ -293,6 +293,7 @@ def test_a_topic_made_anew_in_brokers_without_topic_ids(old_broker: OldBroker, t
     assert saved[partition].offset == 7, "that of the topic of old"
 
 
+@pytest.mark.soak
 @pytest.mark.broker
 def test_a_broker_whose_disk_was_set_back_by_several_leader_epochs(
     new_broker: Callable[[], Broker], tmp_path: Path

@@ -32,6 +32,8 @@ NOT_RUN = {
     "docs/zookeeper.md": 4,
 }
 """How many blocks of a page say that they are not run here."""
+LONG = {"docs/backup.md", "docs/command-line.md", "docs/compaction.md", "docs/repair.md", "docs/topics.md"}
+"""Pages of which only the soak runs the blocks: each starts many processes."""
 RECORDS, PARTITIONS = 200, 2
 BIN = Path(sys.executable).parent
 RUNNABLE = [page for page in PAGES if code_blocks(page)]
@@ -44,6 +46,10 @@ def name_of(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_is_run_or_is_no_code(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= RUN | SHOWN
+
+
+def test_long_pages_are_there() -> None:
+    assert set(map(name_of, RUNNABLE)) >= LONG
 
 
 def test_blocks_that_are_not_run_say_so() -> None:
@@ -80,7 +86,13 @@ def fill(place: Mapping[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.broker
-@pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=pytest.mark.soak if name_of(page) in LONG else ())
+        for page in RUNNABLE
+    ],
+)
 def test_the_blocks_of_a_page_do_what_it_says(
     page: Path, spark: SparkSession, places: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

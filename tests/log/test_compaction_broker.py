@@ -37,7 +37,7 @@ CLEANING = {
     "log.cleaner.threads": 1,
     "log.cleaner.dedupe.buffer.size": 4 << 20,
 }
-ROUNDS = 3
+ROUNDS, SOAK_ROUNDS = 2, 3
 
 
 def batches_of(folder: Path) -> list[tuple[Any, ...]]:
@@ -151,7 +151,7 @@ def test_a_brokers_cleaner_leaves_the_same(tmp_path: Path, seed: int, soak: bool
             broker.create_topic(partition.topic, 1, configs)
         broker.stop()
         removed = 0
-        for round_ in range(ROUNDS):
+        for round_ in range(SOAK_ROUNDS if soak else ROUNDS):
             copies.append()
             before = {partition: len(records(copies.ours, partition)) for partition in copies.logs}
             ours = copies.clean_ours()

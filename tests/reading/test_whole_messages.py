@@ -68,13 +68,13 @@ def test_a_function_that_finds_their_message_segments_gives_the_same(scenario: S
 @each_scenario
 def test_two_ranges_are_the_whole_wherever_it_is_cut(scenario: Scenario, soak: bool) -> None:
     end = scenario.log_end_offset
-    for cut in range(1, end, 1 if soak else 1 + end // 20):
+    for cut in range(1, end, 1 if soak else 1 + end // 5):
         parts = [read(scenario, *ends, max_rows=7) for ends in ((0, cut), (cut, end))]
         assert same([*parts[0], *parts[1]], scenario), f"cut at {cut}"
 
 
 @each_scenario
-@pytest.mark.parametrize("size", [1, 3, 11])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.soak), 3, 11])
 def test_many_ranges_are_the_whole(scenario: Scenario, size: int) -> None:
     end = scenario.log_end_offset
     found = [
