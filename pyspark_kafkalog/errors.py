@@ -187,6 +187,10 @@ class ZooKeeperError(KafkaLogError):
     """ZooKeeper cannot be reached, denies a request, or holds what cannot be understood."""
 
 
+class SchemaError(KafkaLogError, ValueError):
+    """A schema of values is not valid, has no type in Spark, or does not fit the reader's schema."""
+
+
 class LargeMessageDroppedError(KafkaLogError):
     """The full buffer dropped an incomplete large message; see ``exception.on.message.dropped``."""
 

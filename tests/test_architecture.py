@@ -44,6 +44,7 @@ ROOMS = {
     "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "plugins", "codec"},
+    "values": {"errors", "codec"},
     "log": {"errors", "model", "rows", "sinks", "staging", "topics", "codec", "filesystem", "garbage"},
     "broker": {
         *("errors", "model", "sinks", "staging", "topics", "codec", "options", "filesystem", "garbage"),
@@ -132,7 +133,7 @@ LIGHT_MODULES = {
 OUTSIDE_WORLD = set(
     "datetime io os pathlib random shutil socket subprocess tempfile threading time".split()  # noqa: SIM905
 )
-PURE = {"errors", "model", "groups", "topics", "options", "codec", "largemessage"}
+PURE = {"errors", "model", "groups", "topics", "options", "codec", "largemessage", "values"}
 """Rooms out of reach of files, sockets, clocks and the environment."""
 IMPURE_MODULES = {"codec.jit", "codec.library", "options.times"}
 """Two find compiled code, and a place for it; the other reads ISO 8601, but no clock."""

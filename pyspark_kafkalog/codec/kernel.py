@@ -32,6 +32,7 @@ MODULES = (
     "codec.text_kernels",
     "largemessage.kernels",
     "log.segment.append_kernels",
+    "values.avro.kernels",
 )
 """Those that have kernels."""
 

@@ -135,18 +135,19 @@ def _headers(kind: pa.ListType, data: np.ndarray, index: np.ndarray) -> pa.Array
     kernels.index_headers(data, index[kernels.HEADERS_AT], index[kernels.HEADERS_END], counts, inner)
     keys = _binary(pa.string(), data, inner[kernels.HEADER_KEY_AT], inner[kernels.HEADER_KEY_SIZE])
     values = _binary(pa.binary(), data, inner[kernels.HEADER_VALUE_AT], inner[kernels.HEADER_VALUE_SIZE])
-    structs = pa.StructArray.from_arrays([_as_utf8(keys), values], fields=list(kind.value_type))
+    structs = pa.StructArray.from_arrays([as_utf8(keys), values], fields=list(kind.value_type))
     validity = np.packbits(counts > 0, bitorder="little")
     return pa.Array.from_buffers(
         kind, counts.size, [pa.py_buffer(validity), pa.py_buffer(offsets)], children=[structs]
     )
 
 
-def _as_utf8(strings: pa.StringArray) -> pa.StringArray:
-    """``strings``, with U+FFFD in place of bytes that are not UTF-8, as Java decodes a header's key."""
+def as_utf8(strings: pa.StringArray) -> pa.StringArray:
+    """``strings``, with U+FFFD in place of bytes that are not UTF-8, as Java decodes them."""
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:
         raw = pa.Array.from_buffers(pa.binary(), len(strings), strings.buffers())
-        return pa.array([key.decode(errors="replace") for key in raw.to_pylist()], pa.string())
+        texts = [None if text is None else text.decode(errors="replace") for text in raw.to_pylist()]
+        return pa.array(texts, pa.string())
     return strings

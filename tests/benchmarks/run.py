@@ -11,6 +11,7 @@ from pathlib import Path
 
 BENCHMARKS = (
     "decode",
+    "avro",
     "read",
     "batches",
     "write",

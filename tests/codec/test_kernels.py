@@ -25,7 +25,9 @@ from pyspark_kafkalog.codec.kernel import _Inlined as Inlined
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.largemessage import kernels as largemessage
 from pyspark_kafkalog.log.segment import append_kernels as append
+from pyspark_kafkalog.values.avro import kernels as avro
 from tests.codec import fuzz
+from tests.values.avro import fuzz as avro_fuzz
 
 ROOT = Path(__file__).parents[2]
 KERNELS = kernels()
@@ -197,6 +199,26 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     return made
 
 
+def avro_calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
+    """Calls by a decoder, which the machine code that is here answers: of hostile bodies."""
+    made: list[tuple[Kernel, tuple[Any, ...]]] = []
+    kernels = {avro.decode: avro.decode.machine_code, avro.repeats: avro.repeats.machine_code}
+
+    def noted(kernel: Kernel) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            copies = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in arguments)
+            made.append((kernel, copies))
+            return kernels[kernel](*arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in kernels:
+            patch.setattr(avro, kernel.__name__, noted(kernel))
+        avro_fuzz.run(rng.randrange(1 << 30), 20)
+    return made
+
+
 def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, list[bytes]]:
     """What a call returns and what it leaves in its arrays, which are copies."""
     copies = [a.copy() if isinstance(a, np.ndarray) and a.flags.writeable else a for a in arguments]
@@ -209,7 +231,7 @@ def test_the_library_gives_what_numba_gives(seed: int, soak: bool) -> None:
     rng = random.Random(seed)
     seen = set()
     for _ in range(300 if soak else 75):
-        for kernel, arguments in calls(rng):
+        for kernel, arguments in [*calls(rng), *avro_calls(rng)]:
             seen.add(kernel)
             compiled = library.find(kernel.function, kernel.signature)
             assert compiled is not None

@@ -1,0 +1,1 @@
+"""Values of records as typed columns, decoded where their bytes are. Pure."""

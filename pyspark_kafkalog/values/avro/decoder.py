@@ -1,0 +1,347 @@
+"""Decodes Avro bodies to a column of the reader's type, and tells of each corrupt one why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.buffers import allocate, as_array
+from pyspark_kafkalog.codec.rows import as_utf8
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.values.avro import kernels
+from pyspark_kafkalog.values.avro.resolution import Column, Compiler, Operation, rows_of
+from pyspark_kafkalog.values.avro.schema import Array, Map, Record, Schema, Union
+from pyspark_kafkalog.values.avro.types import arrow_type, parts
+from pyspark_kafkalog.values.ddl import ddl
+
+CORRUPT = 0
+"""An entry for rows whose framing is wrong: they come out as corrupt, whatever their bytes are."""
+_WHY = {
+    kernels.SHORT: "the value ends too early",
+    kernels.TRAILING: "the value goes on behind its last field",
+    kernels.VARINT: "expected a number of up to 64 bits",
+    kernels.INT: "expected an int of 32 bits",
+    kernels.LENGTH: "expected a length, got a negative number",
+    kernels.BRANCH: "expected the number of a branch of the writer's union",
+    kernels.SYMBOL: "expected the number of a symbol of the writer's enum",
+    kernels.BOOLEAN: "expected a boolean as 0 or 1",
+    kernels.TIMESTAMP: "the timestamp does not fit into 64 bits of microseconds",
+    kernels.DECIMAL: "expected a decimal within the precision of the reader's schema",
+    kernels.NO_BRANCH: "the reader's schema has no place for this branch of the writer's union",
+    kernels.NO_SYMBOL: "the reader's enum has neither this symbol of the writer's nor a default",
+    kernels.EMPTY_ITEMS: f"expected at most {kernels.MOST_EMPTY} items that take no bytes",
+    kernels.DEPTH: f"expected at most {kernels.STACK} records and arrays in one another",
+    kernels.LARGE: "a column of its batch would have 2 GiB or more",
+    kernels.FRAMING: "the value does not begin as one with a schema id",
+}
+_FEW = 32
+"""Entries of a map that are compared with one another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """What became of some rows.
+
+    :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls if
+        the type is a struct, as from_avro gives it in PERMISSIVE mode, and else null.
+    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes in :mod:`.kernels`.
+    """
+
+    array: pa.Array
+    causes: np.ndarray
+    _faults: np.ndarray
+    _paths: list[str]
+
+    @property
+    def corrupt(self) -> np.ndarray:
+        """The numbers of rows that are corrupt."""
+        return np.flatnonzero(self.causes)
+
+    def reason(self, row: int) -> str:
+        """Why a corrupt row is: the field, what was expected, and the byte of the body where it was."""
+        cause, step, byte = (int(number) for number in self._faults[:, row])
+        path = self._paths[step].removeprefix(".")
+        return f"{f'{path}: ' if path else ''}{_WHY[cause]}, at byte {byte}"
+
+
+class Decoder:
+    """Decodes what several writers have written, by one reader's schema. For one thread at a time.
+
+    :param reader: the schema that all is read as.
+    :param columns: what is wanted of :func:`.types.arrow_type` of it: structs may have some of their fields
+        only, in any order, at any depth. The rest is checked against the end of each row, and skipped. By
+        default all.
+    :raises SchemaError: if Spark has no type for the schema.
+    :raises OptionError: if ``columns`` isn't a part of its type.
+    """
+
+    def __init__(self, reader: Schema, columns: pa.DataType | None = None) -> None:
+        full = arrow_type(reader)
+        self.type: pa.DataType = full if columns is None else columns
+        self._columns: list[Column] = []
+        self._levels = 1
+        self._root = self._column(reader, full, self.type, "", 0, False)
+        self._compiler = Compiler(reader, self._root)
+        self._table = np.zeros((max(len(self._columns), 1), kernels.COLUMN_COLUMNS), np.int64)
+        self._counts = np.zeros(self._levels, np.int64)
+        self._counts[:] = -1
+        for column in self._columns:
+            row = self._table[column.number]
+            row[kernels.POSITION] = column.level
+            if column.items:
+                row[kernels.COUNT] = column.items
+            elif _has_bytes(column.type):
+                row[kernels.COUNT] = self._counts.size
+                self._counts = np.append(self._counts, 0)
+            elif pa.types.is_decimal(column.type):
+                limit = 10**column.type.precision
+                row[kernels.LIMIT_HIGH] = limit >> 64
+                row[kernels.LIMIT_LOW] = int(np.uint64(limit & (2**64 - 1)).astype(np.int64))
+        corrupt = Operation("", kernels.FAIL, a=kernels.FRAMING)
+        self._program, self._paths = rows_of(corrupt, CORRUPT)
+
+    def add(self, writer: Schema) -> int:
+        """The entry for rows of this writer's schema; to be kept as long as the decoder is used.
+
+        :raises SchemaError: if the reader's schema can't read what it writes.
+        """
+        entry = len(self._program)
+        rows, paths = rows_of(self._compiler.compile(writer), entry)
+        self._program = np.concatenate([self._program, rows])
+        self._paths += paths
+        return entry
+
+    def decode_column(self, bodies: pa.BinaryArray, entry: int) -> Decoded:
+        """:meth:`decode` for a column of whole bodies of one writer."""
+        offsets = np.frombuffer(bodies.buffers()[1] or bytes(4), np.int32)
+        offsets = offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
+        sizes = np.diff(offsets)
+        if bodies.null_count:
+            sizes[bodies.is_null().to_numpy(zero_copy_only=False)] = -1
+        return self.decode(
+            as_array(bodies.buffers()[2] or b""),
+            offsets[:-1].copy(),
+            sizes,
+            np.full(sizes.size, entry, np.int64),
+        )
+
+    def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray) -> Decoded:
+        """Decode the bodies ``data[start:start + size]``, a row each, in their order.
+
+        :param data: uint8.
+        :param starts: int64, like the others, within ``data``.
+        :param sizes: in bytes; negative for null.
+        :param entries: what :meth:`add` has given for each row's writer, or :data:`CORRUPT`.
+        """
+        rows = starts.size
+        constants = np.frombuffer(bytes(self._compiler.constants), np.uint8)
+        stack, saved = np.empty(kernels.STACK, np.int64), np.empty_like(self._counts)
+        faults = np.zeros((kernels.FAULT_COLUMNS, rows), np.int64)
+        counts, table, out = self._counts.copy(), self._table.copy(), allocate(64)
+        for fill in (0, 1):
+            if fill:
+                out = self._lay_out(rows, counts, table)
+                counts = self._counts.copy()
+            kernels.decode(
+                *(data, starts, sizes, entries, self._program, table, constants, fill, counts, saved, stack),
+                *(out, out.view(np.int32), out.view(np.int64), faults),
+            )
+        causes = faults[kernels.CAUSE]
+        array = _Arrays(table, counts, out, sizes >= 0, causes).root(self._root)
+        return Decoded(array, causes, faults, self._paths)
+
+    def _column(
+        self,
+        schema: Schema,
+        full: pa.DataType,
+        wanted: pa.DataType | None,
+        path: str,
+        level: int,
+        nullable: bool,
+    ) -> Column:
+        """The column for ``schema``, whose type is ``full``, or what is ``wanted`` of that."""
+        if isinstance(schema, Union):
+            nullable = nullable or schema.is_nullable
+            if len(schema.others) == 1:
+                return self._column(schema.others[0], full, wanted, path, level, nullable)
+        number = -1 if wanted is None else len(self._columns)
+        column = Column(path, full if wanted is None else wanted, number, level, nullable)
+        if wanted is not None:
+            self._columns.append(column)
+            if not _is_part(wanted, full):
+                raise OptionError(
+                    f"Expected {ddl(full)}, or a part of it, for {path.removeprefix('.') or 'the value'}, "
+                    f"got {wanted}"
+                )
+        if pa.types.is_struct(full) and isinstance(schema, Record | Union):
+            names = {} if wanted is None else {field.name: field.type for field in wanted}
+            for name, part in parts(schema):
+                column.children[name] = self._column(
+                    part,
+                    full.field(name).type,
+                    names.get(name),
+                    f"{path}.{name}",
+                    level,
+                    isinstance(schema, Union),
+                )
+        elif isinstance(schema, Array | Map):
+            if wanted is not None:
+                column.items = self._levels
+                self._levels += 1
+            if isinstance(schema, Map):
+                key = None if wanted is None else pa.string()
+                column.children["key"] = self._column(
+                    Schema("string"), pa.string(), key, f"{path}.key", column.items, False
+                )
+            name, inner = ("value", schema.values) if isinstance(schema, Map) else ("element", schema.items)
+            wanted = None if wanted is None else _inner(wanted)
+            column.children[name] = self._column(
+                inner, _inner(full), wanted, f"{path}.{name}", column.items, False
+            )
+        return column
+
+    def _lay_out(self, rows: int, counts: np.ndarray, table: np.ndarray) -> np.ndarray:
+        """Memory for all columns, zeroed but for bytes; ``table`` gets where each part lies in it."""
+        end = 0
+
+        def reserve(elements: int, width: int) -> int:
+            nonlocal end
+            at = end
+            end += -(-elements * width // 64) * 64
+            return at // width
+
+        for column in self._columns:
+            length = rows if column.level == 0 else int(counts[column.level]) + 1
+            row = table[column.number]
+            if column.nullable:
+                row[kernels.VALIDITY] = reserve(length, 1)
+            if column.items or _has_bytes(column.type):
+                row[kernels.SIZES] = reserve(length + 1, 4) + 1
+            elif not pa.types.is_struct(column.type) and not pa.types.is_null(column.type):
+                words = 2 if pa.types.is_decimal(column.type) else 1
+                row[kernels.VALUES] = reserve(words * length, _width(column.type) // words)
+        zeroed = end
+        for column in self._columns:
+            if _has_bytes(column.type):
+                row = table[column.number]
+                row[kernels.VALUES] = reserve(int(counts[row[kernels.COUNT]]), 1)
+        out = allocate(max(end, 64))
+        out[:zeroed] = 0
+        return out
+
+
+class _Arrays:
+    """Makes Arrow's arrays of what the kernel has filled."""
+
+    def __init__(
+        self, table: np.ndarray, counts: np.ndarray, out: np.ndarray, given: np.ndarray, causes: np.ndarray
+    ) -> None:
+        self._table = table
+        self._counts = counts
+        self._out = out
+        self._buffer = pa.py_buffer(out)
+        self._given = given
+        self._corrupt = causes != kernels.FINE
+        fine = given & ~self._corrupt
+        self._fine = None if fine.all() else fine
+
+    def root(self, column: Column) -> pa.Array:
+        """The column of rows."""
+        valid = self._valid(column, self._given.size)
+        if pa.types.is_struct(column.type) and self._corrupt.any():
+            valid = self._corrupt | (self._given if valid is None else valid)
+        return self._array(column, self._given.size, valid)
+
+    def _valid(self, column: Column, length: int) -> np.ndarray | None:
+        """Which values there are; None: all."""
+        if column.nullable:
+            at = int(self._table[column.number, kernels.VALIDITY])
+            return self._out[at : at + length].view(bool)
+        return self._fine if column.level == 0 else None
+
+    def _part(self, column: Column, length: int) -> pa.Array:
+        return self._array(column, length, self._valid(column, length))
+
+    def _array(self, column: Column, length: int, valid: np.ndarray | None) -> pa.Array:
+        kind, row = column.type, self._table[column.number]
+        if pa.types.is_null(kind):
+            return pa.nulls(length)
+        validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        if pa.types.is_struct(kind):
+            children = [self._part(column.children[field.name], length) for field in kind]
+            return pa.Array.from_buffers(kind, length, [validity], children=children)
+        if column.items:
+            offsets = self._offsets(row, length)
+            inner = [
+                self._part(part, int(self._counts[column.items]) + 1) for part in column.children.values()
+            ]
+            if "key" not in column.children:
+                return pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(offsets)], children=inner)
+            return _map(kind, validity, offsets, *inner)
+        if _has_bytes(kind):
+            offsets = self._offsets(row, length)
+            data = self._buffer.slice(int(row[kernels.VALUES]), int(offsets[-1]))
+            found = pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(offsets), data])
+            return as_utf8(found) if pa.types.is_string(kind) else found
+        at = int(row[kernels.VALUES])
+        if pa.types.is_boolean(kind):
+            bits = np.packbits(self._out[at : at + length], bitorder="little")
+            return pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(bits)])
+        width = _width(kind)
+        at *= 8 if pa.types.is_decimal(kind) else width
+        return pa.Array.from_buffers(kind, length, [validity, self._buffer.slice(at, width * length)])
+
+    def _offsets(self, row: np.ndarray, length: int) -> np.ndarray:
+        first = int(row[kernels.SIZES]) - 1
+        sizes = self._out.view(np.int32)[first : first + length + 1]
+        return np.cumsum(sizes, dtype=np.int32, out=sizes)
+
+
+def _map(
+    kind: pa.MapType, validity: pa.Buffer | None, offsets: np.ndarray, keys: pa.Array, values: pa.Array
+) -> pa.MapArray:
+    """A map, in which the last of entries with the same key counts, as in Java."""
+    _, key_ends, key_data = keys.buffers()
+    key_ends = np.frombuffer(key_ends, np.int32)[: len(keys) + 1]
+    if kernels.repeats(offsets, key_ends, as_array(key_data or b""), _FEW):
+        codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+        pairs = (in_map * (codes.max() + 1) + codes)[::-1]
+        kept = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
+        offsets = np.searchsorted(kept, offsets).astype(np.int32)
+        keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
+    fields = [kind.key_field, kind.item_field]
+    entries = pa.Array.from_buffers(pa.struct(fields), len(keys), [None], children=[keys, values])
+    return pa.Array.from_buffers(
+        kind, offsets.size - 1, [validity, pa.py_buffer(offsets)], children=[entries]
+    )
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes of a value while it is filled: a boolean has one."""
+    return 1 if pa.types.is_boolean(kind) else kind.bit_width // 8
+
+
+def _inner(kind: pa.DataType) -> pa.DataType:
+    return kind.item_type if pa.types.is_map(kind) else kind.value_type
+
+
+def _is_part(wanted: pa.DataType, full: pa.DataType) -> bool:
+    """Whether the outermost type is the same, or a struct of some of the fields."""
+    if pa.types.is_struct(full):
+        is_part = pa.types.is_struct(wanted) and {field.name for field in wanted} <= {
+            field.name for field in full
+        }
+    elif pa.types.is_map(full):
+        is_part = pa.types.is_map(wanted) and wanted.key_type == full.key_type
+    elif pa.types.is_list(full):
+        is_part = pa.types.is_list(wanted)
+    else:
+        is_part = wanted == full
+    return bool(is_part)

@@ -1,0 +1,137 @@
+"""Decoding Avro: records/s of one core, from bodies to typed columns; fastavro makes dicts of the same.
+
+The records are flat, with 5 fields, and nested, with structs, an array of 3 structs and a map.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from pyspark_kafkalog.values.avro.decoder import Decoder
+from pyspark_kafkalog.values.avro.schema import parse
+from tests.benchmarks.measure import arguments, print_ratio
+
+BODIES = 20_000
+"""A batch."""
+_TEXT = ["null", "string"]
+FLAT = {
+    "type": "record",
+    "name": "Flat",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": "string"},
+        {"name": "amount", "type": "double"},
+        {"name": "note", "type": _TEXT},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+_ADDRESS = [{"name": "street", "type": "string"}, {"name": "zip", "type": "string"}]
+_CUSTOMER = [
+    {"name": "name", "type": "string"},
+    {"name": "mail", "type": _TEXT},
+    {"name": "address", "type": {"type": "record", "name": "Address", "fields": _ADDRESS}},
+]
+_ITEM = [
+    {"name": "sku", "type": "string"},
+    {"name": "count", "type": "int"},
+    {"name": "price", "type": "double"},
+]
+NESTED = {
+    "type": "record",
+    "name": "Nested",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "customer", "type": {"type": "record", "name": "Customer", "fields": _CUSTOMER}},
+        {
+            "name": "items",
+            "type": {"type": "array", "items": {"type": "record", "name": "Item", "fields": _ITEM}},
+        },
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {"name": "ok", "type": "boolean"},
+        {"name": "note", "type": _TEXT},
+    ],
+}
+
+
+def flat(number: int) -> dict[str, Any]:
+    """A record of :data:`FLAT`."""
+    note = None if number % 3 else f"note {number}"
+    at = 1_700_000_000_000_000 + number
+    return {
+        "id": number * 7919,
+        "name": f"user-{number % 1000}",
+        "amount": number / 7,
+        "note": note,
+        "at": at,
+    }
+
+
+def nested(number: int) -> dict[str, Any]:
+    """A record of :data:`NESTED`."""
+    address = {"street": f"street {number}", "zip": "12345"}
+    return {
+        "id": number,
+        "customer": {"name": f"name {number}", "mail": f"a{number}@example.org", "address": address},
+        "items": [{"sku": f"sku-{number + i}", "count": i, "price": i * 1.5} for i in range(3)],
+        "tags": {"colour": "red", "size": "large", f"key-{number % 10}": "value"},
+        "ok": True,
+        "note": f"some longer text {number}",
+    }
+
+
+def rate(call: Callable[[], object], records: int, rounds: int) -> float:
+    """Million records/s of CPU time; the median of some rounds."""
+    times = []
+    for _ in range(rounds):
+        begun = time.process_time()
+        call()
+        times.append(time.process_time() - begun)
+    return records / statistics.median(times) / 1e6
+
+
+def measure(name: str, schema: Any, make: Callable[[int], dict[str, Any]], records: int, rounds: int) -> None:
+    """Print what is decoded of one kind of records."""
+    parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
+    bodies = []
+    for number in range(records):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, make(number))
+        bodies.append(out.getvalue())
+    column = pa.array(bodies, pa.binary())
+    ours = parse(json.dumps(schema))
+    full = Decoder(ours)
+    two = Decoder(ours, pa.struct([full.type.field("id"), full.type.field("note")]))
+    rates = {}
+    for columns, decoder in (("all columns", full), ("two columns", two)):
+        entry = decoder.add(ours)
+        assert not decoder.decode_column(column, entry).corrupt.size
+        rates[columns] = rate(partial(decoder.decode_column, column, entry), records, 5 * rounds)
+    some = bodies[:2000]
+    rates["fastavro"] = rate(
+        lambda: [fastavro.schemaless_reader(io.BytesIO(body), parsed, None) for body in some],
+        len(some),
+        rounds,
+    )
+    print(f"{name}: {', '.join(f'{what} {each:.2f}' for what, each in rates.items())} M records/s")
+    print_ratio(f"avro, {name}, to fastavro", rates["all columns"] / rates["fastavro"])
+
+
+def main() -> None:
+    """Measure both kinds of records."""
+    options = arguments(__doc__)
+    records = max(int(BODIES * options.scale), 100)
+    measure("flat", FLAT, flat, records, options.rounds)
+    measure("nested", NESTED, nested, records, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
