@@ -98,6 +98,18 @@ class UserOptions:
                 others[field] = self.value(next((name for name in names if name in self), names[0]))
         return kind(**others)
 
+    def refuse_without(self, needed: str, *prefixes: str) -> None:
+        """Refuse options whose names begin so, unless they have their defaults: without ``needed`` they have
+        no effect.
+
+        :raises OptionError: naming the first of them.
+        """
+        for name in self.names(*prefixes):
+            if name in BY_NAME and self.value(name) != DEFAULTS[name]:
+                raise OptionError(
+                    f"Option {BY_NAME[name].name!r} needs {needed!r}", hint="Give both, or leave both out."
+                )
+
     def check_servers_name(self) -> None:
         """Where no place is given, refuse a name that was probably meant to be :data:`.SERVERS`.
 

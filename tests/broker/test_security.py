@@ -17,11 +17,11 @@ from kafka.protocol.metadata import MetadataRequest
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.sasl import sasl_configs
 from pyspark_kafkalog.broker.wire.sockets import Address
-from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, OptionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
+from pyspark_kafkalog.tls import tls_context
 from tests.broker.fake_broker import FakeBroker
 from tests.kafka import Broker, Listener
 from tests.kafka_certificates import Certificates

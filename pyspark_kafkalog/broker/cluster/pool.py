@@ -65,7 +65,7 @@ class ConnectionPool:
                 return connection
             connection.close()
         if self._tls is None and self._options.security.tls is not None:
-            from pyspark_kafkalog.broker.wire.tls import tls_context
+            from pyspark_kafkalog.tls import tls_context
 
             self._tls = tls_context(self._options.security.tls)
         self._unreachable.add(address)

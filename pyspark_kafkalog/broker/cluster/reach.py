@@ -15,9 +15,9 @@ from pyspark_kafkalog.broker.wire.apis import lacking
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address, Step
-from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.tls import tls_context
 
 STEP_SECONDS = 5
 _SECONDS = STEP_SECONDS * len(Step)

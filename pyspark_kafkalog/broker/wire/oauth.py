@@ -15,7 +15,6 @@ import base64
 import http.client
 import json
 import os
-import ssl
 import stat
 import time
 import urllib.error
@@ -25,6 +24,7 @@ import urllib.request
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
+from pyspark_kafkalog.named_origin import opener, reason_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
 from pyspark_kafkalog.plugins import imported
 
@@ -98,7 +98,7 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
         try:
             if url.scheme == "file":
                 return _from_file(urllib.request.url2pathname(url.path)), 0.0
-            with _opener().open(_request(options), timeout=_timeout(options)) as response:
+            with opener().open(_request(options), timeout=_timeout(options)) as response:
                 return _read(response.read(_LARGEST_ANSWER))
         except urllib.error.HTTPError as e:
             e.close()
@@ -110,7 +110,7 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
         except http.client.HTTPException:
             reason = "the answer is not HTTP"
         except OSError as e:
-            reason = _reason(e)
+            reason = reason_of(e)
         except _NoTokenError as e:
             reason = str(e)
             break
@@ -121,30 +121,6 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
         f"{ENDPOINT} gave no token: {reason}",
         hint="Check the endpoint, and the client's id, secret and scope.",
     )
-
-
-def _reason(error: OSError) -> str:
-    """The reason without the host or file that some error texts contain."""
-    reason = getattr(error, "reason", error)
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        wrong_name = reason.verify_message.startswith(("Hostname mismatch", "IP address mismatch"))
-        return "its certificate names another host" if wrong_name else reason.verify_message
-    return getattr(reason, "strerror", None) or type(reason).__name__
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """An opener that talks to the named origin only: no redirects, and a proxy may only tunnel TLS."""
-    tunnels = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(tunnels),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
 
 
 def _from_file(path: str) -> str:

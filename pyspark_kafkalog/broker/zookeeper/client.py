@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.tls import tls_context
 from pyspark_kafkalog.errors import OptionError, ZooKeeperError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions
 from pyspark_kafkalog.options.values import ZooKeeperAddress
+from pyspark_kafkalog.tls import tls_context
 
 try:
     from kazoo.client import KazooClient, TransactionRequest

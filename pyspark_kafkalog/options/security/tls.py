@@ -65,9 +65,18 @@ def tls_options(user: UserOptions) -> TlsOptions:
     )
 
 
-def is_other_store(location: str) -> bool:
-    """Whether the name of a store's file is that of a type other than PEM."""
-    return _OTHER_STORE.fullmatch(location) is not None
+def check_pem(user: UserOptions, *names: str) -> None:
+    """Refuse stores whose files have the name of a type other than PEM.
+
+    :param names: the options that give them.
+    :raises OptionError: naming the option.
+    """
+    for name in names:
+        if _OTHER_STORE.fullmatch(user.value(name) or ""):
+            raise OptionError(
+                f"Option {name!r} names a store that is not PEM",
+                hint="Convert it once as docs/security.md says, and give the PEM file.",
+            )
 
 
 def _check_store(user: UserOptions, store: str, parts: tuple[str, ...], conversion: str) -> None:
@@ -75,7 +84,7 @@ def _check_store(user: UserOptions, store: str, parts: tuple[str, ...], conversi
     inline = [f"{store}.{part}" for part in parts if (user.text(f"{store}.{part}") or "").strip()]
     if user.value(f"{store}.type").upper() != "PEM":
         raise OptionError(f"Option '{store}.type': expected PEM, the only type read here", hint=conversion)
-    if f"{store}.type" not in user and is_other_store(location):
+    if f"{store}.type" not in user and _OTHER_STORE.fullmatch(location):
         raise OptionError(f"Option '{store}.location' names a store that is not PEM", hint=conversion)
     if f"{store}.password" in user:
         raise OptionError(f"Option '{store}.password' is given, but a PEM store has none", hint=conversion)

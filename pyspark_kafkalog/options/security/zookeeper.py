@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.security.jaas import LoginModule
-from pyspark_kafkalog.options.security.tls import TlsOptions, is_other_store
-from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, ZOOKEEPER
+from pyspark_kafkalog.options.security.tls import TlsOptions, check_pem
+from pyspark_kafkalog.options.table import ZOOKEEPER
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import ZOOKEEPER_LOGIN, ZooKeeperAddress
 
@@ -47,16 +47,9 @@ def zookeeper_options(user: UserOptions) -> ZooKeeperOptions | None:
     :raises OptionError: for options that need another one, never showing a value that may be secret.
     """
     if ZOOKEEPER not in user:
-        _refuse_any(user, ZOOKEEPER_LOGIN, ZOOKEEPER)
+        user.refuse_without(ZOOKEEPER, *ZOOKEEPER_LOGIN)
         return None
     return ZooKeeperOptions(user.value(ZOOKEEPER), _sasl(user), _digest(user), _tls(user))
-
-
-def _refuse_any(user: UserOptions, prefixes: tuple[str, ...], needed: str) -> None:
-    """Refuse options of these names that have no effect, unless they have their defaults."""
-    for name in user.names(*prefixes):
-        if name in BY_NAME and user.value(name) != DEFAULTS[name]:
-            raise OptionError(f"Option {name!r} needs {needed!r}", hint="Give both, or leave both out.")
 
 
 def _sasl(user: UserOptions) -> tuple[str, str] | None:
@@ -88,14 +81,9 @@ def _digest(user: UserOptions) -> str | None:
 
 def _tls(user: UserOptions) -> TlsOptions | None:
     if not user.value(_TLS):
-        _refuse_any(user, ("zookeeper.ssl.",), f"{_TLS}=true")
+        user.refuse_without(f"{_TLS}=true", "zookeeper.ssl.")
         return None
-    for name in _TRUST, _KEYS:
-        if is_other_store(user.value(name) or ""):
-            raise OptionError(
-                f"Option {name!r} names a store that is not PEM",
-                hint="Convert it once as docs/security.md says, and give the PEM file.",
-            )
+    check_pem(user, _TRUST, _KEYS)
     return TlsOptions(
         truststore_location=user.value(_TRUST),
         keystore_location=user.value(_KEYS),
