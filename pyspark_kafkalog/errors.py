@@ -187,6 +187,10 @@ class ZooKeeperError(KafkaLogError):
     """ZooKeeper cannot be reached, denies a request, or holds what cannot be understood."""
 
 
+class SchemaRegistryError(KafkaLogError):
+    """A schema registry cannot be reached, denies a request, or does not know a schema."""
+
+
 class SchemaError(KafkaLogError, ValueError):
     """A schema of values is not valid, has no type in Spark, or does not fit the reader's schema."""
 

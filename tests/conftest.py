@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 
 from tests.kafka import Broker, spark_kafka_connector_jars
 from tests.kafka_cluster import Cluster
-from tests.kafka_jars import OLDEST_KAFKA_VERSION
+from tests.kafka_jars import OLDEST_KAFKA_VERSION, spark_avro_jars
 from tests.kafka_old import OldBroker, ZooKeeperServer
 from tests.kafka_secure import SecureBroker
 from tests.kafka_service import KafkaService, running
+from tests.schema_registry import SchemaRegistryServer, schema_registry
 from tests.sessions import OF_SHORT_LIVED_JVMS, local_session
 
 # How long an example takes depends on what else the machine does, and says nothing of the code.
@@ -84,6 +85,7 @@ def _servers_of(path: Path) -> str | None:
         "cluster and old broker": ("kafka_cluster import", "old_broker"),
         "secure broker": ("secure_broker",),
         "zookeeper": ("zookeeper_broker",),
+        "schema registry": ("registry: SchemaRegistryServer",),
     }
     return next((servers for servers, words in shared.items() if any(word in text for word in words)), None)
 
@@ -137,9 +139,10 @@ _PACKAGES = ("checkpointing.", "")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session whose workers run this very interpreter, also from a virtualenv that is not active.
 
-    It has Spark's own ``kafka`` too, which tests compare with: a process has one JVM, with its first jars.
+    It has Spark's own ``kafka`` and ``from_avro``, too, which tests compare with: a process has one JVM, with
+    its first jars.
     """
-    jars = spark_kafka_connector_jars()
+    jars = [*spark_kafka_connector_jars(), *spark_avro_jars()]
     session = local_session("tests", tmp_path_factory.mktemp("spark"), jars=jars)
     # The default starts 24 processes of readlink for each query. PySpark 4.0 has it in another package.
     names = [f"{_STREAMING}.{package}FileSystemBasedCheckpointFileManager" for package in _PACKAGES]
@@ -154,6 +157,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker for tests that use topics of their own and never stop it."""
     with running(Broker(tmp_path_factory.mktemp("broker"))) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistryServer]:
+    """A running schema registry, for tests that use subjects of their own."""
+    with schema_registry(tmp_path_factory.mktemp("registry")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+import tarfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -44,6 +45,7 @@ _ZOOKEEPER = (
     "org.slf4j:slf4j-simple:2.0.13",
 )
 _S3PROXY = ("org.gaul:s3proxy:4.1.0",)
+_APICURIO = ("io.apicurio", "apicurio-registry-app", "3.0.9")
 # Taken one by one: what they depend on is among PySpark's own jars.
 _SPARK_CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -51,6 +53,8 @@ _SPARK_CONNECTOR = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.12.1",
 )
+
+_SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
 
 
 def kafka_jars() -> Path:
@@ -73,9 +77,42 @@ def spark_kafka_connector_jars() -> list[Path]:
     return sorted(_resolve("spark-kafka-connector-4.2.0", _SPARK_CONNECTOR, transitive=False).glob("*.jar"))
 
 
+def spark_avro_jars() -> list[Path]:
+    """The jar of Spark's ``from_avro``."""
+    return sorted(_resolve("spark-avro-4.2.0", _SPARK_AVRO, transitive=False).glob("*.jar"))
+
+
 def s3proxy_jars() -> Path:
     """The folder with the jars of S3Proxy, an S3 server."""
     return _resolve("s3proxy-4.1.0", _S3PROXY, transitive=True)
+
+
+def apicurio_registry() -> Path:
+    """The folder with Apicurio Registry, which serves Confluent's API; ``*-runner.jar`` starts it."""
+    organisation, name, version = _APICURIO
+    artifact = f'<artifact name="{name}" type="tar.gz" ext="tar.gz" m:classifier="all"/>'
+
+    def unpack(folder: Path, ivy_cache: Path) -> None:
+        settings = folder / "ivysettings.xml"
+        # Its .pom names a parent that Maven Central does not have.
+        settings.write_text(
+            '<ivysettings><settings defaultResolver="central"/><resolvers>'
+            '<ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
+        )
+        dependency = f'<dependency org="{organisation}" name="{name}" rev="{version}" transitive="false">'
+        _run_ivy(
+            ivy_cache / "without-poms",
+            folder,
+            f"{dependency}{artifact}</dependency>",
+            "-settings",
+            str(settings),
+        )
+        (archive,) = folder.glob("*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        archive.unlink()
+
+    return _once(f"{name}-{version}", unpack)
 
 
 def java() -> str:
@@ -85,6 +122,17 @@ def java() -> str:
 
 
 def _resolve(name: str, artifacts: Iterable[str], *, transitive: bool) -> Path:
+    dependencies = "".join(
+        '<dependency org="{}" name="{}" rev="{}" conf="default->default" transitive={}/>'.format(
+            *artifact.split(":"), quoteattr(str(transitive).lower())
+        )
+        for artifact in artifacts
+    )
+    return _once(name, lambda folder, ivy_cache: _run_ivy(ivy_cache, folder, dependencies))
+
+
+def _once(name: str, fill: Callable[[Path, Path], None]) -> Path:
+    """The folder ``name`` of the cache, which ``fill`` fills if it is not there, from Ivy's cache."""
     cache = Path(os.environ.get("KAFKALOG_JARS") or Path.home() / ".cache" / "pyspark-kafkalog")
     folder = cache / name
     if folder.is_dir():
@@ -96,22 +144,17 @@ def _resolve(name: str, artifacts: Iterable[str], *, transitive: bool) -> Path:
             unfinished = cache / f"{name}.unfinished"
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-            _run_ivy(cache / "ivy", unfinished, artifacts, transitive=transitive)
+            fill(unfinished, cache / "ivy")
             unfinished.rename(folder)
     return folder
 
 
-def _run_ivy(ivy_cache: Path, folder: Path, artifacts: Iterable[str], *, transitive: bool) -> None:
+def _run_ivy(ivy_cache: Path, folder: Path, dependencies: str, *options: str) -> None:
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    dependencies = "".join(
-        '<dependency org="{}" name="{}" rev="{}" conf="default->default" transitive={}/>'.format(
-            *artifact.split(":"), quoteattr(str(transitive).lower())
-        )
-        for artifact in artifacts
-    )
     ivy_file = folder.with_suffix(".xml")
     ivy_file.write_text(
-        '<ivy-module version="2.0"><info organisation="pyspark-kafkalog" module="tests"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="pyspark-kafkalog" module="tests"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
         "</ivy-module>"
     )
@@ -119,6 +162,7 @@ def _run_ivy(ivy_cache: Path, folder: Path, artifacts: Iterable[str], *, transit
         java(),
         "-jar",
         str(ivy),
+        *options,
         "-cache",
         str(ivy_cache),
         "-ivy",
@@ -128,7 +172,7 @@ def _run_ivy(ivy_cache: Path, folder: Path, artifacts: Iterable[str], *, transit
     ]
     command += ["-retrieve", f"{folder}/[artifact]-[revision](-[classifier]).[ext]"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
-    if done.returncode != 0 or not any(folder.glob("*.jar")):
+    if done.returncode != 0 or not any(folder.glob("*.*ar*")):
         raise RuntimeError(
-            f"Ivy could not resolve {list(artifacts)}:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
+            f"Ivy could not resolve {dependencies}:\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
         )

@@ -354,3 +354,8 @@ def null_values(topic: str, segments: pa.RecordBatch) -> Any:
 @in_arrow
 def values_of_negative_sizes(topic: str, segments: pa.RecordBatch) -> Any:
     return _broken(pa.binary(), [0, *[9, 4] * segments.num_rows][: segments.num_rows + 1])
+
+
+def fields_of_value(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The fields of a decoded value."""
+    return pa.RecordBatch.from_struct_array(rows.column("value"))

@@ -20,9 +20,15 @@ from pyspark_kafkalog.largemessage.serializers import SegmentDeserializer
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.options.columns import check_different
 from pyspark_kafkalog.options.offsets_json import PLANNED
-from pyspark_kafkalog.options.settings import ReadOptions, default_columns, place_options, read_options
+from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.reading.decoding import (
+    Decoding,
+    decoded_columns,
+    decoded_schema,
+    record_columns,
+)
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.partitions import look_up_partitions
@@ -78,7 +84,9 @@ class Reading:
         self.given = dict(options)
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
-        default = default_columns(options)
+        default = self.options.record_fields
+        self._decoded = decoded_columns(self.options)
+        given = decoded_schema(default, self._decoded)
         deserializer = self.options.large_messages.settings.deserializer
         if deserializer is not None:
             SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
@@ -86,9 +94,9 @@ class Reading:
         if self.options.transform is None:
             has_dropped = DROPPED_FIELD[0] in default
             names = [name for name in COLUMN_TYPES if name != DROPPED_FIELD[0] or has_dropped]
-            allowed, default_names = columns_of(names), list(default)
+            allowed, default_names = decoded_schema(names, self._decoded), list(default)
         else:
-            self._transform = Transform(self.options.transform, columns_of(default))
+            self._transform = Transform(self.options.transform, given)
             allowed = self._transform.schema
             default_names = allowed.names
         self.filters = filters = _checked(filters, allowed)
@@ -106,10 +114,13 @@ class Reading:
         found = pa.schema([*self.schema, *(allowed.field(name) for name in extra)])
         self._condition = _condition(found, filters)
         if self._transform is None:
-            self._read, self._bounds = found, _bounds(filters)
+            self._read, self._bounds = (
+                columns_of(record_columns(self._decoded, found.names)),
+                _bounds(filters),
+            )
         else:
             # Filters hold for what the transform returns, which need not be where the records are.
-            self._read, self._bounds = columns_of(default), ALL_ROWS
+            self._read, self._bounds = columns_of(record_columns(self._decoded, default)), ALL_ROWS
 
     def plan(self) -> list[tuple[Split, ...]]:
         """The shares of a read of what is there now, each of which is worth a task."""
@@ -149,8 +160,11 @@ class Reading:
         """The rows of some splits, one after the other; no batch is empty."""
         place, rules = self.place(), read_rules(self.options, self._read)
         reader = split_reader(place, self.options, rules)
+        decoding = Decoding(self._decoded, self.options.registry) if self._decoded else None
         for split in splits:
             found = reader.read(split)
+            if decoding is not None:
+                found = decoding(found, split.partition)
             if self._transform is not None:
                 found = transformed(found, self._transform, split.partition)
             for rows in found:

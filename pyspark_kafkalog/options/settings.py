@@ -41,6 +41,7 @@ from pyspark_kafkalog.options.brokers import (
     produce_options,
     transaction_options,
 )
+from pyspark_kafkalog.options.formats import ColumnFormat, column_formats
 from pyspark_kafkalog.options.largemessages import (
     LargeMessageOptions,
     large_message_options,
@@ -48,6 +49,7 @@ from pyspark_kafkalog.options.largemessages import (
 )
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
+from pyspark_kafkalog.options.registry import RegistryOptions, registry_options
 from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions, zookeeper_options
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, ZOOKEEPER, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
@@ -202,6 +204,18 @@ class ReadOptions:
     large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)
     max_bytes_in_plan: int = from_option("maxBytesInPlan")
     audit: AuditOptions | None = None
+    formats: tuple[ColumnFormat, ...] = ()
+    registry: RegistryOptions | None = None
+
+    @property
+    def record_fields(self) -> dict[str, str]:
+        """Name and Spark type of each column of records, if the user gives no schema."""
+        columns = dict(ROW_FIELDS)
+        if self.include_headers:
+            columns.update([HEADERS_FIELD])
+        if self.large_messages.dead_letters:
+            columns.update([DROPPED_FIELD])
+        return columns
 
     @property
     def wants_tasks(self) -> bool:
@@ -320,21 +334,15 @@ def _only_one(names: list[str]) -> OptionError:
     return OptionError(f"Only one of {' and '.join(map(repr, names))} can be given")
 
 
-def default_columns(options: Mapping[str, str]) -> dict[str, str]:
-    """Name and Spark type of each column, if the user gives no schema.
+def common_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """What a reader does, as far as that is the same in a batch and a stream.
 
-    :raises OptionError: for options that are wrong in both a batch and a stream.
+    :raises OptionError: for options that are wrong in both.
     """
     place_options(options)
     user = UserOptions(options, Use.READ)
     user.check_names()
-    read = _read_in_any_mode(user, EARLIEST)
-    columns = dict(ROW_FIELDS)
-    if read.include_headers:
-        columns.update([HEADERS_FIELD])
-    if read.large_messages.dead_letters:
-        columns.update([DROPPED_FIELD])
-    return columns
+    return _read_in_any_mode(user, EARLIEST)
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
@@ -383,6 +391,8 @@ def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptio
         limits=_limits(user),
         large_messages=large_message_options(user),
         audit=audit_options(user),
+        formats=column_formats(user),
+        registry=registry_options(user),
         **others,
     )
 

@@ -329,6 +329,43 @@ SECTIONS = (
                "Width of the time buckets in which messages are counted."),
     ),
     Section(
+        "Values as columns",
+        Option("value.format", _READ, one_of("avro", "confluent-avro"), None,
+               "`avro` or `confluent-avro`: the column `value` is what these bytes are decoded to"
+               " ([how](typed-values.md))."),
+        Option("value.schema", _READ, unless_blank(as_given), None,
+               "The Avro schema of the column, as JSON. Default for `confluent-avro`: the newest one that the"
+               " registry has for the topic."),
+        Option("key.format", _READ, one_of("avro", "confluent-avro"), None, "The same for the column `key`."),
+        Option("key.schema", _READ, unless_blank(as_given), None, "The same for the column `key`."),
+        Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
+               "What a value that can't be decoded is: a struct of nulls (`PERMISSIVE`), or an error that"
+               " names its place (`FAILFAST`)."),
+    ),
+    Section(
+        "Schema registry",
+        Option("schema.registry.url", _READ, unless_blank(as_given), None,
+               "URLs of the schema registry, separated by commas: the next one is asked if one fails."),
+        Option("basic.auth.credentials.source", _READ, one_of("URL", "USER_INFO"), None,
+               "Where the login is: in the URL, or in `basic.auth.user.info`. It need not be given."),
+        Option("basic.auth.user.info", _READ, unless_blank(as_given), None,
+               "The login, `user:password`, or `key:secret` of Confluent Cloud."),
+        Option("bearer.auth.credentials.source", _READ, one_of("STATIC_TOKEN"), None,
+               "`STATIC_TOKEN`: the token is in `bearer.auth.token`. It need not be given."),
+        Option("bearer.auth.token", _READ, unless_blank(stripped), None,
+               "A bearer token, instead of a login."),
+        Option("http.read.timeout.ms", _READ, integer(1), "60000",
+               "How long to wait for a registry that sends nothing."),
+        Option("schema.registry.ssl.truststore.location", _READ, unless_blank(location), None,
+               "PEM file of the authorities to trust for the registry, on every machine."
+               " Default: the system's."),
+        Option("schema.registry.ssl.keystore.location", _READ, unless_blank(location), None,
+               "PEM file of the certificate chain and private key that the registry gets, on"
+               " every machine."),
+        Option("schema.registry.ssl.key.password", _READ, as_given, None,
+               "The password of that private key."),
+    ),
+    Section(
         "Writing",
         Option("topic", _WRITE, topic, None, "Topic of all rows. Takes precedence over the column `topic`."),
         Option("partitioner", _WRITE, import_path, None,

@@ -22,6 +22,8 @@ Parser = Callable[[str, str], Any]
 
 ZOOKEEPER_LOGIN = ("zookeeper.sasl.", "zookeeper.addauth", "zookeeper.ssl.")
 """How the names of options begin that say who logs in to ZooKeeper, and what TLS checks there."""
+REGISTRY_LOGIN = ("schema.registry.", "basic.auth.", "bearer.auth.")
+"""The same for a schema registry, whose URL may have a login in it."""
 COUNTING = "counting"
 """The built-in auditor."""
 
@@ -42,7 +44,7 @@ _BYTES = {
     for power, letter in enumerate(["", "k", "m", "g", "t", "p"])
     for name in (letter, f"{letter}b")
 }
-_MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN)
+_MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN, *REGISTRY_LOGIN)
 _LOOKS_SECRET = re.compile("loginmodule|password|secret|token|-----begin", re.IGNORECASE)
 _AMOUNT = re.compile(r"(\d{1,18})\s*([a-z]*)", re.ASCII)
 _SERVER = re.compile(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.reading.ranges import Existing, ReadRules
-    from pyspark_kafkalog.spark.transforms import Shaping
+    from pyspark_kafkalog.spark.shaping import Shaping
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,14 @@ class LogReader:
             SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
         self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
         self._shaping: Shaping | None = None
-        if self._options.transform is None:
+        if self._options.transform is None and not self._options.formats:
             allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
             fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
             read_columns(fields, allowed)
         else:
-            from pyspark_kafkalog.spark.transforms import shaping_of
+            from pyspark_kafkalog.spark.shaping import shaping_of
 
-            self._shaping = shaping_of(options, self._options.transform, schema)
+            self._shaping = shaping_of(self._options, schema)
         self._schema: pa.Schema = arrow_schema(schema)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class LogReader:
     def _rules(self) -> ReadRules:
         with loading():
             from pyspark_kafkalog.reading.reader import read_rules
-        return read_rules(self._options, self._schema if self._shaping is None else self._shaping.given)
+        return read_rules(self._options, self._schema if self._shaping is None else self._shaping.read)
 
 
 @with_short_errors

@@ -1,4 +1,7 @@
-"""The data source that Spark sees: its name, its schema and four factories; no I/O."""
+"""The data source that Spark sees: its name, its schema and four factories.
+
+There is no I/O, but for a schema that has to be asked for in a registry.
+"""
 
 from __future__ import annotations
 
@@ -50,20 +53,19 @@ class KafkaLogDataSource(DataSource):
         """The columns of Spark's Kafka source, with ``headers`` if asked for; or a transform's, or a view's.
 
         :raises OptionError: for options that are wrong in both a batch and a stream.
+        :raises SchemaRegistryError: if a registry has no schema for a column, or does not answer.
         """
-        from pyspark_kafkalog.options.settings import default_columns
-        from pyspark_kafkalog.options.table import Use
-        from pyspark_kafkalog.options.user_options import UserOptions
+        from pyspark_kafkalog.options.settings import common_read_options
         from pyspark_kafkalog.options.views import view_options
 
         view = view_options(self.options)
         if view is None:
-            columns = default_columns(self.options)
-            transform = UserOptions(self.options, Use.READ).value("transform")
-            if transform is not None:
-                from pyspark_kafkalog.spark.transforms import transformed_columns
+            options = common_read_options(self.options)
+            if options.transform is not None or options.formats:
+                from pyspark_kafkalog.spark.shaping import shaped_columns
 
-                return transformed_columns(transform, columns)
+                return shaped_columns(options)
+            columns = options.record_fields
         else:
             from pyspark_kafkalog.admin.views import VIEWS
 

@@ -152,7 +152,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     @cached_property
     def _rows_in_plan(self) -> RowsInPlan | None:  # type: ignore[override]
         options = self._options
-        if not options.max_bytes_in_plan or options.wants_tasks or options.transform is not None:
+        if not options.max_bytes_in_plan or options.wants_tasks or self._shaping is not None:
             return None
         if options.audit is not None and options.checkpoint_location is None:
             return None  # only tasks know whose rows are counted

@@ -12,7 +12,7 @@ from pyspark_kafkalog.options.settings import (
     PlaceOptions,
     ReadOptions,
     WriteOptions,
-    default_columns,
+    common_read_options,
     place_options,
     read_options,
     write_options,
@@ -92,11 +92,11 @@ class TestServers:
 
     @pytest.mark.parametrize("path", ["path", "paths"])
     def test_brokers_or_a_directory(self, path: str) -> None:
-        for use in (place_options, write_options, default_columns):
+        for use in (place_options, write_options, common_read_options):
             with pytest.raises(OptionError, match="Only one of"):
                 use({**BROKERS, path: "/log"})
 
-    @pytest.mark.parametrize("use", [place_options, write_options, default_columns])
+    @pytest.mark.parametrize("use", [place_options, write_options, common_read_options])
     def test_neither(self, use: object) -> None:
         with pytest.raises(OptionError, match=r"'kafka\.bootstrap\.servers'"):
             use({})  # type: ignore[operator]
@@ -152,7 +152,7 @@ class TestConnecting:
         ],
     )
     def test_bad_values_are_refused_at_load(self, name: str, value: str) -> None:
-        for use in (place_options, write_options, default_columns):
+        for use in (place_options, write_options, common_read_options):
             with pytest.raises(OptionError, match=f"'{name}'"):
                 use({**BROKERS, name: value})
 
@@ -187,19 +187,19 @@ class TestReading:
         ],
     )
     def test_bad_values_are_refused_at_load(self, name: str, value: str) -> None:
-        for use in (place_options, default_columns):
+        for use in (place_options, common_read_options):
             with pytest.raises(OptionError, match=f"'{name}'"):
                 use({**READ, name.lower(): value})
 
     def test_brokers_are_read_only_by_name(self) -> None:
-        for use in (default_columns, lambda options: read_options(options, batch=True)):
+        for use in (common_read_options, lambda options: read_options(options, batch=True)):
             with pytest.raises(OptionError, match="One of 'subscribe', 'subscribePattern' and 'assign'"):
                 use(BROKERS)
 
     @pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp"])
     def test_broken_offsets_are_refused_at_load(self, name: str) -> None:
         with pytest.raises(OptionError, match=f"'{name}'"):
-            default_columns({**READ, name.lower(): '{"t":'})
+            common_read_options({**READ, name.lower(): '{"t":'})
 
     def test_checksums_have_two_names(self) -> None:
         assert reading(kafka__check__crcs="false").check_crcs is False

@@ -10,7 +10,7 @@ import pytest
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions, assembler_settings
-from pyspark_kafkalog.options.settings import default_columns, read_options, write_options
+from pyspark_kafkalog.options.settings import common_read_options, read_options, write_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
 
@@ -83,13 +83,13 @@ def test_a_reader_that_reassembles_commits_safe_offsets() -> None:
 
 
 def test_dead_letters_are_a_column() -> None:
-    assert "dropped" not in default_columns({**PLACE, "large.message.enabled": "true"})
+    assert "dropped" not in common_read_options({**PLACE, "large.message.enabled": "true"}).record_fields
     letters = {
         "large.message.enabled": "true",
         "large.message.dead.letters": "true",
         "includeHeaders": "true",
     }
-    assert list(default_columns({**PLACE, **letters}))[-2:] == ["headers", "dropped"]
+    assert list(common_read_options({**PLACE, **letters}).record_fields)[-2:] == ["headers", "dropped"]
     with pytest.raises(OptionError, match="this reader does not reassemble messages"):
         options(large__message__dead__letters="true")
 

@@ -20,7 +20,7 @@ from pyspark_kafkalog.options.settings import (
     Selection,
     TriggerLimits,
     WriteOptions,
-    default_columns,
+    common_read_options,
     place_options,
     read_options,
     write_options,
@@ -67,7 +67,7 @@ def test_any_text_is_accepted_or_an_option_error(option: Option, value: str, enc
     options = {**place, option.name: value}
     for use in (
         place_options,
-        default_columns,
+        common_read_options,
         write_options,
         lambda options: read_options(options, batch=True),
         lambda options: read_options(options, batch=False),
@@ -227,9 +227,8 @@ class TestNames:
             "option.subscribe": "t",
             "comment": "",
         }
-        assert default_columns({"path": "/log", "subscribe": "t", **added}) == default_columns(
-            {"path": "/log"}
-        )
+        named = {"path": "/log", "subscribe": "t"}
+        assert common_read_options({**named, **added}) == common_read_options(named)
         assert write_options({"path": "/log", "queryname": "q"}) == write_options({"path": "/log"})
 
 
@@ -465,10 +464,13 @@ class TestOthers:
 
 
 class TestColumns:
-    def test_default_columns(self) -> None:
+    def test_the_columns_without_a_schema(self) -> None:
         names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-        assert list(default_columns(as_spark_gives({}))) == names
-        assert list(default_columns(as_spark_gives({"includeHeaders": "true"}))) == [*names, "headers"]
+        assert list(common_read_options(as_spark_gives({})).record_fields) == names
+        assert list(common_read_options(as_spark_gives({"includeHeaders": "true"})).record_fields) == [
+            *names,
+            "headers",
+        ]
 
     @pytest.mark.parametrize(
         "options",
@@ -481,7 +483,7 @@ class TestColumns:
     )
     def test_options_wrong_in_any_mode_are_refused_at_load(self, options: dict[str, str]) -> None:
         with pytest.raises(OptionError):
-            default_columns(as_spark_gives(options))
+            common_read_options(as_spark_gives(options))
 
     def test_a_subset_in_any_order(self) -> None:
         headers = "array<struct<key:string,value:binary>>"

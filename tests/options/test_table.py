@@ -29,6 +29,7 @@ from pyspark_kafkalog.options.client_settings import (
 )
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.page import page
+from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
@@ -39,7 +40,7 @@ from pyspark_kafkalog.options.settings import (
     Selection,
     TriggerLimits,
     WriteOptions,
-    default_columns,
+    common_read_options,
     place_options,
     read_options,
     write_options,
@@ -59,6 +60,7 @@ FILLED = (
     PlaceOptions,
     ProduceOptions,
     ReadOptions,
+    RegistryOptions,
     SecurityOptions,
     Selection,
     TlsOptions,
@@ -163,6 +165,7 @@ _ENDPOINT = {
 _SPLIT = {"large.message.enabled": "true"}
 _STORED = {"zookeeper.connect": "zk:2181", "kafka.group.id": "g"}
 _ZOOKEEPER = {"zookeeper.connect": "zk:2181"}
+_REGISTRY = {"value.format": "confluent-avro", "schema.registry.url": "https://h"}
 _GROUP = {"kafka.group.id": "g", "checkpointLocation": "/c"}
 _MEMBER = {**_GROUP, "groupMembership": "true"}
 NEEDED = {
@@ -199,6 +202,13 @@ NEEDED = {
     "kafka.sasl.login.connect": _ENDPOINT,
     "kafka.sasl.login.retry": _ENDPOINT,
     "org.apache.": _ENDPOINT,
+    "value.schema": {"value.format": "avro"},
+    "key.schema": {"key.format": "avro"},
+    "mode": {"value.format": "avro", "value.schema": "{}"},
+    "schema.registry.": _REGISTRY,
+    "basic.auth.": _REGISTRY,
+    "bearer.auth.": _REGISTRY,
+    "http.read.": _REGISTRY,
     "zookeeper.": _ZOOKEEPER,
     "zookeeper.ssl.": {**_ZOOKEEPER, "zookeeper.ssl.client.enable": "true"},
     "zookeeper.ssl.client.enable": _ZOOKEEPER,
@@ -232,6 +242,10 @@ VALUES = [
     f"{LOGIN_MODULE} required username=u password=p;",
     "org.apache.zookeeper.server.auth.DigestLoginModule required username=u password=p;",
     "digest u:p",
+    "avro",
+    "FAILFAST",
+    "USER_INFO",
+    "STATIC_TOKEN",
     "",
     "other:1",
     CERTIFICATE,
@@ -328,7 +342,7 @@ def test_what_has_no_effect_is_told_to_who_debugs(name: str, caplog: pytest.LogC
 @pytest.mark.parametrize("name", sorted(REFUSED_READING))
 def test_a_reader_refuses(name: str) -> None:
     bare = re.escape(name.removeprefix("kafka."))
-    for read in (default_columns, lambda options: read_options(options, batch=False)):
+    for read in (common_read_options, lambda options: read_options(options, batch=False)):
         with pytest.raises(OptionError, match=f"Kafka option '{bare}' is not supported\\. .+"):
             read({**READ, name: "x"})
 

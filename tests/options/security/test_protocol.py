@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
-from pyspark_kafkalog.options.settings import default_columns, place_options, read_options, write_options
+from pyspark_kafkalog.options.settings import common_read_options, place_options, read_options, write_options
 
 KAFKA = "org.apache.kafka.common.security"
 PLAIN = f"{KAFKA}.plain.PlainLoginModule"
@@ -302,7 +302,7 @@ SECRETS = [
 
 USES: tuple[Callable[[dict[str, str]], object], ...] = (
     place_options,
-    default_columns,
+    common_read_options,
     write_options,
     lambda options: read_options(options, batch=False),
 )

@@ -323,7 +323,10 @@ def test_rows_of_several_writers_are_decoded_at_once() -> None:
         None,
     ]
     assert found.corrupt.tolist() == [2, 3, 4]
-    assert found.reason(3) == "the value does not begin as one with a schema id, at byte 0"
+    assert (
+        found.reason(3)
+        == "expected a zero and the id of a schema first, as Confluent's serializers write it, at byte 0"
+    )
 
 
 def test_a_timestamp_has_the_unit_of_its_writer() -> None:

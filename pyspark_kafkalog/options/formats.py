@@ -1,0 +1,64 @@
+"""How the bytes of keys and values become columns of other types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.registry import REGISTRY
+from pyspark_kafkalog.options.user_options import UserOptions
+
+CONFLUENT_AVRO = "confluent-avro"
+_COLUMNS = ("key", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFormat:
+    """How the bytes of one column become a value.
+
+    ``schema`` is the text of the schema that its values are read with; None for the newest one that the
+    registry has for the topic. With ``fails_fast`` a value that can't be decoded ends the query.
+    """
+
+    column: str
+    format: str
+    schema: str | None
+    fails_fast: bool
+
+
+def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
+    """The formats of the columns that have one.
+
+    :raises OptionError: for a format that lacks what it needs, and for options of formats without one.
+    """
+    formats = {column: user.value(f"{column}.format") for column in _COLUMNS}
+    for column, name in formats.items():
+        if name is None and f"{column}.schema" in user:
+            raise OptionError(
+                f"Option '{column}.schema' needs '{column}.format'", hint="Give avro or confluent-avro."
+            )
+        if name == "avro" and user.value(f"{column}.schema") is None:
+            raise OptionError(
+                f"Option '{column}.format' is avro, which needs '{column}.schema'",
+                hint="Give the schema with which the values were written, as JSON. Values of Confluent's"
+                f" serializers begin with the id of theirs: give {CONFLUENT_AVRO} and {REGISTRY} for these.",
+            )
+    confluent = next((column for column, name in formats.items() if name == CONFLUENT_AVRO), None)
+    if confluent is not None and user.value(REGISTRY) is None:
+        raise OptionError(
+            f"Option '{confluent}.format' is {CONFLUENT_AVRO}, which needs {REGISTRY!r}",
+            hint="Give the URL of the schema registry, such as https://host:8081.",
+        )
+    if confluent is None and REGISTRY in user:
+        raise OptionError(
+            f"Option {REGISTRY!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
+            hint="Leave it out, or give the format.",
+        )
+    if not any(formats.values()):
+        user.refuse_without("value.format", "mode")
+    fails_fast = user.value("mode")
+    return tuple(
+        ColumnFormat(column, name, user.value(f"{column}.schema"), fails_fast)
+        for column, name in formats.items()
+        if name is not None
+    )

@@ -1,0 +1,257 @@
+"""Keys and values as what their bytes mean: the last step of a read but for the user's own function.
+
+The schema that values are read with is pinned when a query is planned. That of each writer is asked for by
+the id before the value, or in a header, as Confluent's serializers put it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.codec.buffers import binary_column, list_column
+from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError, OptionError, SchemaError
+from pyspark_kafkalog.model import HEADERS_FIELD, TopicPartition
+from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, ColumnFormat
+from pyspark_kafkalog.options.registry import RegistryOptions
+from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.reading.reader import columns_of
+from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry, registry_of
+from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoded, Decoder
+from pyspark_kafkalog.values.avro.schema import parse
+from pyspark_kafkalog.values.avro.types import arrow_type
+
+_PREFIX = 5
+"""Bytes before a value: a zero, and the id of its schema, big-endian."""
+_BY_ID, _BY_GUID = 0, 1
+"""What a header begins with: then comes an id of 4 bytes, or a GUID of 16."""
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedColumn:
+    """What decodes one column. Sent to the tasks.
+
+    ``schema`` is that of the reader, and ``type`` a part of what it gives.
+    """
+
+    format: ColumnFormat
+    schema: RegisteredSchema
+    type: pa.DataType
+
+    @property
+    def name(self) -> str:
+        return self.format.column
+
+    def part(self, wanted: pa.DataType) -> DecodedColumn:
+        """The same for a part of the type: structs with some of their fields.
+
+        :raises OptionError: if ``wanted`` isn't a part of it.
+        """
+        Decoder(parse(self.schema.text, self.schema.references), wanted)
+        return replace(self, type=wanted)
+
+
+def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
+    """What decodes each column that has a format; the registry is asked where no schema is given.
+
+    :raises OptionError: for a schema that can't be read, or is that of several topics.
+    :raises SchemaRegistryError: if the registry has none.
+    """
+    found = []
+    for column in options.formats:
+        schema = _reader_schema(column, options)
+        try:
+            found.append(DecodedColumn(column, schema, arrow_type(parse(schema.text, schema.references))))
+        except SchemaError as e:
+            raise OptionError(f"The schema of column {column.column!r} can't be used: {e.message}") from None
+    return tuple(found)
+
+
+def _reader_schema(column: ColumnFormat, options: ReadOptions) -> RegisteredSchema:
+    if column.schema is not None:
+        return RegisteredSchema(column.schema)
+    topics = options.selection.names or ()
+    if len(topics) != 1:
+        raise OptionError(
+            f"Option '{column.column}.format' is {CONFLUENT_AVRO}, and the read is not of one topic",
+            hint=f"Give the Avro schema of all of them as {column.column}.schema, or subscribe to one.",
+        )
+    assert options.registry is not None, "the format needs it"
+    subject = f"{topics[0]}-{column.column}"
+    schema = registry_of(options.registry).latest(subject)
+    if schema.kind != "AVRO":
+        raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected AVRO")
+    return schema
+
+
+class Decoding:
+    """Decodes columns of rows, in a task.
+
+    :param columns: what decodes each of them.
+    :param registry: where their writers' schemas are.
+    """
+
+    def __init__(self, columns: Iterable[DecodedColumn], registry: RegistryOptions | None) -> None:
+        found = None if registry is None else registry_of(registry)
+        self._columns = {column.name: _Column(column, found) for column in columns}
+
+    def __call__(self, rows: Iterable[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition with these columns decoded.
+
+        :raises CorruptRecordError: for a value that can't be decoded, if the column fails fast.
+        :raises SchemaRegistryError: if the registry does not know a schema, or does not answer.
+        """
+        for batch in rows:
+            yield self._decoded(batch, partition)
+
+    def _decoded(self, batch: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
+        columns, fields = list(batch.columns), list(batch.schema)
+        for number, name in enumerate(batch.schema.names):
+            if name in self._columns:
+                columns[number] = self._columns[name].decode(batch, columns[number], partition)
+                fields[number] = pa.field(name, columns[number].type)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+class _Column:
+    """Decodes one column."""
+
+    def __init__(self, column: DecodedColumn, registry: SchemaRegistry | None) -> None:
+        self._column, self._registry = column, registry
+        schema = parse(column.schema.text, column.schema.references)
+        self._decoder = Decoder(schema, column.type)
+        self._is_framed = column.format.format == CONFLUENT_AVRO
+        self._header = f"__{column.name}_schema_id"
+        self._entries: dict[int | uuid.UUID, int] = {}
+        """The decoder's entry for each writer's schema."""
+        if not self._is_framed:
+            self._own = self._decoder.add(schema)
+        self._has_warned = False
+
+    def decode(self, batch: pa.RecordBatch, bytes_: pa.Array, partition: TopicPartition) -> pa.Array:
+        """The values of a column of ``batch``."""
+        offsets, validity, data = binary_column(bytes_)
+        starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+        if validity.size:
+            valid = np.unpackbits(validity, count=len(bytes_), bitorder="little").astype(bool)
+            sizes[~valid] = -1
+
+        def place(row: int) -> dict[str, Any]:
+            return {"topic_partition": partition, "offset": batch.column("offset")[row].as_py()}
+
+        if self._is_framed:
+            entries = self._find_writers(batch, data, starts, sizes, place)
+        else:
+            entries = np.full(len(bytes_), self._own, np.int64)
+        decoded = self._decoder.decode(data, starts, sizes, entries)
+        if decoded.corrupt.size:
+            self._have_failed(decoded, place)
+        return decoded.array
+
+    def _find_writers(
+        self,
+        batch: pa.RecordBatch,
+        data: np.ndarray,
+        starts: np.ndarray,
+        sizes: np.ndarray,
+        place: Callable[[int], dict[str, Any]],
+    ) -> np.ndarray:
+        """The entry of each row's writer; ``starts`` and ``sizes`` become those behind the prefix."""
+        entries = np.full(sizes.size, CORRUPT, np.int64)
+        by_header = self._by_header(batch)
+        for row, key in by_header.items():
+            entries[row] = self._entry(key, row, place)
+        prefixed = np.flatnonzero(sizes >= _PREFIX)
+        prefixed = prefixed[data[starts[prefixed]] == 0]
+        if by_header:
+            prefixed = np.setdiff1d(prefixed, np.fromiter(by_header, np.int64))
+        ids = np.zeros(prefixed.size, np.int64)
+        for byte in range(1, _PREFIX):
+            ids = ids << 8 | data[starts[prefixed] + byte]
+        unique, first, index = np.unique(ids, return_index=True, return_inverse=True)
+        found = [
+            self._entry(int(schema_id), int(prefixed[row]), place)
+            for schema_id, row in zip(unique, first, strict=True)
+        ]
+        entries[prefixed] = np.array(found, np.int64)[index]
+        starts[prefixed] += _PREFIX
+        sizes[prefixed] -= _PREFIX
+        return entries
+
+    def _by_header(self, batch: pa.RecordBatch) -> dict[int, int | uuid.UUID]:
+        """The id or GUID of each row whose headers have one; the last one counts, as for Java's."""
+        headers = batch.column(HEADERS_FIELD[0])
+        if not len(headers.values):
+            return {}
+        keys, values = headers.values.field("key"), headers.values.field("value")
+        places = pc.indices_nonzero(pc.fill_null(pc.equal(keys, self._header), False)).to_numpy()
+        offsets, _ = list_column(headers)
+        found: dict[int, int | uuid.UUID] = {}
+        for at in places:
+            row = int(np.searchsorted(offsets, at, side="right")) - 1
+            value = values[int(at)].as_py() or b""
+            if 0 <= row < len(headers):
+                if len(value) == 5 and value[0] == _BY_ID:
+                    found[row] = int.from_bytes(value[1:], "big")
+                elif len(value) == 17 and value[0] == _BY_GUID:
+                    found[row] = uuid.UUID(bytes=value[1:])
+        return found
+
+    def _entry(self, key: int | uuid.UUID, row: int, place: Callable[[int], dict[str, Any]]) -> int:
+        """The decoder's entry for a writer's schema; ``row`` is the first one that has it."""
+        entry = self._entries.get(key)
+        if entry is None:
+            assert self._registry is not None, "the format needs it"
+            registry = self._registry
+            try:
+                schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(str(key))
+                if schema.kind != "AVRO":
+                    raise SchemaError(f"it is a schema of type {schema.kind}, expected AVRO")
+                entry = self._decoder.add(parse(schema.text, schema.references))
+            except SchemaError as e:
+                raise SchemaError(
+                    f"The {self._column.name} can't be read with the schema of this query: schema"
+                    f" {'id' if isinstance(key, int) else 'GUID'} {key}: {e.message}",
+                    hint=f"Give a schema that can read both as {self._column.name}.schema.",
+                    **place(row),
+                ) from None
+            except KafkaLogError as e:
+                raise type(e)(e.message, hint=e.hint, **place(row)) from None
+            self._entries[key] = entry
+        return entry
+
+    def _have_failed(self, decoded: Decoded, place: Callable[[int], dict[str, Any]]) -> None:
+        row, name = int(decoded.corrupt[0]), self._column.name
+        text = f"The {name} can't be decoded: {decoded.reason(row)}"
+        if self._column.format.fails_fast:
+            hint = "With mode=PERMISSIVE it is a struct of nulls."
+            raise CorruptRecordError(text, hint=hint, **place(row))
+        if not self._has_warned:
+            self._has_warned = True
+            error = CorruptRecordError(text, **place(row))
+            _log.warning("%s; this one and others are structs of nulls", error)
+
+
+def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:
+    """The columns of records that are read for ``wanted`` ones, if ``columns`` are decoded."""
+    names, decoded = dict.fromkeys(wanted), {column.name: column for column in columns}
+    used = [decoded[name] for name in names if name in decoded]
+    if used:
+        names["offset"] = None
+    if any(column.format.format == CONFLUENT_AVRO for column in used):
+        names[HEADERS_FIELD[0]] = None
+    return list(names)
+
+
+def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa.Schema:
+    """These columns of records, if ``columns`` are decoded."""
+    types = {column.name: column.type for column in columns}
+    return pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in columns_of(names)])

@@ -1,0 +1,233 @@
+"""Schemas by their ids, from a registry with Confluent's API.
+
+An id never changes its meaning, so what was found is kept as long as the process lives. An id that the
+registry does not know yet is asked for again: a producer may have registered it a moment ago, elsewhere.
+Errors name the registry by its host, and never quote an answer, a login or a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from pyspark_kafkalog.errors import SchemaRegistryError
+from pyspark_kafkalog.named_origin import opener, reason_of
+from pyspark_kafkalog.options.registry import REGISTRY, RegistryOptions
+from pyspark_kafkalog.tls import tls_context
+
+WAIT = 60.0
+"""Seconds for which a registry that fails, or does not know an id, is asked again."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_LARGEST_ANSWER = 16 << 20
+"""Bytes."""
+_MOST_REFERENCES, _DEEPEST = 1000, 50
+_UNKNOWN = {404, 422}
+_DENIED = {401: "does not accept the login", 403: "denies the request"}
+_LOGIN = "Give the login as basic.auth.user.info (user:password) or bearer.auth.token."
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as the registry has it.
+
+    ``kind`` is ``AVRO``, ``JSON`` or ``PROTOBUF``. ``references`` are the texts of the schemas that it names,
+    each before those that need it. ``schema_id`` is None if it was found by its GUID.
+    """
+
+    text: str
+    kind: str = "AVRO"
+    references: tuple[str, ...] = ()
+    schema_id: int | None = None
+
+
+class _AgainError(Exception):
+    """Why a request failed that may succeed later."""
+
+
+class _UnknownError(Exception):
+    """The registry does not know what is asked for."""
+
+
+class SchemaRegistry:
+    """A schema registry; one for each process and :class:`RegistryOptions`, by :func:`registry_of`."""
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self._options = options
+        self._found: dict[str, RegisteredSchema] = {}
+        """What each path has given."""
+        self._context: ssl.SSLContext | None = None
+
+    def by_id(self, schema_id: int, *, wait: float = WAIT) -> RegisteredSchema:
+        """The schema with this id.
+
+        :param wait: seconds in which the registry may come to know it.
+        :raises SchemaRegistryError: if it does not, or does not answer.
+        """
+        return self._kept(f"/schemas/ids/{schema_id}", f"schema id {schema_id}", wait)
+
+    def by_guid(self, guid: str, *, wait: float = WAIT) -> RegisteredSchema:
+        """The schema with this GUID, as the headers of records have it (Confluent Platform 8.0)."""
+        return self._kept(f"/schemas/guids/{guid}", f"schema GUID {guid}", wait)
+
+    def latest(self, subject: str, *, wait: float = WAIT) -> RegisteredSchema:
+        """The newest schema of a subject. It is asked for each time.
+
+        :raises SchemaRegistryError: if there is none, or the registry does not answer.
+        """
+        path, what = f"/subjects/{quote(subject, safe='')}/versions/latest", f"subject {subject!r}"
+        return self._read(self._ask(path, what, time.monotonic() + wait, waits_for_it=False), what, wait)
+
+    def _kept(self, path: str, what: str, wait: float) -> RegisteredSchema:
+        found = self._found.get(path)
+        if found is None:
+            answer = self._ask(path, what, time.monotonic() + wait, waits_for_it=True)
+            found = self._found[path] = self._read(answer, what, wait)
+        return found
+
+    def _read(self, answer: Mapping[str, Any], what: str, wait: float) -> RegisteredSchema:
+        """The schema of an answer, with all that it refers to.
+
+        :raises SchemaRegistryError: also for references without an end.
+        """
+        found: dict[tuple[str, int], str] = {}
+        self._refer(answer, what, found, (), time.monotonic() + wait)
+        schema_id, kind = answer.get("id"), answer.get("schemaType", "AVRO")
+        return RegisteredSchema(
+            self._text(answer, what),
+            kind if isinstance(kind, str) else "",
+            tuple(found.values()),
+            schema_id if isinstance(schema_id, int) else None,
+        )
+
+    def _refer(
+        self,
+        answer: Mapping[str, Any],
+        what: str,
+        found: dict[tuple[str, int], str],
+        within: tuple[tuple[str, int], ...],
+        deadline: float,
+    ) -> None:
+        """Add what a schema refers to to ``found``, by subject and version, each behind what it needs itself.
+
+        :param within: the schemas that have led here.
+        """
+        for reference in self._references(answer, what):
+            if reference in found:
+                continue
+            if reference in within or len(within) == _DEEPEST or len(found) == _MOST_REFERENCES:
+                raise self._error(f"has references of {what} that lead back, or too many")
+            subject, version = reference
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            referred = self._ask(path, f"subject {subject!r}", deadline, waits_for_it=False)
+            self._refer(referred, what, found, (*within, reference), deadline)
+            found[reference] = self._text(referred, what)
+
+    def _text(self, answer: Mapping[str, Any], what: str) -> str:
+        text = answer.get("schema")
+        if not isinstance(text, str):
+            raise self._error(f"gave an answer without a schema for {what}")
+        return text
+
+    def _references(self, answer: Mapping[str, Any], what: str) -> list[tuple[str, int]]:
+        found = answer.get("references") or []
+        try:
+            named = [(reference["subject"], reference["version"]) for reference in found]
+        except (TypeError, KeyError):
+            named = [("", "")]
+        if not all(isinstance(name, str) and type(version) is int for name, version in named):
+            raise self._error(f"gave references of {what} that can't be read")
+        return named
+
+    def _ask(self, path: str, what: str, deadline: float, *, waits_for_it: bool) -> Mapping[str, Any]:
+        """The answer of the first registry that gives one; all are asked again until the deadline."""
+        pause = _FIRST_PAUSE
+        while True:
+            is_unknown, why = False, ""
+            for url in self._options.urls:
+                try:
+                    return self._get(url, path, what)
+                except _AgainError as e:
+                    why = str(e)
+                except _UnknownError:
+                    is_unknown = True
+            if is_unknown and not waits_for_it:
+                raise self._error(
+                    f"does not know {what}", hint=f"Check the name of the topic, and {REGISTRY}."
+                )
+            left = deadline - time.monotonic()
+            if left <= 0 and is_unknown:
+                raise self._error(
+                    f"does not know {what}",
+                    hint=f"Check {REGISTRY}: the records may have been written with another registry.",
+                )
+            if left <= 0:
+                raise self._error(f"gave no answer for {what}: {why}", hint=f"Check {REGISTRY}.")
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _get(self, url: str, path: str, what: str) -> Mapping[str, Any]:
+        """The answer of one registry.
+
+        :raises _AgainError: if it may answer later.
+        :raises _UnknownError: if it does not know what is asked for.
+        """
+        options = self._options
+        if self._context is None and url.startswith("https:"):
+            self._context = tls_context(options.tls, "schema.registry.ssl")
+        request = urllib.request.Request(f"{url.rstrip('/')}{path}", headers=self._headers())
+        try:
+            with opener(self._context).open(request, timeout=options.timeout_ms / 1000) as response:
+                content = response.read(_LARGEST_ANSWER + 1)
+        except urllib.error.HTTPError as e:
+            e.close()
+            if e.code in _UNKNOWN:
+                raise _UnknownError from None
+            if e.code in _DENIED:
+                raise self._error(f"{_DENIED[e.code]} (HTTP status {e.code})", hint=_LOGIN) from None
+            if e.code == 429 or e.code >= 500:
+                raise _AgainError(f"HTTP status {e.code}") from None
+            raise self._error(f"answers a request for {what} with HTTP status {e.code}") from None
+        except http.client.HTTPException:
+            raise _AgainError("the answer is not HTTP") from None
+        except OSError as e:
+            raise _AgainError(reason_of(e)) from None
+        if len(content) > _LARGEST_ANSWER:
+            raise self._error(f"gave more than {_LARGEST_ANSWER} bytes for {what}")
+        try:
+            answer = json.loads(content.decode())
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._error(f"gave no JSON object for {what}", hint=f"Check {REGISTRY}, with its path.")
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": f"{_MEDIA_TYPE}, application/json"}
+        if self._options.user_info is not None:
+            encoded = base64.b64encode(self._options.user_info.encode()).decode()
+            headers["Authorization"] = f"Basic {encoded}"
+        elif self._options.token is not None:
+            headers["Authorization"] = f"Bearer {self._options.token}"
+        return headers
+
+    def _error(self, did: str, hint: str | None = None) -> SchemaRegistryError:
+        hosts = ", ".join(urlsplit(url).netloc for url in self._options.urls)
+        return SchemaRegistryError(f"The schema registry {hosts} {did}", hint=hint)
+
+
+_registries: dict[RegistryOptions, SchemaRegistry] = {}
+
+
+def registry_of(options: RegistryOptions) -> SchemaRegistry:
+    """The registry of these options, with all that this process has found in it."""
+    return _registries.setdefault(options, SchemaRegistry(options))

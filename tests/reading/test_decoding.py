@@ -1,0 +1,231 @@
+"""Values with the ids of their schemas, as columns: several writers, headers, and what can't be decoded."""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.errors import CorruptRecordError, OptionError, SchemaError, SchemaRegistryError
+from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry
+from tests.confluent import body, guid_header, prefixed, record
+
+ITEM = record("Item", id="long", name=(["null", "string"], None))
+PRICED = record("Item", id="long", price=("double", 1.5), name=(["null", "string"], None))
+GUID = "89791762-2336-4186-9674-299b90a802e2"
+NULLS = {"id": None, "price": None, "name": None}
+
+
+class Schemas:
+    """What stands for a registry: schemas by id, GUID and subject."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Any, RegisteredSchema] = {}
+
+    def add(self, key: int | str, schema: Any, kind: str = "AVRO") -> None:
+        number = key if isinstance(key, int) else None
+        self.by_key[key] = RegisteredSchema(json.dumps(schema), kind, (), number)
+
+
+@pytest.fixture
+def schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
+    found = Schemas()
+
+    def find(_: SchemaRegistry, key: Any, **__: Any) -> RegisteredSchema:
+        if key not in found.by_key:
+            raise SchemaRegistryError(f"The schema registry does not know {key!r}", hint="Check it.")
+        return found.by_key[key]
+
+    for name in ("by_id", "by_guid", "latest"):
+        monkeypatch.setattr(SchemaRegistry, name, find)
+    found.add(1, ITEM)
+    found.add(2, PRICED)
+    found.add("items-value", PRICED)
+    return found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+def write(root: str, values: list[bytes | None], topic: str = "items", **columns: list[Any]) -> None:
+    arrays = {"value": pa.array(values, pa.binary()), **columns}
+    connect(root).write(pa.table(arrays), topic)
+
+
+def read(root: str, topics: str = "items", columns: list[str] | None = None, **options: str) -> list[Any]:
+    named = {name.replace("__", "."): text for name, text in options.items()}
+    given = {
+        "subscribe": topics,
+        "value.format": "confluent-avro",
+        "schema.registry.url": "http://registry.invalid",
+        **named,
+    }
+    rows = connect(root).read(columns=columns, options=given).read_all()
+    return rows.column("value").to_pylist() if columns is None else rows.to_pylist()
+
+
+def test_each_value_is_read_by_the_schema_of_its_writer(schemas: Schemas, root: str) -> None:
+    values = [
+        prefixed(1, ITEM, {"id": 1, "name": "a"}),
+        prefixed(2, PRICED, {"id": 2, "price": 9.0, "name": None}),
+        None,
+        prefixed(1, ITEM, {"id": 3, "name": None}),
+    ]
+    write(root, values * 100)
+    assert (
+        read(root)
+        == [
+            {"id": 1, "price": 1.5, "name": "a"},
+            {"id": 2, "price": 9.0, "name": None},
+            None,
+            {"id": 3, "price": 1.5, "name": None},
+        ]
+        * 100
+    )
+
+
+def test_ids_in_headers(schemas: Schemas, root: str) -> None:
+    schemas.add(GUID, ITEM)
+    value = body(ITEM, {"id": 1, "name": "a"})
+    by_id = ("__value_schema_id", b"\0" + struct.pack(">I", 1))
+    headers = [
+        [guid_header(GUID)],
+        None,
+        [("other", b"x"), by_id],
+        [guid_header(str(uuid.UUID(int=7))), guid_header(GUID)],
+        [("__value_schema_id", b"\x02abcd"), ("__key_schema_id", b"\0\0\0\0\x09")],
+        [("__value_schema_id", None)],
+    ]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    of_rows = [None if row is None else [{"key": k, "value": v} for k, v in row] for row in headers]
+    prefix = prefixed(2, PRICED, {"id": 2, "price": 9.0, "name": None})
+    values = [value, prefix, value, value, prefix, prefix]
+    write(root, values, headers=pa.array(of_rows, kind))
+    found, priced = {"id": 1, "price": 1.5, "name": "a"}, {"id": 2, "price": 9.0, "name": None}
+    assert read(root) == [found, priced, found, found, priced, priced]
+
+
+def test_values_that_are_not_of_a_serializer(
+    schemas: Schemas, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = prefixed(1, ITEM, {"id": 1, "name": "a"})
+    write(root, [good, b"", b"\0\0\0\0", b"\x01" + good[1:], good + b"!", good[:-1], good])
+    found = {"id": 1, "price": 1.5, "name": "a"}
+    assert read(root) == [found, NULLS, NULLS, NULLS, NULLS, NULLS, found]
+    (said,) = [line.getMessage() for line in caplog.records if "can't be decoded" in line.getMessage()]
+    assert "(partition items-0, offset 1)" in said
+    with pytest.raises(CorruptRecordError, match=r"expected a zero .*\(partition items-0, offset 1\)"):
+        read(root, mode="FAILFAST")
+    with pytest.raises(CorruptRecordError, match=r"goes on behind its last field.*offset 4"):
+        read(root, mode="FAILFAST", startingOffsets='{"items":{"0":4}}')
+
+
+def test_an_id_that_the_registry_does_not_know(schemas: Schemas, root: str) -> None:
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"}), prefixed(99, ITEM, {"id": 1, "name": "a"})])
+    with pytest.raises(SchemaRegistryError, match=r"know 99 \(partition items-0, offset 1\)\. Check"):
+        read(root)
+
+
+def test_a_writer_whose_schema_does_not_fit(schemas: Schemas, root: str) -> None:
+    other = record("Item", id="string", name=(["null", "string"], None))
+    schemas.add(3, other)
+    write(root, [prefixed(3, other, {"id": "x", "name": None})])
+    with pytest.raises(SchemaError, match=r"schema id 3: .*id.*\(partition items-0, offset 0\)"):
+        read(root)
+    schemas.add(3, {"type": "object"}, kind="JSON")
+    with pytest.raises(SchemaError, match="of type JSON, expected AVRO"):
+        read(root)
+
+
+def test_keys_have_schemas_of_their_own(schemas: Schemas, root: str) -> None:
+    schemas.add(4, "string")
+    schemas.add("items-key", "string")
+    key = prefixed(4, "string", "k")
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})], key=pa.array([key], pa.binary()))
+    rows = read(root, columns=["key", "offset"], key__format="confluent-avro")
+    assert rows == [{"key": "k", "offset": 0}]
+
+
+def test_several_topics_need_a_schema(schemas: Schemas, root: str) -> None:
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})])
+    write(root, [prefixed(2, PRICED, {"id": 2, "price": 9.0, "name": None})], topic="others")
+    with pytest.raises(OptionError, match=r"not of one topic\. Give the Avro schema of all"):
+        read(root, topics="items,others")
+    only_id = json.dumps(record("Item", id="long"))
+    assert sorted(row["id"] for row in read(root, topics="items,others", value__schema=only_id)) == [1, 2]
+
+
+def test_avro_without_a_registry(root: str) -> None:
+    write(root, [body(ITEM, {"id": 1, "name": "a"}), None])
+    options = {"subscribe": "items", "value.format": "avro", "value.schema": json.dumps(ITEM)}
+    rows = connect(root).read(options=options).read_all()
+    assert rows.column("value").to_pylist() == [{"id": 1, "name": "a"}, None]
+
+
+def test_a_transform_gets_columns(schemas: Schemas, root: str) -> None:
+    write(root, [prefixed(1, ITEM, {"id": n, "name": "a"}) for n in range(5)])
+    options = {
+        "subscribe": "items",
+        "value.format": "confluent-avro",
+        "schema.registry.url": "http://registry.invalid",
+        "transform": "tests.plugins:fields_of_value",
+    }
+    rows = connect(root).read(options=options).read_all()
+    assert rows.column_names == ["id", "price", "name"]
+    assert rows.column("id").to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_filters_of_records(schemas: Schemas, root: str) -> None:
+    write(root, [prefixed(1, ITEM, {"id": n, "name": "a"}) for n in range(5)])
+    given = {
+        "subscribe": "items",
+        "value.format": "confluent-avro",
+        "schema.registry.url": "http://registry.invalid",
+    }
+    rows = connect(root).read(options=given, columns=["value"], filters=[("offset", ">=", 3)]).read_all()
+    assert [row["id"] for row in rows.column("value").to_pylist()] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("subject", "text"),
+    [
+        (None, "does not know 'items-value'"),
+        ({"type": "record"}, "The schema of column 'value' can't be used"),
+        ({"type": "record", "name": "A", "fields": [{"name": "a", "type": "A"}]}, "contains itself"),
+    ],
+)
+def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any, text: str) -> None:
+    write(root, [b"x"])
+    if subject is None:
+        del schemas.by_key["items-value"]
+    else:
+        schemas.add("items-value", subject)
+    with pytest.raises((OptionError, SchemaRegistryError), match=text):
+        read(root)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"value.schema": "{}"}, "'value.schema' needs 'value.format'"),
+        ({"value.format": "avro"}, "which needs 'value.schema'"),
+        ({"value.format": "confluent-avro"}, "which needs 'schema.registry.url'"),
+        ({"value.format": "protobuf"}, "expected one of"),
+        ({"schema.registry.url": "http://h"}, "applies only to"),
+        ({"mode": "FAILFAST"}, "'mode' needs 'value.format'"),
+        ({"value.format": "avro", "value.schema": "{", "mode": "x"}, "expected one of PERMISSIVE, FAILFAST"),
+        ({"value.format": "avro", "value.schema": "{"}, "The schema of column 'value' can't be used"),
+    ],
+)
+def test_options_that_are_refused(root: str, options: dict[str, str], text: str) -> None:
+    write(root, [b"x"])
+    with pytest.raises(OptionError, match=text):
+        connect(root).read(options={"subscribe": "items", **options})

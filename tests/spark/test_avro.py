@@ -1,0 +1,174 @@
+"""Avro as columns through Spark: what from_avro gives, without its JAR, and schemas that change."""
+
+from __future__ import annotations
+
+import decimal
+import json
+import random
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql.avro.functions import from_avro
+
+from pyspark_kafkalog import NewTopic, connect
+from tests.confluent import body, prefixed, record
+from tests.schema_registry import SchemaRegistryServer
+
+INNER = record("Inner", x="int", y=["null", "string"])
+OF_ALL = record(
+    "Outer",
+    flag="boolean",
+    number="int",
+    big="long",
+    ratio="float",
+    exact="double",
+    text="string",
+    raw="bytes",
+    colour={"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]},
+    digest={"type": "fixed", "name": "Digest", "size": 4},
+    day={"type": "int", "logicalType": "date"},
+    at={"type": "long", "logicalType": "timestamp-micros"},
+    at_ms={"type": "long", "logicalType": "timestamp-millis"},
+    local={"type": "long", "logicalType": "local-timestamp-micros"},
+    time={"type": "int", "logicalType": "time-millis"},
+    price={"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3},
+    inner=INNER,
+    maybe=["null", "Inner"],
+    items={"type": "array", "items": "Inner"},
+    counts={"type": "map", "values": "long"},
+    either=["int", "long"],
+    any=["null", "int", "string"],
+)
+
+
+def value_of_all(chance: random.Random) -> dict[str, Any]:
+    def inner() -> dict[str, Any]:
+        return {"x": chance.randrange(-5, 5), "y": chance.choice([None, "", "é"])}
+
+    return {
+        "flag": chance.random() < 0.5,
+        "number": chance.randrange(-(2**31), 2**31),
+        "big": chance.randrange(-(2**63), 2**63),
+        "ratio": chance.choice([0.5, -1.25, float("inf")]),
+        "exact": chance.uniform(-1e9, 1e9),
+        "text": chance.choice(["", "a", "ünïcode", "x" * 300]),
+        "raw": chance.randbytes(chance.randrange(5)),
+        "colour": chance.choice(["RED", "GREEN"]),
+        "digest": chance.randbytes(4),
+        "day": chance.randrange(-5000, 30000),
+        "at": chance.randrange(0, 10**15),
+        "at_ms": chance.randrange(0, 10**12),
+        "local": chance.randrange(0, 10**15),
+        "time": chance.randrange(86_400_000),
+        "price": decimal.Decimal(chance.randrange(-(10**11), 10**11)).scaleb(-3),
+        "inner": inner(),
+        "maybe": chance.choice([None, inner()]),
+        "items": [inner() for _ in range(chance.randrange(3))],
+        "counts": {f"k{n}": n for n in range(chance.randrange(3))},
+        "either": chance.choice([1, 2**40]),
+        "any": chance.choice([None, 7, "s"]),
+    }
+
+
+def test_what_from_avro_gives(spark: SparkSession, tmp_path: Path, chance: random.Random) -> None:
+    values: list[bytes | None] = []
+    for _ in range(200):
+        value = body(OF_ALL, value_of_all(chance))
+        values.append(chance.choice([value, value, value[: chance.randrange(len(value))]]))
+    values.append(None)
+    root, schema = str(tmp_path / "log"), json.dumps(OF_ALL)
+    connect(root).write(pa.table({"value": pa.array(values, pa.binary())}), "t")
+    source = spark.read.format("kafkalog").option("subscribe", "t")
+    theirs = source.load(root).select(
+        "offset", from_avro("value", schema, {"mode": "PERMISSIVE"}).alias("value")
+    )
+    ours = (
+        source.options(**{"value.format": "avro", "value.schema": schema})
+        .load(root)
+        .select("offset", "value")
+    )
+    assert ours.schema.simpleString() == theirs.schema.simpleString()
+    found, expected = (frame.orderBy("offset").collect() for frame in (ours, theirs))
+    assert len(found) == len(values)
+    for mine, other in zip(found, expected, strict=True):
+        assert mine == other, mine.offset
+
+
+@pytest.mark.broker
+def test_a_stream_goes_on_with_new_schemas(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistryServer
+) -> None:
+    """Five versions of a schema, each compatible with the first; then one that is not."""
+    topic, root = f"orders-{uuid.uuid4().hex[:8]}", str(tmp_path / "log")
+    subject = f"{topic}-value"
+    versions = [
+        record("Order", id="int", note=(["null", "string"], None)),
+        record("Order", id="int", note=(["null", "string"], None), more=("string", "")),
+        record("Order", id="int"),
+        record("Order", more=("long", 1), id="int"),
+        record("Order", note=(["null", "string"], None), id="int"),
+    ]
+    registry.register(subject, versions[0])
+    (tmp_path / "log").mkdir()
+    connect(root).topics.create([NewTopic(topic)])
+    options = {"subscribe": topic, "startingOffsets": "earliest", "value.format": "confluent-avro"}
+    frame = (
+        spark.readStream.format("kafkalog")
+        .options(**options, **{"schema.registry.url": registry.url})
+        .load(root)
+        .selectExpr("value.id AS id", "value.note AS note")
+    )
+    name = f"orders_{uuid.uuid4().hex[:8]}"
+    query = (
+        frame.writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        registry.set_compatibility(subject, "NONE")
+        for number, schema in enumerate(versions):
+            schema_id = registry.register(subject, schema)
+            value = {"id": number, "note": f"n{number}", "more": 5 if number == 3 else "m"}
+            names = {field["name"] for field in schema["fields"]}
+            row = {key: each for key, each in value.items() if key in names}
+            connect(root).write(pa.table({"value": [prefixed(schema_id, schema, row)]}), topic)
+            query.processAllAvailable()
+        rows = sorted(tuple(row) for row in spark.table(name).collect())
+        assert rows == [(0, "n0"), (1, "n1"), (2, None), (3, None), (4, "n4")]
+        other = record("Order", id="string")
+        other_id = registry.register(subject, other)
+        connect(root).write(pa.table({"value": [prefixed(other_id, other, {"id": "x"})]}), topic)
+        with pytest.raises(PySparkException, match=rf"schema id {other_id}: .*id"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def test_a_schema_that_spark_is_given(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    schema = record("A", a="int", b="string", inner=record("B", x="int", y="int"))
+    value = body(schema, {"a": 1, "b": "b", "inner": {"x": 2, "y": 3}})
+    connect(root).write(pa.table({"value": [value]}), "t")
+
+    def source() -> DataFrameReader:
+        options = {"value.format": "avro", "value.schema": json.dumps(schema)}
+        return spark.read.format("kafkalog").option("subscribe", "t").options(**options)
+
+    rows = source().schema("offset bigint, value struct<inner: struct<y: int>, a: int>").load(root)
+    assert rows.first().asDict(recursive=True) == {"offset": 0, "value": {"inner": {"y": 3}, "a": 1}}
+    assert source().load(root).selectExpr("value.b").first() == ("b",)
+    for given, said in (
+        ("value binary", "Expected struct<"),
+        ("value struct<c: int>", "Expected struct<"),
+        ("value struct<a: bigint>", "Expected int"),
+        ("value struct<a: int NOT NULL>", "must be nullable, with all that is in it"),
+        ("value struct<a: int>, offset int", "Column 'offset' has type int, expected bigint"),
+    ):
+        with pytest.raises(PySparkException, match=said):
+            source().schema(given).load(root).collect()

@@ -1,0 +1,235 @@
+"""Schemas from a real registry, and from one that fails in all ways that HTTP knows."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError, SchemaRegistryError
+from pyspark_kafkalog.options.registry import RegistryOptions, registry_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.schema_registry import SchemaRegistry, registry_of
+from tests.schema_registry import SchemaRegistryServer
+
+SECRET = "registry-secret-77d0"
+A = {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]}
+GUID = "89791762-2336-4186-9674-299b90a802e2"
+
+
+class Double(ThreadingHTTPServer):
+    """Gives its answers in turn, then the last one again, and keeps paths and logins."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[tuple[int, Any]] = []
+        self.requests: list[tuple[str, str | None]] = []
+        self.pause = 0.0
+        self.url = f"http://127.0.0.1:{self.server_port}/base"
+
+    def registry(self, **options: Any) -> SchemaRegistry:
+        return SchemaRegistry(RegistryOptions((self.url,), **options))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Double
+
+    def do_GET(self) -> None:
+        self.server.requests.append((self.path, self.headers["Authorization"]))
+        answers = self.server.answers
+        status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+        time.sleep(self.server.pause)
+        self.send_response(status)
+        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.end_headers()
+        self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def double() -> Iterator[Double]:
+    server = Double()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.broker
+def test_schemas_of_a_real_registry(registry: SchemaRegistryServer) -> None:
+    name = uuid.uuid4().hex[:8]
+    first = registry.register(f"{name}-a", A)
+    middle = {"type": "record", "name": "B", "fields": [{"name": "a", "type": "A"}]}
+    registry.register(f"{name}-b", middle, [("A", f"{name}-a", 1)])
+    outer = {
+        "type": "record",
+        "name": "C",
+        "fields": [{"name": "b", "type": "B"}, {"name": "a", "type": "A"}],
+    }
+    last = registry.register(f"{name}-c/value", outer, [("B", f"{name}-b", 1), ("A", f"{name}-a", 1)])
+    found = SchemaRegistry(RegistryOptions((f"{registry.url}/",)))
+    assert json.loads(found.by_id(first).text) == A
+    assert found.by_id(first).references == ()
+    schema = found.by_id(last)
+    assert (json.loads(schema.text), schema.kind) == (outer, "AVRO")
+    assert [json.loads(text)["name"] for text in schema.references] == ["A", "B"]
+    newest = found.latest(f"{name}-c/value")
+    assert (newest.schema_id, newest.text, newest.references) == (last, schema.text, schema.references)
+    with pytest.raises(SchemaRegistryError, match=r"^The schema registry 127\.0\.0\.1:\d+ does not know"):
+        found.latest(f"{name}-d")
+
+
+def test_an_id_is_asked_for_once(double: Double) -> None:
+    double.answers = [(200, {"schema": "1"}), (200, {"schema": "2", "schemaType": "JSON"})]
+    registry = double.registry()
+    assert [registry.by_id(7).text for _ in range(3)] == ["1"] * 3
+    assert registry.by_guid(GUID).kind == "JSON"
+    assert [path for path, _ in double.requests] == ["/base/schemas/ids/7", f"/base/schemas/guids/{GUID}"]
+
+
+def test_an_id_that_appears_a_moment_later(double: Double) -> None:
+    unknown = (404, {"error_code": 40403, "message": "Schema not found"})
+    double.answers = [unknown, unknown, (200, {"schema": "1"})]
+    assert double.registry().by_id(7, wait=10).text == "1"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_registry_that_has_no_time(double: Double, status: int) -> None:
+    double.answers = [(status, b"later"), (200, {"schema": "1"})]
+    assert double.registry().by_id(7, wait=10).text == "1"
+    double.answers = [(status, b"later")]
+    with pytest.raises(SchemaRegistryError, match=f"gave no answer for schema id 8: HTTP status {status}"):
+        double.registry().by_id(8, wait=0.2)
+
+
+def test_the_second_registry_answers(double: Double) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        double.answers = [(200, {"schema": "1"})]
+        registry = SchemaRegistry(RegistryOptions((dead, double.url)))
+        assert registry.by_id(7).text == "1"
+        with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7: Connection refused"):
+            SchemaRegistry(RegistryOptions((dead,))).by_id(7, wait=0.2)
+
+
+def test_a_registry_that_is_slow(double: Double) -> None:
+    double.answers, double.pause = [(200, {"schema": "1"})], 0.5
+    with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7"):
+        double.registry(timeout_ms=50).by_id(7, wait=0.1)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (401, "does not accept the login"),
+        (403, "denies the request"),
+        (302, "with HTTP status 302"),
+        (400, "400"),
+    ],
+)
+def test_answers_that_will_not_change(double: Double, status: int, text: str) -> None:
+    double.answers = [(status, SECRET.encode())]
+    with pytest.raises(SchemaRegistryError, match=text) as caught:
+        double.registry(user_info=f"me:{SECRET}").by_id(7)
+    assert SECRET not in str(caught.value)
+    assert len(double.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"<html>", b"\xff", b"[" * 100_000, {"schema": 1}, {"id": 7}),
+        *(
+            {"schema": "1", "references": given}
+            for given in ([1], [{}], "x", [{"subject": "s", "version": "1"}])
+        ),
+        {"schema": "1", "references": [{"name": "B", "subject": "s", "version": 1}]},
+    ],
+)
+def test_answers_that_make_no_sense(double: Double, body: Any) -> None:
+    double.answers = [(200, body)]
+    with pytest.raises(SchemaRegistryError, match="The schema registry"):
+        double.registry().by_id(7, wait=0.2)
+
+
+def test_logins(double: Double) -> None:
+    double.answers = [(200, {"schema": "1"})]
+    double.registry(user_info=f"me:{SECRET}").by_id(7)
+    double.registry(token="a.b.c").by_id(7)
+    double.registry().by_id(7)
+    basic = base64.b64encode(f"me:{SECRET}".encode()).decode()
+    assert [login for _, login in double.requests] == [f"Basic {basic}", "Bearer a.b.c", None]
+
+
+def test_one_registry_for_the_same_options() -> None:
+    options = RegistryOptions(("http://a",))
+    assert registry_of(options) is registry_of(RegistryOptions(("http://a",)))
+
+
+def read(**options: str) -> RegistryOptions | None:
+    names = {name.replace("__", "."): value for name, value in options.items()}
+    return registry_options(UserOptions(names, Use.READ))
+
+
+def test_options() -> None:
+    assert read() is None
+    assert read(schema__registry__url="https://a:8081/x, http://b") == RegistryOptions(
+        ("https://a:8081/x", "http://b")
+    )
+    found = read(schema__registry__url=f"https://me:{SECRET}%40@a")
+    assert found == RegistryOptions(("https://a",), user_info=f"me:{SECRET}@")
+    assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"basic__auth__user__info": f"a:{SECRET}"}, "'basic.auth.user.info' needs 'schema.registry.url'"),
+        ({"schema__registry__url": f"host:{SECRET}"}, "expected URLs such as"),
+        ({"schema__registry__url": f"https://h/?token={SECRET}"}, "expected URLs such as"),
+        ({"schema__registry__url": "https://h", "basic__auth__user__info": SECRET}, "expected user:password"),
+        (
+            {"schema__registry__url": f"https://a:{SECRET}@h", "basic__auth__user__info": "b:c"},
+            "give several users",
+        ),
+        (
+            {
+                "schema__registry__url": "https://h",
+                "basic__auth__user__info": f"a:{SECRET}",
+                "bearer__auth__token": SECRET,
+            },
+            "Only one of",
+        ),
+        ({"schema__registry__url": "https://h", "bearer__auth__token": f"{SECRET} x"}, "visible ASCII"),
+        (
+            {"schema__registry__url": "https://h", "basic__auth__credentials__source": "URL"},
+            "'basic.auth.credentials.source' is URL, but 'schema.registry.url' has no login",
+        ),
+        (
+            {"schema__registry__url": "https://h", "basic__auth__credentials__source": "USER_INFO"},
+            "has no login",
+        ),
+        (
+            {"schema__registry__url": "https://h", "schema__registry__ssl__truststore__location": "/a.jks"},
+            "PEM",
+        ),
+    ],
+)
+def test_options_that_are_refused(options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError, match=text) as caught:
+        read(**options)
+    assert SECRET not in str(caught.value)
