@@ -133,7 +133,8 @@ def content(root: Path, topic: str) -> list[bytes]:
     return [b"".join(file.read_bytes() for file in sorted(folder.glob("*.log"))) for folder in folders]
 
 
-@pytest.mark.parametrize("threads", [1, pytest.param(8, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("threads", [1, 8])
 def test_a_backup_heeds_it(guarded: Guarded, topic: str, tmp_path: Path, threads: int) -> None:
     def run() -> None:
         rules = BackupRules(topics=(topic,), threads=threads)
