@@ -494,6 +494,33 @@ class Assigned:
     partitions: frozenset[TopicPartition]
 
 
+class MemberOfGroup(NamedTuple):
+    """Who commits: a member's id, its generation or epoch, and its name if it is a static one."""
+
+    member_id: str = ""
+    generation: int = -1
+    instance_id: str | None = None
+
+
+NO_MEMBER = MemberOfGroup()
+"""Who commits for a group without members."""
+
+
+class Held(NamedTuple):
+    """What a query holds as a member of a ``group`` while a micro-batch runs that its sink commits.
+
+    ``holder`` names this run of the query. ``member`` is None once it has lost what it holds; then
+    ``rejoins`` says whether the query goes on. ``begins`` is where the partitions begin that the micro-batch
+    reads.
+    """
+
+    group: str
+    holder: str
+    member: MemberOfGroup | None
+    begins: Mapping[TopicPartition, int]
+    rejoins: bool = False
+
+
 _STATE = Kind("string", value=lambda state: state or None)
 _BROKER = Kind("int", value=lambda node_id: node_id if node_id >= 0 else None)
 _MEMBERS = COUNT._replace(
@@ -531,7 +558,7 @@ class Plan(NamedTuple):
     ``digest`` is one of Spark's plan of it: None if unknown, empty for a query that can't be resumed and
     for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown, and
     ``offsets_before`` what the group committed with it; ``planned_ms`` when Spark planned it, by the driver's
-    clock.
+    clock. ``held`` says as which member of the group the query reads it now; None if it reads all partitions.
     """
 
     digest: str | None = ""
@@ -540,6 +567,7 @@ class Plan(NamedTuple):
     before: str = ""
     planned_ms: int | None = None
     offsets_before: Mapping[TopicPartition, CommittedOffset] = {}
+    held: Callable[[], Held] | None = None
 
 
 @dataclass(frozen=True, slots=True)

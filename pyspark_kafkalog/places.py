@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.groups import GroupMember, GroupOffsets
-from pyspark_kafkalog.model import QueryBatch
-from pyspark_kafkalog.options.brokers import MembershipOptions
+from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.options.brokers import MembershipOptions, ProduceOptions, TransactionOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.sinks import Sink
 from pyspark_kafkalog.topics import ClusterTopics, Topics
@@ -89,6 +90,25 @@ def open_member(options: PlaceOptions, group: str, membership: MembershipOptions
     from pyspark_kafkalog.broker.groups.member import Member
 
     return Member(options.brokers, group, membership)
+
+
+def settle_transactions(
+    options: PlaceOptions, batch: QueryBatch, checkpoint_location: str, group: str, topics: Collection[str]
+) -> None:
+    """See that what an earlier run of a micro-batch has left in its transaction to ``group`` is over.
+
+    :param topics: of the query's source.
+    """
+    from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+    from pyspark_kafkalog.broker.transactions.committing import settle_work
+    from pyspark_kafkalog.broker.transactions.folders import Folders
+    from pyspark_kafkalog.broker.transactions.work import Work
+
+    assert options.brokers is not None, "a directory has no transactions of groups"
+    transactions = TransactionOptions(checkpoint_location=checkpoint_location)
+    offsets = {TopicPartition(topic, 0): CommittedOffset(0) for topic in topics}
+    work = Work(batch, (), Folders.of(transactions), Plan(group=group, offsets=offsets))
+    settle_work(cluster_of(options.brokers), ProduceOptions(), transactions.timeout_ms, work)
 
 
 def open_topics(options: PlaceOptions) -> Topics:

@@ -166,11 +166,6 @@ def membership_options(user: UserOptions) -> MembershipOptions | None:
     ):
         if user.value(needed) is None:
             raise OptionError(f"Option 'groupMembership' needs {needed!r}", hint=why)
-    if user.value("commitOffsets") == "false":
-        raise OptionError(
-            "Option 'commitOffsets' is false, but a member of a group commits what it has read",
-            hint="Leave out one of commitOffsets and groupMembership.",
-        )
     if "assign" in user:
         raise OptionError(
             "Option 'assign' names partitions, but with groupMembership the group assigns them",

@@ -158,7 +158,8 @@ class GroupOptions:
     """The consumer group of a query, if it has one.
 
     ``none_committed`` is where partitions without a committed offset start, EARLIEST
-    or LATEST; None makes them an error. Without a ``membership`` the query does not join.
+    or LATEST; None makes them an error. Without a ``membership`` the query does not join. With one that does
+    not commit, the query's sink does.
     """
 
     group_id: str | None = None
@@ -369,6 +370,15 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
             f"Option {in_zookeeper!r} can't be set with groupMembership",
             hint="A member commits to Kafka alone. Leave out one of both.",
         )
+    if (
+        group.membership is not None
+        and not group.commits
+        and (read.large_messages.enabled or read.large_messages.safe_offsets)
+    ):
+        raise OptionError(
+            "Option 'commitOffsets' can't be false for large messages with groupMembership",
+            hint="A sink does not know where the next message begins. Leave it out.",
+        )
     if in_zookeeper is not None and (read.large_messages.enabled or read.large_messages.safe_offsets):
         raise OptionError(
             f"Option {in_zookeeper!r} can't be set for large messages",
@@ -497,7 +507,7 @@ def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
     commits = user.value("commitOffsets") or ("false" if group is None else "true")
     membership = None if batch else membership_options(user)
     if membership is not None:
-        return GroupOptions(group, True, True, none_committed, membership)
+        return GroupOptions(group, commits != "false", True, none_committed, membership)
     if batch or commits == "false":
         return GroupOptions(group, none_committed=none_committed)
     return GroupOptions(group or _generated_id(user), True, commits == "required", none_committed)

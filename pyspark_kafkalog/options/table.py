@@ -235,7 +235,7 @@ SECTIONS = (
                " it for `commitSourceOffsets`."),
         Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
                "`true`, `false`, or `required`: a commit that fails ends the query. Default: `true` with a"
-               " group."),
+               " group. `false` with `groupMembership`: the sink commits (`commitSourceOffsets`)."),
         Option("queryName", _STREAM, unless_blank(stripped), None,
                "With `commitOffsets` and no `kafka.group.id`, the group is `groupIdPrefix`, a hyphen and"
                " this name."),
@@ -391,7 +391,7 @@ SECTIONS = (
                " has lost that, or is older than the checkpoint, or the checkpoint can't be read."),
         _brokers("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
                  "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
-                 " transaction of its rows."),
+                 " transaction of its rows; as a member of the group, if the source is one."),
         _brokers("kafka.transaction.timeout.ms", _WRITE, integer(1), "60000",
                  "The longest time that producing a batch may take, once it is staged."),
     ),

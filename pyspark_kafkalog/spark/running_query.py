@@ -29,6 +29,8 @@ class RunningQuery:
     name: str | None
     checkpoints: str | None = field(default=None, repr=False)
     default_fs: str | None = field(default=None, repr=False)
+    run_id: str = ""
+    """That of this start of the query."""
 
     @classmethod
     def of(cls, context: TaskContext) -> RunningQuery | None:
@@ -44,6 +46,7 @@ class RunningQuery:
             described["name"] if described is not None and described["id"] == query_id else None,
             context.getLocalProperty("spark.sql.streaming.checkpointLocation"),
             context.getLocalProperty("spark.hadoop.fs.defaultFS"),
+            context.getLocalProperty("spark.jobGroup.id") or "",
         )
 
     @property

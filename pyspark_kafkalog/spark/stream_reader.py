@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -16,11 +17,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import loading
-from pyspark_kafkalog.model import QueryBatch
+from pyspark_kafkalog.model import Held, QueryBatch
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
-from pyspark_kafkalog.places import import_reading, open_groups, open_member, open_place
+from pyspark_kafkalog.places import (
+    import_reading,
+    open_groups,
+    open_member,
+    open_place,
+    settle_transactions,
+)
 from pyspark_kafkalog.reading.offsets import check_compacted_start
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
 from pyspark_kafkalog.reading.splits import tasks_of
@@ -51,13 +58,13 @@ from pyspark_kafkalog.streams.checkpoint import (
 )
 from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
 from pyspark_kafkalog.streams.planner import StreamPlanner
-from pyspark_kafkalog.streams.sharing import SharedGroup
+from pyspark_kafkalog.streams.sharing import CommittedBySink, SharedGroup
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.groups import TakesCommits
-    from pyspark_kafkalog.model import Place
+    from pyspark_kafkalog.model import MemberOfGroup, Place
     from pyspark_kafkalog.reading.splits import Split
     from pyspark_kafkalog.streams.committing import AsCommitted
     from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
@@ -83,6 +90,7 @@ _OF_THE_PLANNER = {
     "_watch",
     "_rows_in_plan",
     "_sharing",
+    "_holder",
     "_own",
 }
 """What tasks get no copy of."""
@@ -125,6 +133,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         brokers, group = self._place_options.brokers, self._options.group.group_id
         if self._place_options.commits_to_zookeeper and group is not None:
             self._open_committed().committed(group, ())  # is it there, and the brokers'?
+        self._check_still_member()
         return StreamPlanner(
             self._place,
             self._options,
@@ -136,6 +145,20 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             sharing=self._sharing,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
+
+    def _check_still_member(self) -> None:
+        """Refuse to read without the group what the sink has committed: the group knows where that goes on.
+
+        :raises OptionError: if so.
+        """
+        location, group = self._options.checkpoint_location, self._options.group
+        is_left_to_sink = group.membership is not None and not group.commits
+        if location is not None and not is_left_to_sink and QueryLog(location).has_held():
+            raise OptionError(
+                "The query has been a member of its group, and has left its commits to its sink",
+                hint="Set groupMembership=true and commitOffsets=false as before, or begin with a new"
+                " checkpoint.",
+            )
 
     @cached_property
     def _checkpoint(self) -> NamedCheckpoint:
@@ -193,7 +216,42 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             noted=kept_begins(checkpoint, source),
             note=self._note_begins,
             fail_on_data_loss=self._options.fail_on_data_loss,
+            sink=None if group.commits else CommittedBySink(self._keep_held, self._settle),
         )
+
+    def _keep_held(self, member: MemberOfGroup | None, begins: Offsets) -> None:
+        log, group = self._own_log(), self._options.group
+        assert group.group_id is not None
+        assert group.membership is not None
+        log.keep_held(Held(group.group_id, self._holder, member, begins, group.membership.rejoins))
+
+    def _settle(self, end: Offsets) -> None:
+        log, group = self._own_log(), self._options.group.group_id
+        location = self._options.checkpoint_location
+        assert location is not None
+        assert group is not None
+        batch = QueryBatch(log.query_id(), log.batch_to(end))
+        settle_transactions(self._place_options, batch, location, group, {p.topic for p in end})
+
+    @cached_property
+    def _holder(self) -> str:
+        """A name of this planner, if the query's sink commits what it reads as a member; else empty."""
+        return "" if self._sharing is None or not self._sharing.is_committed_by_sink else uuid.uuid4().hex
+
+    def _own_log(self) -> QueryLog:
+        """Spark's logs of the query, whose sink commits what is read.
+
+        :raises KafkaLogError: if the checkpoint is another query's.
+        """
+        location = self._options.checkpoint_location
+        assert location is not None, "a member has a checkpoint"
+        if not self._checkpoint.is_own:
+            raise KafkaLogError(
+                "The reader's checkpointLocation is not that of its query, whose sink is to commit what it"
+                " reads",
+                hint="Give the reader the checkpointLocation that its query has.",
+            )
+        return QueryLog(location)
 
     def _note_begins(self, begins: Offsets) -> None:
         if self._checkpoint.is_own:
@@ -202,7 +260,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     @cached_property
     def _committer(self) -> OffsetCommitter | None:
         group = self._options.group
-        if not group.commits or group.group_id is None:
+        if group.group_id is None or not (group.commits or group.membership):
             return None
         # A required commit waits for the failover of its coordinator.
         groups: TakesCommits = self._sharing or open_groups(
@@ -357,6 +415,10 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         self._calls.plan(start, end)
         self._check_asked()
         if start == end:
+            if self._sharing is not None and self._sharing.is_committed_by_sink:
+                self._checkpoint.planned(parse_offsets(end, option="offsets"))
+                if self._checkpoint.is_own:
+                    self._keep_held(None, {})  # a new query begins with nothing
             return []  # after a restart some Sparks only show the last offsets
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         self._checkpoint.planned(stop)
@@ -368,12 +430,14 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         else:
             self._left_to_tasks = stop if splits else None
             tasks = tasks_of(splits, self._record_sizes, wants_tasks=self._options.wants_tasks)
-        return [LogInputPartition(shared, self._query_id) for shared in tasks]
+        return [LogInputPartition(shared, self._query_id, self._holder) for shared in tasks]
 
     def _are_read_here(self, splits: list[Split], stop: Offsets) -> bool:
         """Whether the rows of a micro-batch to ``stop`` come with its plan; else tasks read them."""
         if self._rows_in_plan is None or not (self._is_same_query and self._checkpoint.is_own) or not splits:
             return False
+        if self._holder:
+            return False  # tasks note whose rows they are
         batch = None
         if self._options.audit is not None:
             number = self._checkpoint.batch_to(stop)
@@ -395,6 +459,10 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             query = RunningQuery.of(context)
             if query is not None:
                 check_same_query(partition.query_id, query.query_id)
+                if partition.holder:
+                    location = self._options.checkpoint_location
+                    assert location is not None, "a member has a checkpoint"
+                    QueryLog(location).note_holder(query.run_id, partition.holder)
         yield from super().read(partition)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.audit.counting import WriteAudit
+    from pyspark_kafkalog.model import Held
+    from pyspark_kafkalog.options.offsets_json import Offsets
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -305,7 +308,39 @@ def _plan(
     log, number = QueryLog(location, query.default_fs), query.batch_id
     plan = log.plan_of(QueryBatch(query.query_id, number))
     log.flush(number)
-    if group is None:
+    batch = QueryBatch(query.query_id, number)
+    is_empty = log.has_held() and plan.before != "" and log.ends_of(number) == log.ends_of(number - 1)
+    look = partial(log.held, batch, plan, query.run_id)
+    held = None if is_empty else look()
+    if held is not None:
+        return _plan_as_member(plan, group, held, log.ends_of(number), look)
+    if group is None or is_empty:
         return plan
     before = as_they_are(log.ends_of(number - 1)) if plan.before else {}
     return plan._replace(group=group, offsets=as_they_are(log.ends_of(number)), offsets_before=before)
+
+
+def _plan_as_member(
+    plan: Plan, group: str | None, held: Held, ends: Offsets, now: Callable[[], Held | None]
+) -> Plan:
+    """The same of a query that is a member of its group: it commits what it holds alone."""
+    from pyspark_kafkalog.streams.committing import as_they_are
+
+    def held_now() -> Held:
+        found = now()
+        if found is None or found.holder != held.holder:
+            raise KafkaLogError(
+                "Another run of the query has taken over what this one has read",
+                hint="Run a query only once at a time.",
+            )
+        return found
+
+    if group != held.group:
+        raise KafkaLogError(
+            f"The source leaves its commits in group {held.group!r} to the sink (commitOffsets=false)",
+            hint=f"Set commitSourceOffsets=transaction and kafka.group.id={held.group} on the sink.",
+        )
+    if not held.begins:
+        return plan
+    offsets = as_they_are({partition: ends[partition] for partition in held.begins})
+    return plan._replace(group=group, offsets=offsets, held=held_now)

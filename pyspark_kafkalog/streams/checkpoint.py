@@ -29,7 +29,7 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_fol
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
 from pyspark_kafkalog.filesystem.locate import without_secrets
-from pyspark_kafkalog.model import BatchHeader, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import BatchHeader, Held, MemberOfGroup, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json
 from pyspark_kafkalog.streams.history import LastShared
 
@@ -39,6 +39,8 @@ _METADATA = "metadata"
 """Spark's file with the query's id (its StreamMetadata)."""
 _VERSION = 2
 """Of the files of this package."""
+_HELD, _HELD_FILE = "kafkalog-member", "held.json"
+"""What the query holds as a member, for its sink: one for all of its sources, as it may have only one."""
 
 
 class NotedPlan(NamedTuple):
@@ -118,6 +120,84 @@ class QueryLog:
             )
         before = self._planned.read(str(number - 1)) if number else None
         return Plan(_digest(logged), before=_digest(before) if before else "", planned_ms=_planned_ms(logged))
+
+    def keep_held(self, held: Held) -> None:
+        """Store what the query holds as a member while the newest planned micro-batch runs.
+
+        It is not flushed: the next run holds something else. That a run holds nothing any more is not stored
+        once another one has taken over.
+        """
+        folder = self._checkpoint.child(_HELD)
+        if held.member is None and held.begins:
+            before = _parsed(folder.read_replaced(_HELD_FILE) or b"")
+            if isinstance(before, dict) and before["content"]["holder"] != held.holder:
+                return
+        stored = {
+            "version": _VERSION,
+            "query": self.query_id(),
+            "plan": self.newest_plan(),
+            "content": {**held._asdict(), "begins": to_json(held.begins)},
+        }
+        folder.replace(_HELD_FILE, json.dumps(stored).encode())
+
+    def note_holder(self, run_id: str, holder: str) -> None:
+        """Note in a task whose rows a run of the query has: the run that writes them must be the same.
+
+        :raises KafkaLogError: if Spark does not say which run it is.
+        """
+        if not run_id:
+            raise KafkaLogError("Spark does not tell which run of the query a task works for (its job group)")
+        folder = self._checkpoint.child(_HELD)
+        if folder.read_replaced(run_id) is None:
+            folder.replace(run_id, holder.encode())
+
+    def has_held(self) -> bool:
+        """Whether the query has been a member whose sink commits."""
+        return self._checkpoint.child(_HELD).read_replaced(_HELD_FILE) is not None
+
+    def held(self, batch: QueryBatch, plan: Plan, run_id: str) -> Held | None:
+        """What the query holds as a member while a micro-batch runs; None if it has never been one whose sink
+        commits. It rejoins only if it has no state: that has the rows of the micro-batch in any case.
+
+        :param run_id: of the run of the query that writes.
+        :raises KafkaLogError: if it is not known for this micro-batch, or another run has taken over.
+        """
+        folder = self._checkpoint.child(_HELD)
+        data = folder.read_replaced(_HELD_FILE)
+        if data is None:
+            return None
+        stored = _parsed(data)
+        if isinstance(stored, dict) and stored.get("query") == batch.query_id:
+            if stored.get("plan") != [batch.batch_id, plan.digest]:
+                raise KafkaLogError(
+                    "The query is no longer the member of its group that it was: nothing says as which one"
+                    f" it reads micro-batch {batch.batch_id}",
+                    file=folder.label(_HELD_FILE),
+                    hint="Its source needs groupMembership=true, commitOffsets=false, and this"
+                    " checkpointLocation, as before. To read without the group, begin with a new checkpoint.",
+                )
+            with suppress(*UNREADABLE):
+                found = stored["content"]
+                member = None if found["member"] is None else MemberOfGroup(*found["member"])
+                rejoins = found["rejoins"] and not self._has_state()
+                begins = parse_offsets(json.dumps(found["begins"]), option="what is held")
+                held = Held(found["group"], found["holder"], member, begins, rejoins)
+                noted = folder.read_replaced(run_id)
+                if noted != held.holder.encode() and (begins or noted is not None):
+                    raise KafkaLogError(
+                        f"Micro-batch {batch.batch_id} was not read by the member that the query is now",
+                        file=folder.label(run_id),
+                        hint="Another run of the query has taken over. If there is none, the tasks that read"
+                        " don't see its checkpoint: all workers must.",
+                    )
+                return held
+        raise _not_the_querys(folder.label(_HELD_FILE), "what it holds as a member is another's, or corrupt")
+
+    def _has_state(self) -> bool:
+        try:
+            return bool(self._checkpoint.child("state").list())
+        except FileNotFoundError:
+            return False
 
     def check_query(self, query_id: str) -> None:
         """See that the folder is the checkpoint of a query.

@@ -342,7 +342,10 @@ class StreamPlanner:
             start = {partition: offset for partition, offset in start.items() if partition in end}
         is_replay = end != self._offered.offsets  # Spark logged the end before this run.
         planned, spark_start = end, start
-        if self._sharing is not None:
+        if self._sharing is not None and self._sharing.is_committed_by_sink and is_replay:
+            existing = self._subscription.assignment().partitions
+            start, end = self._sharing.replay(start, end, existing, partial(_log_start_offsets, self._place))
+        elif self._sharing is not None:
             start, end = self._sharing.ranges(start, end, is_replay=is_replay)
         if not is_replay:
             _, topic_ids, epochs = self._offered

@@ -6,6 +6,10 @@ than the one before has ended. Where it began is noted beside the checkpoint: it
 
 Partitions that are assigned to others keep their offsets in the checkpoint. All changes take place between
 two micro-batches, and everything that is processed is committed before the group may move it.
+
+If the sink commits what is read, in its transactions (KIP-447), the group alone knows where a partition goes
+on, also if the checkpoint is further: others may read the rest. The query tells its sink as which member it
+reads, and looks afterwards whether the group has what the sink is to commit.
 """
 
 from __future__ import annotations
@@ -13,10 +17,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from operator import is_not
 
+from pyspark_kafkalog.errors import GroupError, listed
 from pyspark_kafkalog.groups import CommittedOffsets, GroupMember
-from pyspark_kafkalog.model import Assigned, CommittedOffset, Place, TopicPartition
+from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.reading.commits import check_commits
 
@@ -30,6 +36,19 @@ _NAMED = 10
 _log = logging.getLogger("pyspark_kafkalog")
 
 
+@dataclass(frozen=True)
+class CommittedBySink:
+    """How the sink of a query commits what the query reads as a member.
+
+    :param keep: keeps for the sink as which member the micro-batch that is planned now is read, None once
+        that is lost, and where its partitions begin.
+    :param settle: sees that the transaction of an earlier run of the micro-batch to these offsets is over.
+    """
+
+    keep: Callable[[MemberOfGroup | None, Offsets], None]
+    settle: Callable[[Offsets], None]
+
+
 class SharedGroup:
     """The share of one stream in the partitions of its group.
 
@@ -40,6 +59,7 @@ class SharedGroup:
     :param noted: where the newest planned micro-batch began, as far as the one before ended elsewhere.
     :param note: keeps that for the micro-batch that is planned now.
     :param fail_on_data_loss: whether to refuse commits that are not of the logs that are there.
+    :param sink: what commits, if it is not this member.
     """
 
     def __init__(
@@ -54,6 +74,7 @@ class SharedGroup:
         noted: Offsets,
         note: Callable[[Offsets], None],
         fail_on_data_loss: bool,
+        sink: CommittedBySink | None = None,
     ) -> None:
         self._member = member
         self._group = group
@@ -64,6 +85,9 @@ class SharedGroup:
         self._noted = noted
         self._note = note
         self._fail_on_data_loss = fail_on_data_loss
+        self._sink = sink
+        self._left_to_sink: Collection[TopicPartition] = ()
+        """The partitions of the planned micro-batch, whose ends the sink commits."""
         self._subscribed: Collection[TopicPartition] = ()
         """The partitions that exist, as they were given last; and as a set."""
         self._existing: frozenset[TopicPartition] = frozenset()
@@ -93,6 +117,7 @@ class SharedGroup:
         default: Callable[[Collection[TopicPartition]], Offsets],
         *,
         must_wait: bool = False,
+        patience: float | None = None,
     ) -> Offsets | None:
         """Hold what is assigned now: where its partitions go on. None while the group assigns nothing.
 
@@ -100,11 +125,11 @@ class SharedGroup:
         :param partitions: that exist and are subscribed to; the same object as long as they are the same.
         :param default: where partitions begin of which nothing is known.
         :param must_wait: wait for an assignment, however long that takes, but for one with partitions only
-            as long as :class:`SharedGroup` is to be patient.
+            as long as :class:`SharedGroup` is to be patient, or ``patience`` seconds.
         """
         if partitions is not self._subscribed:
             self._subscribe(partitions)
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + (self._patience if patience is None else patience)
         while True:
             assigned = self._member.hold(WAIT)
             if assigned is not None and (
@@ -164,9 +189,13 @@ class SharedGroup:
         Where the query itself has got is not committed yet: it may be an offset of another log.
         """
         new = [p for p in mine if p not in self._mine]
-        committed = self._groups().committed(self._group, new, settled=True) if new else {}
+        try:
+            committed = self._groups().committed(self._group, new, settled=True) if new else {}
+        except GroupError as e:  # a transaction stays open
+            _log.warning("Waiting for what another member of group %s has left: %s", self._group, e)
+            return False
         offsets = {p: commit.offset for p, commit in committed.items()}
-        read = {p: start[p] for p in new if p in start}
+        read = {p: start[p] for p in new if p in start and (self._sink is None or p not in offsets)}
         ahead = {p: commit for p, commit in committed.items() if commit.offset > read.get(p, -1)}
         if ahead:
             check_commits(self._logs, self._group, ahead, fail_on_data_loss=self._fail_on_data_loss)
@@ -196,6 +225,13 @@ class SharedGroup:
         Returns whether the partitions are still this member's.
         """
         news = {p: offset for p, offset in self._ahead.items() if begins.get(p) == offset}
+        if news and self._sink is not None:
+            raise GroupError(
+                f"Group {self._group!r} has no offset of {listed(sorted(news), _NAMED)}, which the query has"
+                " read: others may have read more",
+                hint="Its offsets have expired or were deleted. Stop all its members, and give it the right"
+                " ones with kafkalog offsets reset.",
+            )
         if news:
             assert self._assigned is not None, "positions are those of an assignment"
             if not self._member.commit(self._as_committed(news), self._assigned):
@@ -231,9 +267,29 @@ class SharedGroup:
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
     ) -> None:
-        """Commit as the member that was assigned these partitions, if it still is."""
-        if self._assigned is not None:
+        """Commit as the member that was assigned these partitions, if it still is.
+
+        If the sink is to commit, look whether it has done so.
+
+        :raises GroupError: if it has not.
+        """
+        if self._assigned is None:
+            return
+        if self._sink is None:
             self._member.commit(offsets, self._assigned)
+            return
+        left = {p: commit.offset for p, commit in offsets.items() if p in self._left_to_sink}
+        if not left or not self._member.holds(self._assigned):
+            return
+        found = self._groups().committed(self._group, left, settled=True)
+        wrong = [p for p, offset in left.items() if p not in found or found[p].offset != offset]
+        if wrong and self._member.holds(self._assigned):
+            raise GroupError(
+                f"Group {self._group!r} has not got the end of the micro-batch in {listed(wrong, _NAMED)}:"
+                " with commitOffsets=false a member leaves its commits to the sink",
+                hint="The sink needs delivery.guarantee=exactly-once, commitSourceOffsets=transaction and the"
+                " same kafka.group.id. For other sinks leave out commitOffsets.",
+            )
 
     def ranges(self, start: Offsets, end: Offsets, *, is_replay: bool) -> tuple[Offsets, Offsets]:
         """Where a micro-batch begins and ends, of the partitions that it moves on."""
@@ -241,7 +297,11 @@ class SharedGroup:
             begins = {p: b for p, b in self._offered_begins.items() if p in end}
             moving = {p: end[p] for p, begin in begins.items() if not begin == start.get(p) == end[p]}
             begins = {p: begins[p] for p in moving}
-            if elsewhere := {p: begin for p, begin in begins.items() if begin != start.get(p)}:
+            if self._sink is not None:
+                assert self._assigned is not None, "it is held since the end was offered"
+                read = {p: begin for p, begin in begins.items() if begin < end[p]}
+                self._leave_to_sink(self._sink, read, self._assigned)
+            elif elsewhere := {p: begin for p, begin in begins.items() if begin != start.get(p)}:
                 self._note(elsewhere)
             return begins, moving
         self._replayed = self._replayed or (start, end)
@@ -256,6 +316,39 @@ class SharedGroup:
             self._noted = noted | found
             self._note(self._noted)
         return begins, moving
+
+    def _leave_to_sink(self, sink: CommittedBySink, begins: Offsets, assigned: Assigned) -> None:
+        self._left_to_sink = begins.keys()
+        self._member.follow(assigned, lambda member: sink.keep(member, begins))
+
+    def replay(
+        self,
+        start: Offsets,
+        end: Offsets,
+        partitions: Collection[TopicPartition],
+        default: Callable[[Collection[TopicPartition]], Offsets],
+    ) -> tuple[Offsets, Offsets]:
+        """Where a micro-batch begins and ends that Spark runs again, and whose sink commits it.
+
+        It is what the group assigns now, and has not committed: the rest is written, or others write it.
+        """
+        assert self._sink is not None, "else each run reads the same"
+        self._sink.settle(end)
+        begins = self.begin(start, partitions, default, must_wait=True, patience=0)
+        assert begins is not None, "it has waited for an assignment"
+        assert self._assigned is not None, "there is one"
+        known = {p: begin for p, begin in begins.items() if p not in self._ahead}
+        moving = {p: end[p] for p, begin in known.items() if begin < end.get(p, begin)}
+        begins = {p: known[p] for p in moving}
+        self._leave_to_sink(self._sink, begins, self._assigned)
+        # The sink may find that it has written the micro-batch before: then it commits nothing now.
+        self._assigned, self._mine = None, ()
+        return begins, moving
+
+    @property
+    def is_committed_by_sink(self) -> bool:
+        """Whether the sink commits what is read."""
+        return self._sink is not None
 
     def leave(self) -> None:
         """The stream has ended."""

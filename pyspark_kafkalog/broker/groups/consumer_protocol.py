@@ -15,11 +15,10 @@ from typing import Any
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.leaders import by_topic
 from pyspark_kafkalog.broker.fetch.protocol import uuid_of
-from pyspark_kafkalog.broker.groups.groups import MemberOfGroup
 from pyspark_kafkalog.broker.groups.member import Member, _log, _now
 from pyspark_kafkalog.broker.groups.protocol import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.errors import UnsupportedVersionError, listed
-from pyspark_kafkalog.model import Assigned, TopicPartition
+from pyspark_kafkalog.model import Assigned, MemberOfGroup, TopicPartition
 
 _LEAVES, _WILL_RETURN = -1, -2
 """Member epochs that say that a member leaves, for good or as a static one."""

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetDeleteRequest
@@ -44,7 +44,14 @@ from pyspark_kafkalog.broker.wire.answers import UNREADABLE
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, is_retriable
 from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
-from pyspark_kafkalog.model import CommittedOffset, Group, GroupMember, TopicPartition
+from pyspark_kafkalog.model import (
+    NO_MEMBER,
+    CommittedOffset,
+    Group,
+    GroupMember,
+    MemberOfGroup,
+    TopicPartition,
+)
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _FIRST_WITH_ALL = 2
@@ -58,18 +65,6 @@ _EPOCHS_WITHIN = 1.0
 _log = logging.getLogger("pyspark_kafkalog")
 
 Answer = TypeVar("Answer")
-
-
-class MemberOfGroup(NamedTuple):
-    """Who commits: a member's id, its generation or epoch, and its name if it is a static one."""
-
-    member_id: str = ""
-    generation: int = -1
-    instance_id: str | None = None
-
-
-NO_MEMBER = MemberOfGroup()
-"""Who commits for a group without members."""
 
 
 class BrokerGroups:

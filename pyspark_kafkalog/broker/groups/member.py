@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from kafka.protocol.consumer.metadata import (
@@ -28,7 +28,7 @@ from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
 from pyspark_kafkalog.broker.cluster.leaders import by_topic
 from pyspark_kafkalog.broker.groups.assignors import ASSIGNORS, Counts, Subscriber
-from pyspark_kafkalog.broker.groups.groups import BrokerGroups, MemberOfGroup
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.protocol import commit_error
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -41,7 +41,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersionError,
     listed,
 )
-from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
+from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
 
 _FIRST_JOIN = 1
@@ -68,6 +68,14 @@ _SUBSCRIPTION = 3
 """The version of what members tell the leader."""
 
 _log = logging.getLogger("pyspark_kafkalog")
+
+
+class _Followed(NamedTuple):
+    """An assignment, whom to tell as which member it is held, and what was told last."""
+
+    assigned: Assigned
+    tell: Callable[[MemberOfGroup | None], None]
+    told: MemberOfGroup | None = None
 
 
 def _now() -> float:
@@ -124,6 +132,9 @@ class Member:
         self._error: KafkaLogError | None = None
         """Why this has ended to be a member."""
         self._has_left = False
+        self._telling = threading.Lock()
+        """Guards the next; taken before ``_changed``."""
+        self._followed: _Followed | None = None
 
     # For the reader
 
@@ -170,6 +181,8 @@ class Member:
 
     def release(self) -> None:
         """See :meth:`pyspark_kafkalog.groups.GroupMember.release`."""
+        with self._telling:
+            self._followed = None
         with self._changed:
             if self._is_held:
                 self._is_held = False
@@ -207,6 +220,32 @@ class Member:
                     self._lose(gone[0])
                     continue
             raise commit_error(self._group, failed, len(offsets))
+
+    def holds(self, assigned: Assigned) -> bool:
+        """See :meth:`pyspark_kafkalog.groups.GroupMember.holds`."""
+        with self._changed:
+            if self._error is not None:
+                raise self._error.with_hint(self._error.hint)
+            return self._assigned is assigned and self._is_held
+
+    def follow(self, assigned: Assigned, tell: Callable[[MemberOfGroup | None], None]) -> None:
+        """See :meth:`pyspark_kafkalog.groups.GroupMember.follow`."""
+        self.holds(assigned)  # or it raises
+        with self._telling:
+            self._followed = _Followed(assigned, tell)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say which member this is, if that has changed; called with ``_telling``."""
+        followed = self._followed
+        if followed is None:
+            return
+        with self._changed:
+            is_held = self._assigned is followed.assigned and self._is_held
+            now = self._me if is_held else None
+        if now is None or now != followed.told:
+            followed.tell(now)
+            self._followed = None if now is None else followed._replace(told=now)
 
     def leave(self) -> None:
         """See :meth:`pyspark_kafkalog.groups.GroupMember.leave`."""
@@ -259,6 +298,11 @@ class Member:
 
     def _run(self) -> None:
         while True:
+            try:
+                with self._telling:
+                    self._tell()
+            except Exception as e:
+                _log.warning("Could not note which member of group %s the query is: %r", self._group, e)
             with self._changed:
                 if self._has_left or self._error is not None:
                     return

@@ -148,7 +148,7 @@ _LIVE_MEMBERS = {
 _STOP_THEM = (
     "Stop its members, or give the query its own kafka.group.id:"
     " while a group has members, only they may commit. If the query is one of them (groupMembership=true),"
-    " leave out commitSourceOffsets=transaction."
+    " set commitOffsets=false on its source: then its sink commits as that member."
 )
 _HINTS: Mapping[int, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal Read on the topic (to see offsets: Describe)"

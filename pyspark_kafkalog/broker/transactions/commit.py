@@ -25,6 +25,10 @@ class UnknownResultError(TransactionError):
     """No answer says whether the transaction was committed; its marker does."""
 
 
+class LostMemberError(TransactionError):
+    """The query is no longer the member of its source's group that has read the rows."""
+
+
 _WORTH_ANOTHER_RUN = (
     FencedError,
     EndedTransactionError,
@@ -140,7 +144,7 @@ def commit_once(steps: Steps) -> bool:
 
 def _commit(steps: Steps) -> bool:
     while True:
-        _settle(steps)
+        settle(steps)
         steps.check_newest()
         steps.fence()
         marker = steps.read_marker()
@@ -165,8 +169,11 @@ def _commit(steps: Steps) -> bool:
     return True
 
 
-def _settle(steps: Steps) -> None:
-    """See that what was decided earlier has come into effect: a fence would make that impossible to tell."""
+def settle(steps: Steps) -> None:
+    """See that what was decided earlier has come into effect: a fence would make that impossible to tell.
+
+    Before Kafka 3.0 something may stay pending, as only the fence ends it.
+    """
     while steps.is_pending():
         outcome = steps.outcome()
         if outcome is Outcome.NOT_TOLD:

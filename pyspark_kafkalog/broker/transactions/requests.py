@@ -35,7 +35,12 @@ from pyspark_kafkalog.broker.groups.offset_fetch import (
 )
 from pyspark_kafkalog.broker.groups.protocol import group_error
 from pyspark_kafkalog.broker.produce.ids import KIP_360, ProducerId
-from pyspark_kafkalog.broker.transactions.commit import EndedTransactionError, Outcome, PendingOffsetError
+from pyspark_kafkalog.broker.transactions.commit import (
+    EndedTransactionError,
+    LostMemberError,
+    Outcome,
+    PendingOffsetError,
+)
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, error_of, is_retriable, name_of
 from pyspark_kafkalog.codec.marker import PREFIX
@@ -45,7 +50,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersionError,
     listed,
 )
-from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model import NO_MEMBER, CommittedOffset, MemberOfGroup, TopicPartition
 
 FENCED_HINT = (
     "Another run of this query took over, or the transaction was open for longer than"
@@ -56,6 +61,14 @@ _LAST_OF_CLIENTS = 3
 _FIRST_WITH_STABLE = 7
 """The first version of OffsetFetch that waits for open transactions (KIP-447; Kafka 2.5)."""
 _FIRST_WITH_MEMBERS = 3
+_NOT_THE_MEMBER = {
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+}
 _ENDED: Mapping[int, str] = {
     ErrorCode.INVALID_TXN_STATE: "The transaction was ended meanwhile, by a coordinator that was paused or by"
     " an operator. Run the query again.",
@@ -208,8 +221,12 @@ class Requests:
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         deadline: Deadline,
+        member: MemberOfGroup = NO_MEMBER,
     ) -> None:
-        """Commit offsets of a group that was added, as a part of the open transaction."""
+        """Commit offsets of a group that was added, as a part of the open transaction.
+
+        :raises LostMemberError: if the group does not know this ``member`` any more, or not yet (KIP-447).
+        """
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         self._ask_partitions(
             TxnOffsetCommitRequest(
@@ -217,9 +234,9 @@ class Requests:
                 group_id=group,
                 producer_id=producer.id,
                 producer_epoch=producer.epoch,
-                generation_id=-1,
-                member_id="",
-                group_instance_id=None,
+                generation_id=member.generation,
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
                 topics=offsets_by_topic(kind, kind.TxnOffsetCommitRequestPartition, offsets),
             ),
             lambda response: [answer.error_code for topic in response.topics for answer in topic.partitions],
@@ -227,6 +244,7 @@ class Requests:
             deadline,
             group=group,
             kind=CoordinatorType.GROUP,
+            min_version=0 if member == NO_MEMBER else _FIRST_WITH_MEMBERS,
             max_version=_FIRST_WITH_MEMBERS,
         )
 
@@ -345,6 +363,7 @@ class Requests:
         *,
         group: str | None = None,
         kind: CoordinatorType = CoordinatorType.TRANSACTION,
+        min_version: int = 0,
         max_version: int,
     ) -> None:
         """Ask about partitions, each of which has a code in the response."""
@@ -361,11 +380,22 @@ class Requests:
                     return Refused(code)
             return codes[0] if codes else 0
 
-        code = self._ask(request, read, doing, deadline, group=group, kind=kind, max_version=max_version)
+        code = self._ask(
+            request,
+            read,
+            doing,
+            deadline,
+            group=group,
+            kind=kind,
+            min_version=min_version,
+            max_version=max_version,
+        )
         if code:
             raise self._error(code, doing, group)
 
     def _error(self, code: int, doing: str, group: str | None) -> KafkaLogError:
+        if code in _NOT_THE_MEMBER:
+            return LostMemberError(f"{doing}: {name_of(code)}")
         if code in _ENDED:
             return EndedTransactionError(f"{doing}: {name_of(code)}", hint=_ENDED[code])
         if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):

@@ -1,0 +1,84 @@
+"""Queries that share a topic with the other members of a group, and write each row exactly once."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.kafka import Broker
+from tests.spark.test_shared_groups import PARTITIONS, Shared
+
+pytestmark = pytest.mark.broker
+
+
+class Copying(Shared):
+    """Queries that copy a topic to another one."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
+        super().__init__(spark, broker, folder)
+        self.out = f"copy-{uuid.uuid4().hex[:8]}"
+        broker.create_topic(self.out, 2)
+
+    def copy(self, name: str, frame: DataFrame | None = None, **options: str) -> StreamingQuery:
+        frame = self.stream(name, commitOffsets="false", **options) if frame is None else frame
+        sink = {
+            "kafka.bootstrap.servers": self.broker.bootstrap,
+            "topic": self.out,
+            "delivery.guarantee": "exactly-once",
+            "commitSourceOffsets": "transaction",
+            "kafka.group.id": self.group,
+            "checkpointLocation": str(self.folder / name),
+        }
+        query = frame.select("value").writeStream.format("kafkalog").options(**sink).start()
+        self.queries.append(query)
+        return query
+
+    def copied(self) -> Counter[int]:
+        """How often each number is in the copy."""
+        given = {
+            "kafka.bootstrap.servers": self.broker.bootstrap,
+            "subscribe": self.out,
+            "kafka.isolation.level": "read_committed",
+        }
+        rows = self.spark.read.format("kafkalog").options(**given).load().select("value").collect()
+        return Counter(int(row.value) for row in rows)
+
+    def until_all_is_copied(self) -> None:
+        ends = {p: len(range(p, self.written, PARTITIONS)) for p in range(PARTITIONS)}
+        self.until(lambda: self.commits() == ends)
+        assert self.copied() == Counter(range(self.written))
+
+
+@pytest.fixture
+def copying(spark: SparkSession, broker: Broker, tmp_path: Path) -> Iterator[Copying]:
+    copying = Copying(spark, broker, tmp_path)
+    yield copying
+    for query in copying.queries:
+        query.stop()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_two_queries_copy_each_row_once(copying: Copying, protocol: str) -> None:
+    if protocol == "consumer":
+        copying.protocol = {"kafka.group.protocol": "consumer"}
+    copying.write(40)
+    first = copying.copy("first")
+    copying.until_all_is_copied()
+    copying.copy("second")
+    copying.until(lambda: [len(share) for share in copying.assigned()] == [2, 2])
+    copying.write(40)
+    copying.until_all_is_copied()
+    first.stop()
+    copying.until(lambda: copying.assigned() == [[0, 1, 2, 3]], 10)
+    copying.write(40)
+    copying.until_all_is_copied()
+    copying.copy("first")
+    copying.until(lambda: [len(share) for share in copying.assigned()] == [2, 2])
+    copying.write(40)
+    copying.until_all_is_copied()
