@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -63,7 +64,7 @@ def copying(spark: SparkSession, broker: Broker, tmp_path: Path) -> Iterator[Cop
         query.stop()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.soak)])
 def test_two_queries_copy_each_row_once(copying: Copying, protocol: str) -> None:
     if protocol == "consumer":
         copying.protocol = {"kafka.group.protocol": "consumer"}
@@ -78,7 +79,22 @@ def test_two_queries_copy_each_row_once(copying: Copying, protocol: str) -> None
     copying.until(lambda: copying.assigned() == [[0, 1, 2, 3]], 10)
     copying.write(40)
     copying.until_all_is_copied()
+    # As if its driver had died before it logged the last commit.
+    commits = copying.folder / "first" / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
     copying.copy("first")
     copying.until(lambda: [len(share) for share in copying.assigned()] == [2, 2])
     copying.write(40)
     copying.until_all_is_copied()
+    assert (commits / str(last)).exists()
+
+
+def test_a_sink_that_does_not_commit_is_refused(copying: Copying) -> None:
+    copying.write(8)
+    query = copying.start("first", copying.stream("first", commitOffsets="false"))
+    with pytest.raises(StreamingQueryException, match="has not got the end of the micro-batch"):
+        query.awaitTermination(60)
+    copying.queries.clear()
+    assert copying.commits() == dict.fromkeys(range(PARTITIONS), 0)
