@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.kafka import Broker
@@ -98,3 +101,36 @@ def test_a_sink_that_does_not_commit_is_refused(copying: Copying) -> None:
         query.awaitTermination(60)
     copying.queries.clear()
     assert copying.commits() == dict.fromkeys(range(PARTITIONS), 0)
+
+
+@pytest.mark.parametrize("rejoins", [False, True])
+def test_a_query_that_was_put_out_while_a_micro_batch_ran(copying: Copying, rejoins: bool) -> None:
+    """Its transaction is refused: it ends with an error, or gives the micro-batch up and goes on."""
+    copying.write(40)
+    waits, seen = str(copying.folder / "waits"), str(copying.folder / "seen")
+    Path(waits).touch()
+
+    def wait(value: Any) -> Any:
+        Path(seen).touch()
+        while Path(waits).exists():
+            time.sleep(0.05)
+        return value
+
+    waiting = udf(wait, "binary", useArrow=False)
+    lost = {"groupMembershipLost": "rejoin"} if rejoins else {}
+    frame = copying.stream("first", commitOffsets="false", **lost)
+    query = copying.copy("first", frame.select(waiting("value").alias("value")))
+    copying.until(Path(seen).exists)
+    copying.expel_all()
+    Path(waits).unlink()
+    if not rejoins:
+        with pytest.raises(StreamingQueryException, match="no longer a member of group"):
+            query.awaitTermination(60)
+        copying.queries.clear()
+        assert not copying.copied()
+        assert copying.commits() == dict.fromkeys(range(PARTITIONS), 0)
+        copying.copy("first")
+    copying.until_all_is_copied()
+    copying.write(4)
+    copying.until_all_is_copied()
+    assert query.isActive == rejoins
