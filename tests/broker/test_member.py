@@ -341,6 +341,36 @@ def test_a_commit_waits_for_an_answer_that_makes_its_generation_old(
     assert group.commits() == {partition.partition: 5}
 
 
+@pytest.mark.parametrize("kind", [COOPERATIVE, CONSUMER], ids=["cooperative", "consumer"])
+def test_nothing_is_taken_up_that_a_request_under_way_does_not_claim(
+    group: Group, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any]
+) -> None:
+    """The group may give it to another one at once."""
+    member, other = group.member(**kind), group.member(**kind)
+    group.holds(other, 3)
+    other.release()
+    before = group.holds(member, 3)
+    with soon(lambda: member._next is not None):
+        other.leave()
+    asked, free, call = threading.Event(), threading.Event(), member._call
+
+    def late(request: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.set()
+        assert free.wait(20)
+        return call(request, *args, **kwargs)
+
+    monkeypatch.setattr(member, "_call", late)
+    with member._changed:
+        member._is_to_join = True
+        member._changed.notify_all()
+    assert asked.wait(30)
+    member.release()
+    assert member.hold(1) is before
+    free.set()
+    member.release()
+    group.holds(member, 6)
+
+
 @pytest.mark.parametrize("kind", [RANGE, CONSUMER], ids=["eager", "consumer"])
 def test_a_member_that_is_too_slow_is_put_out(group: Group, kind: dict[str, Any]) -> None:
     """It has not finished its step within max.poll.interval.ms, while another waited."""

@@ -47,7 +47,7 @@ class ConsumerMember(Member):
             if not self._me.member_id:
                 self._me = self._me._replace(member_id=_base64(uuid.uuid4()))
                 self._has_interval(_FIRST_INTERVAL)
-            me, counts = self._me, self._counts
+            me, counts, self._is_claiming = self._me, self._counts, True
             owned = self._assigned.partitions if self._assigned is not None else frozenset()
         ids = {name: topic_id for topic_id, name in self._ids.items()}
         kind = ConsumerGroupHeartbeatRequest.TopicPartitions
@@ -70,6 +70,7 @@ class ConsumerMember(Member):
             None if beaten.error_code or beaten.assignment is None else self._named(beaten.assignment, counts)
         )
         with self._changed:
+            self._is_claiming = False
             self._has_answered()
             if me != self._me:
                 return
@@ -97,7 +98,7 @@ class ConsumerMember(Member):
             self._take_up_unless_held()
 
     def _take_up(self) -> None:
-        if self._next is not None:
+        if self._next is not None and not self._is_claiming:
             self._assigned, self._next = Assigned(self._next), None
             self._is_to_beat = True  # says what it has given up
             self._changed.notify_all()

@@ -116,8 +116,9 @@ class Member:
         """What a cooperative member takes up between two steps."""
         self._is_held = False
         self._is_to_join = False
-        self._is_joining = False
-        """From the request to join until its answers are read, or it has failed."""
+        self._is_claiming = False
+        """From a request that says what this member holds until its answer is read, or it has failed. Until
+        then nothing may be taken up: the group gives to others what the request does not claim."""
         self._led: dict[str, int] | None = None
         """The partitions of the group's topics when this member, its leader, has assigned them."""
         self._looked = 0.0
@@ -212,7 +213,7 @@ class Member:
                 is_busy = bool(_BUSY & set(failed.values()))
                 self._is_to_beat |= ErrorCode.STALE_MEMBER_EPOCH in failed.values()
                 self._changed.notify_all()
-                joins = self._is_joining or (self._is_to_join and self._options.is_cooperative)
+                joins = self._is_claiming or (self._is_to_join and self._options.is_cooperative)
                 if (is_busy or (gone and (joins or me != self._me))) and time.monotonic() < end:
                     self._changed.wait(_PAUSE)  # it joins just now, or has done so meanwhile
                     continue
@@ -321,14 +322,14 @@ class Member:
                 _log.exception("The member of group %s has failed", self._group)
                 self._end(KafkaLogError(f"The member of group {self._group} has failed: {e!r}"))
             finally:
-                self._is_joining = False
+                self._is_claiming = False
 
     def _take_up_unless_held(self) -> None:
         if not self._is_held:
             self._take_up()
 
     def _take_up(self) -> None:
-        if self._next is None:
+        if self._next is None or self._is_claiming:
             return
         given_up = () if self._assigned is None else self._assigned.partitions - self._next
         self._assigned, self._next = Assigned(self._next), None
@@ -341,7 +342,7 @@ class Member:
         if self._is_to_join and (not self._is_held or self._options.is_cooperative):
             if not self._options.is_cooperative:
                 self._assigned = None
-            self._is_to_join, self._is_joining = False, True
+            self._is_to_join, self._is_claiming = False, True
             return self._join
         if self._me.generation < 0:
             return None
@@ -481,6 +482,7 @@ class Member:
             self._beat = began
             self._led, self._looked = led, _now()
             partitions = self._read(synced.assignment)
+            self._is_claiming = False
             _log.info("Group %s has assigned %s", self._group, listed(partitions, 10) or "nothing")
             if self._assigned is None:
                 self._assigned = Assigned(partitions)
