@@ -1,5 +1,8 @@
 """Decoding Avro: records/s of one core, from bodies to typed columns; fastavro makes dicts of the same.
 
+Then whole queries from a broker to ``noop``, with the ids of a registry, against Spark's ``kafka`` and
+``from_avro`` of what stands behind the id.
+
 The records are flat, with 5 fields, and nested, with structs, an array of 3 structs and a map.
 """
 
@@ -11,14 +14,22 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.functions import expr
 
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.values.avro.decoder import Decoder
 from pyspark_kafkalog.values.avro.schema import parse
-from tests.benchmarks.measure import arguments, print_ratio
+from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, print_ratio, seconds_by_turns
+from tests.benchmarks.session import benchmark_session, scratch_folder
+from tests.confluent import prefixed
+from tests.kafka import Broker
+from tests.schema_registry import schema_registry
 
 BODIES = 20_000
 """A batch."""
@@ -125,12 +136,58 @@ def measure(name: str, schema: Any, make: Callable[[int], dict[str, Any]], recor
     print_ratio(f"avro, {name}, to fastavro", rates["all columns"] / rates["fastavro"])
 
 
+def measure_queries(folder: Path, scale: float, rounds: int) -> None:
+    """Print the rates of whole queries. The broker adopts the log that the values are written to."""
+    broker = Broker(folder / "broker")
+    with benchmark_session(folder) as spark, schema_registry(folder / "registry") as registry:
+        for topic, schema, make, count, _ in QUERIES:
+            schema_id = registry.register(f"{topic}-value", schema)
+            values = [prefixed(schema_id, schema, make(number)) for number in range(MADE)]
+            table = pa.table({"value": pa.array(values, pa.binary())})
+            repeated = pa.concat_tables([table] * max(int(count * scale) // MADE, 1))
+            connect(folder / "kafka-logs").write(repeated, topic, options={"numPartitions": str(PARTITIONS)})
+        broker.start()
+        try:
+            for topic, *_ in QUERIES:
+                broker.create_topic(topic, PARTITIONS)
+            broker.stop()
+            broker.plant(folder / "kafka-logs")
+            broker.start()
+            for topic, schema, _, count, bar in QUERIES:
+                given = {"subscribe": topic, "kafka.bootstrap.servers": broker.bootstrap}
+                typed = {"value.format": "confluent-avro", "schema.registry.url": registry.url}
+                ours = spark.read.format("kafkalog").options(**given, **typed).load()
+                theirs = spark.read.format("kafka").options(**given).load()
+                body = expr("substring(value, 6, length(value) - 5)")
+                theirs = theirs.select(from_avro(body, json.dumps(schema)).alias("value"))
+                frames = {"ours": ours.select("value.*"), "kafka + from_avro": theirs.select("value.*")}
+                seconds = seconds_by_turns(
+                    {
+                        name: frame.write.format("noop").mode("overwrite").save
+                        for name, frame in frames.items()
+                    },
+                    rounds,
+                )
+                records = max(int(count * scale) // MADE, 1) * MADE
+                print_rate(f"avro, {topic}, whole query", records, seconds, "kafka + from_avro", bar)
+        finally:
+            broker.stop()
+
+
+QUERIES = (("flat", FLAT, flat, 2_000_000, 1.5), ("nested", NESTED, nested, 500_000, 2.0))
+"""Topic, schema, what makes values, how many, bar against Spark's."""
+MADE = 10_000
+"""Values that are made once, and repeated."""
+
+
 def main() -> None:
     """Measure both kinds of records."""
     options = arguments(__doc__)
     records = max(int(BODIES * options.scale), 100)
     measure("flat", FLAT, flat, records, options.rounds)
     measure("nested", NESTED, nested, records, options.rounds)
+    with scratch_folder(options.folder) as folder:
+        measure_queries(folder, options.scale, options.rounds)
 
 
 if __name__ == "__main__":

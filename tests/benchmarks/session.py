@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
-from tests.kafka import spark_kafka_connector_jars
+from tests.kafka_jars import spark_avro_jars, spark_kafka_connector_jars
 from tests.sessions import local_session
 
 FORMATS = {"ours": "kafkalog", "Spark's kafka": "kafka"}
@@ -26,8 +26,8 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def benchmark_session(folder: Path, conf: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
-    """A session that has Spark's own ``kafka`` too, and ``conf`` besides."""
-    jars = spark_kafka_connector_jars()
+    """A session that has Spark's own ``kafka`` and ``from_avro`` too, and ``conf`` besides."""
+    jars = [*spark_kafka_connector_jars(), *spark_avro_jars()]
     session = local_session("benchmark", folder, jars=jars, conf={"spark.driver.memory": "2g", **conf})
     try:
         yield session
