@@ -220,8 +220,7 @@ class Decoder:
             if column.items or _has_bytes(column.type):
                 row[kernels.SIZES] = reserve(length + 1, 4) + 1
             elif not pa.types.is_struct(column.type) and not pa.types.is_null(column.type):
-                words = 2 if pa.types.is_decimal(column.type) else 1
-                row[kernels.VALUES] = reserve(words * length, _width(column.type) // words)
+                row[kernels.VALUES] = reserve(length, _width(column.type))
         zeroed = end
         for column in self._columns:
             if _has_bytes(column.type):
@@ -285,12 +284,11 @@ class _Arrays:
             data = self._buffer.slice(int(row[kernels.VALUES]), int(offsets[-1]))
             found = pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(offsets), data])
             return as_utf8(found) if pa.types.is_string(kind) else found
-        at = int(row[kernels.VALUES])
+        width = _width(kind)
+        at = width * int(row[kernels.VALUES])
         if pa.types.is_boolean(kind):
             bits = np.packbits(self._out[at : at + length], bitorder="little")
             return pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(bits)])
-        width = _width(kind)
-        at *= 8 if pa.types.is_decimal(kind) else width
         return pa.Array.from_buffers(kind, length, [validity, self._buffer.slice(at, width * length)])
 
     def _offsets(self, row: np.ndarray, length: int) -> np.ndarray:

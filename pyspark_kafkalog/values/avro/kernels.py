@@ -114,6 +114,12 @@ LOWEST = -0x8000000000000000
 
 
 @inlined
+def place(columns: np.ndarray, counts: np.ndarray, column: Integer, part: Integer) -> Integer:
+    """Where a part of a column is, for its position. As uint64, since numba looks for negative indexes."""
+    return np.uint64(columns[column, part] + counts[np.uint64(columns[column, POSITION])])
+
+
+@inlined
 def is_below(left: Integer, right: Integer) -> Integer:
     """Whether ``left < right`` as unsigned integers."""
     return (left ^ int64(LOWEST)) < (right ^ int64(LOWEST))
@@ -184,8 +190,9 @@ def decode(
         empty = int64(0)
         cause = int64(FINE)
         while True:
-            operation = program[step, OPERATION]
-            column = program[step, COLUMN]
+            here = np.uint64(step)
+            operation = program[here, OPERATION]
+            column = np.uint64(program[here, COLUMN])
             value = int64(0)
             begin = at
             if operation <= LAST_VARINT:
@@ -194,7 +201,7 @@ def decode(
                     if at == end:
                         cause = int64(SHORT)
                         break
-                    byte = int64(data[at])
+                    byte = int64(data[np.uint64(at)])
                     at += 1
                     value |= (byte & 127) << shift
                     if byte < 128:
@@ -208,13 +215,13 @@ def decode(
                 if cause != FINE:
                     break
                 value = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
-                is_int = SKIP_NUMBER <= operation <= PUT_MILLIS and program[step, A] == 1
+                is_int = SKIP_NUMBER <= operation <= PUT_MILLIS and program[here, A] == 1
                 if is_int and (at - begin > 5 or value != int64(np.int32(value))):
                     cause = int64(INT)
                     break
             if operation <= LAST_LENGTH or LAST_VARINT < operation <= LAST_SIZED:
                 if operation > LAST_LENGTH:
-                    value = program[step, A]
+                    value = program[here, A]
                 if value < 0:
                     cause = int64(LENGTH)
                     break
@@ -225,59 +232,59 @@ def decode(
                 at += value
 
             if operation in (PUT_BYTES, PUT_FIXED):
-                count = columns[column, COUNT]
+                count = np.uint64(columns[column, COUNT])
                 if fill:
-                    out32[columns[column, SIZES] + counts[columns[column, POSITION]]] = value
+                    out32[place(columns, counts, column, SIZES)] = value
                     copy_bytes(out, columns[column, VALUES] + counts[count], data, begin, value)
                 counts[count] += value
             elif operation == PUT_INT32:
                 if fill:
-                    out32[columns[column, VALUES] + counts[columns[column, POSITION]]] = value
+                    out32[place(columns, counts, column, VALUES)] = value
             elif operation == PUT_INT64:
                 if fill:
-                    out64[columns[column, VALUES] + counts[columns[column, POSITION]]] = value
+                    out64[place(columns, counts, column, VALUES)] = value
             elif operation == PUT_VALID:
                 if fill:
-                    out[columns[column, VALIDITY] + counts[columns[column, POSITION]]] = 1
+                    out[place(columns, counts, column, VALIDITY)] = 1
             elif operation == CHOOSE:
-                if value < 0 or value >= program[step, B]:
-                    cause = column
+                if value < 0 or value >= program[here, B]:
+                    cause = int64(column)
                     break
-                step = program[step, A] + value
+                step = program[here, A] + value
                 continue
             elif operation == PUT_DOUBLE:
                 if fill:
-                    to = columns[column, VALUES] + counts[columns[column, POSITION]]
-                    copy_bytes(out, 8 * to, data, begin, 8)
+                    to = place(columns, counts, column, VALUES)
+                    copy_bytes(out, 8 * int64(to), data, begin, 8)
             elif operation == PUT_FLOAT:
                 if fill:
-                    to = columns[column, VALUES] + counts[columns[column, POSITION]]
-                    copy_bytes(out, 4 * to, data, begin, 4)
+                    to = place(columns, counts, column, VALUES)
+                    copy_bytes(out, 4 * int64(to), data, begin, 4)
             elif operation == PUT_BOOLEAN:
                 if data[begin] > 1:
                     cause = int64(BOOLEAN)
                     break
                 if fill:
-                    out[columns[column, VALUES] + counts[columns[column, POSITION]]] = data[begin]
+                    out[place(columns, counts, column, VALUES)] = data[begin]
             elif operation == PUT_MILLIS:
                 if value > MOST_MILLIS or value < -MOST_MILLIS:
                     cause = int64(TIMESTAMP)
                     break
                 if fill:
-                    out64[columns[column, VALUES] + counts[columns[column, POSITION]]] = value * 1000
+                    out64[place(columns, counts, column, VALUES)] = value * 1000
             elif operation == PUT_ITEM:
                 if fill:
-                    out32[columns[column, SIZES] + counts[columns[column, POSITION]]] += 1
-                counts[columns[column, COUNT]] += 1
+                    out32[place(columns, counts, column, SIZES)] += 1
+                counts[np.uint64(columns[column, COUNT])] += 1
             elif operation == BLOCK:
                 if value == 0:
-                    step = program[step, A]
+                    step = program[here, A]
                     continue
                 if value == LOWEST:
                     cause = int64(LENGTH)
                     break
                 items = abs(value)
-                if program[step, B]:
+                if program[here, B]:
                     if items > MOST_EMPTY - empty:
                         cause = int64(EMPTY_ITEMS)
                         break
@@ -291,12 +298,12 @@ def decode(
                 stack[depth] = items
                 depth += 1
                 if value < 0:
-                    step = program[step, A] + 1
+                    step = program[here, A] + 1
                     continue
             elif operation == REPEAT:
                 stack[depth - 1] -= 1
                 if stack[depth - 1] > 0:
-                    step = program[step, A]
+                    step = program[here, A]
                     continue
                 depth -= 1
             elif operation in (PUT_DECIMAL, PUT_FIXED_DECIMAL):
@@ -307,59 +314,59 @@ def decode(
                     cause = int64(DECIMAL)
                     break
                 if fill:
-                    to = columns[column, VALUES] + 2 * counts[columns[column, POSITION]]
+                    to = np.uint64(2 * int64(place(columns, counts, column, VALUES)))
                     out64[to] = lower
-                    out64[to + 1] = upper
+                    out64[to + np.uint64(1)] = upper
             elif operation == PUT_AS_DOUBLE:
                 if fill:
-                    to = columns[column, VALUES] + counts[columns[column, POSITION]]
+                    to = place(columns, counts, column, VALUES)
                     out64[to] = np.float64(value).view(np.int64)
             elif operation == PUT_AS_FLOAT:
                 if fill:
-                    to = columns[column, VALUES] + counts[columns[column, POSITION]]
+                    to = place(columns, counts, column, VALUES)
                     out32[to] = np.float32(value).view(np.int32)
             elif operation == PUT_FLOAT_AS_DOUBLE:
                 if fill:
                     bits = np.int32(0)
                     for i in range(4):
                         bits |= np.int32(data[begin + i]) << np.int32(8 * i)
-                    to = columns[column, VALUES] + counts[columns[column, POSITION]]
+                    to = place(columns, counts, column, VALUES)
                     out64[to] = np.float64(np.int32(bits).view(np.float32)).view(np.int64)
             elif operation == SET_BYTES:
-                size = program[step, B]
-                count = columns[column, COUNT]
+                size = program[here, B]
+                count = np.uint64(columns[column, COUNT])
                 if fill:
-                    out32[columns[column, SIZES] + counts[columns[column, POSITION]]] = size
+                    out32[place(columns, counts, column, SIZES)] = size
                     copy_bytes(
-                        out, columns[column, VALUES] + counts[count], constants, program[step, A], size
+                        out, columns[column, VALUES] + counts[count], constants, program[here, A], size
                     )
                 counts[count] += size
             elif operation == SET_BOOLEAN:
                 if fill:
-                    out[columns[column, VALUES] + counts[columns[column, POSITION]]] = program[step, A]
+                    out[place(columns, counts, column, VALUES)] = program[here, A]
             elif operation == SET_INT32:
                 if fill:
-                    out32[columns[column, VALUES] + counts[columns[column, POSITION]]] = program[step, A]
+                    out32[place(columns, counts, column, VALUES)] = program[here, A]
             elif operation == SET_INT64:
                 if fill:
-                    out64[columns[column, VALUES] + counts[columns[column, POSITION]]] = program[step, A]
+                    out64[place(columns, counts, column, VALUES)] = program[here, A]
             elif operation == SET_INT128:
                 if fill:
-                    to = columns[column, VALUES] + 2 * counts[columns[column, POSITION]]
-                    out64[to] = program[step, A]
-                    out64[to + 1] = program[step, B]
+                    to = np.uint64(2 * int64(place(columns, counts, column, VALUES)))
+                    out64[to] = program[here, A]
+                    out64[to + np.uint64(1)] = program[here, B]
             elif operation == CALL:
                 if depth == stack.size:
                     cause = int64(DEPTH)
                     break
-                stack[depth] = program[step, A]
+                stack[depth] = program[here, A]
                 depth += 1
             elif operation == RETURN:
                 depth -= 1
                 step = stack[depth]
                 continue
             elif operation == FAIL:
-                cause = program[step, A]
+                cause = program[here, A]
                 break
             elif operation == END:
                 if at != end:
@@ -368,7 +375,7 @@ def decode(
                     if counts[i] > MOST:
                         cause = int64(LARGE)
                 break
-            step = program[step, NEXT]
+            step = program[here, NEXT]
         if cause != FINE:
             faults[CAUSE, row] = cause
             faults[FAILED_AT, row] = step

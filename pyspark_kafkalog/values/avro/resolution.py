@@ -187,7 +187,7 @@ class Compiler:
             same += [branch for branch in reader.branches if branch.kind in promoted]
         else:
             named = [branch for branch in same if isinstance(branch, Named)]
-            exact = [branch for branch in named if writer.name in (branch.name, *branch.aliases)]
+            exact = [branch for branch in named if branch.name == writer.name]
             fitting = [] if exact else [each for each in named if self._fits(writer, each, reader, column)]
             same = [*exact, *sorted(fitting, key=lambda branch: not branch.is_named_as(writer))]
         if not same:
@@ -469,6 +469,7 @@ def _differ(writer: Schema, reader: Schema, column: Column) -> SchemaError:
 
 
 def _no_default(value: Any, reader: Schema, column: Column) -> SchemaError:
+    shown = repr(value)[:100]
     return SchemaError(
-        f"{_place(column)}: the default {value!r} in the reader's schema is not of its type, {reader}"
+        f"{_place(column)}: the default {shown} in the reader's schema is not of its type, {reader}"
     )

@@ -24,7 +24,8 @@ _LOGICAL = {
 }
 """The logical types that decide a value's type, each with what it may annotate."""
 _NAME = re.compile(r"[^\W\d]\w*")
-_DEEPEST = 100
+"""As Java takes names: namespaces may be anything."""
+DEEPEST = 100
 """Schemas in one another."""
 
 
@@ -159,8 +160,8 @@ class _Parser:
         self._names = names
 
     def schema(self, written: Any, path: str, space: str, depth: int) -> Schema:
-        if depth > _DEEPEST:
-            raise _wrong(path, f"expected at most {_DEEPEST} schemas in one another")
+        if depth > DEEPEST:
+            raise _wrong(path, f"expected at most {DEEPEST} schemas in one another")
         if isinstance(written, str):
             return self._of_name(written, path, space)
         if isinstance(written, list):
@@ -259,7 +260,7 @@ class _Parser:
         if not isinstance(name, str):
             raise _wrong(path, f"expected a name, got {_shown(name)}")
         name = _full(name, given if isinstance(given, str) else space)
-        if not all(map(_NAME.fullmatch, name.split("."))) or name in PRIMITIVES:
+        if not _NAME.fullmatch(_last(name)) or name in PRIMITIVES:
             raise _wrong(path, f"expected a name, got {name!r}")
         if name in self._names:
             raise _wrong(path, f"the type {name!r} is defined twice")

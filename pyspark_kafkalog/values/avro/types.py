@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import SchemaError
-from pyspark_kafkalog.values.avro.schema import Array, Map, Record, Schema, Union
+from pyspark_kafkalog.values.avro.schema import DEEPEST, Array, Map, Record, Schema, Union
 
 _OF_KIND = {
     "null": pa.null(),
@@ -34,7 +34,6 @@ _WIDENED = {frozenset({"int", "long"}): pa.int64(), frozenset({"float", "double"
 _MOST_DIGITS = 38
 """Of Spark's decimals."""
 _MOST_COLUMNS = 10_000
-_DEEPEST = 100
 
 
 def arrow_type(schema: Schema) -> pa.DataType:
@@ -61,8 +60,8 @@ class _Types:
         self._count += 1
         if self._count > _MOST_COLUMNS:
             raise _none(path, f"it has more than {_MOST_COLUMNS} fields in one another")
-        if len(around) > _DEEPEST:
-            raise _none(path, f"it has more than {_DEEPEST} schemas in one another")
+        if len(around) > DEEPEST:
+            raise _none(path, f"it has more than {DEEPEST} schemas in one another")
         if schema in around:
             raise _none(path, f"the {schema} contains itself")
         around = (*around, schema)

@@ -259,6 +259,14 @@ def test_text_that_is_not_utf8_is_replaced() -> None:
     ]
 
 
+def test_fields_are_found_by_name_before_their_aliases() -> None:
+    writer = record(("y", "int"), ("z", "int"))
+    x = {"name": "x", "type": "int", "aliases": ["y", "z"], "default": 7}
+    assert rows([b"\x02\x04"], writer, record(x, ("y", "int"))) == [{"x": 2, "y": 1}]
+    assert rows([b"\x02\x04"], writer, record(x, ("y", "int"), ("z", "int"))) == [{"x": 7, "y": 1, "z": 2}]
+    assert rows([b"\x02\x04"], writer, record(x, {**x, "name": "w"})) == [{"x": 1, "w": 2}]
+
+
 def test_recursive_types_are_skipped() -> None:
     node = record(
         ("value", "string"),
@@ -290,6 +298,31 @@ def test_recursive_types_are_skipped() -> None:
     assert found.causes.tolist() == [0, kernels.DEPTH]
     endless = record(("a", record(("b", "Inner"), name="Inner")), ("n", "int"))
     assert decoded([b"\x02"], endless, reader).causes.tolist() == [kernels.DEPTH]
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "cause"),
+    [
+        ("int", varint(2**31), kernels.INT),
+        (E, varint(2**31), kernels.INT),
+        ("long", b"\xff" * 10, kernels.VARINT),
+        ("boolean", b"", kernels.SHORT),
+        ("double", bytes(7), kernels.SHORT),
+        ("string", b"\x04a", kernels.SHORT),
+        ("bytes", b"\x01", kernels.LENGTH),
+        ({"type": "fixed", "name": "F", "size": 3}, b"ab", kernels.SHORT),
+        (["null", "int"], b"\x04", kernels.BRANCH),
+        (["null", "int"], b"\x02", kernels.SHORT),
+        (ARRAY, b"\x04\x02\x02", kernels.SHORT),
+        ({"type": "map", "values": "int"}, b"\x02\x01", kernels.LENGTH),
+        (record(("x", "boolean"), name="I"), b"", kernels.SHORT),
+        ("int", b"\x02\x02", kernels.TRAILING),
+    ],
+)
+def test_what_is_skipped_is_followed_to_its_end(schema: Any, body: bytes, cause: int) -> None:
+    writer, reader = record(("x", schema), name="W"), record(name="W")
+    assert decoded([body], writer, reader).causes.tolist() == [cause]
+    assert decoded([b"\x02" + body], ["null", writer], ["null", reader]).causes.tolist() == [cause]
 
 
 def test_rows_of_several_writers_are_decoded_at_once() -> None:

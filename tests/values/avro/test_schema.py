@@ -49,6 +49,11 @@ def test_names_are_found_in_their_namespaces() -> None:
     assert again.branches[1:] == (enum, inner, schema)
 
 
+def test_namespaces_may_be_anything() -> None:
+    schema = parse(json.dumps(record(("a", "int"), name="my-company.events.R")))
+    assert str(schema) == "record my-company.events.R"
+
+
 def test_references_are_known_by_their_names() -> None:
     sku = json.dumps({"type": "fixed", "name": "shop.Sku", "size": 8})
     item = json.dumps(record(("sku", "shop.Sku"), name="shop.Item"))
@@ -82,7 +87,7 @@ def test_references_are_known_by_their_names() -> None:
         (record(("a", "int"), ("a", "int")), "expected each field of R once"),
         (record(5), "expected a field, got 5"),
         ({"type": "record", "name": "R", "fields": {}}, "expected fields in a list"),
-        ({"type": "record", "name": "a..R", "fields": []}, r"expected a name, got 'a\.\.R'"),
+        ({"type": "record", "name": "a.R-S", "fields": []}, r"expected a name, got 'a\.R-S'"),
         ({"type": "record", "name": "int", "fields": []}, "expected a name, got 'int'"),
         ({"type": "record", "fields": []}, "'name' is missing"),
         ({"type": "record", "name": 5, "fields": []}, "expected a name, got 5"),
