@@ -18,10 +18,13 @@ _VERSIONS = {
 }
 
 
-def tls_context(tls: TlsOptions | None, names: str = "kafka.ssl") -> ssl.SSLContext | None:
+def tls_context(
+    tls: TlsOptions | None, names: str = "kafka.ssl", password: str = "key.password"
+) -> ssl.SSLContext | None:
     """The TLS context with its certificates and keys; None without TLS.
 
     :param names: how the names of its options begin.
+    :param password: how that of the key's password ends.
     :raises OptionError: if a certificate or key cannot be used.
     """
     if tls is None:
@@ -32,8 +35,9 @@ def tls_context(tls: TlsOptions | None, names: str = "kafka.ssl") -> ssl.SSLCont
         warnings.simplefilter("ignore", DeprecationWarning)  # for versions that the user chose
         context.minimum_version = _VERSIONS[tls.minimum_version]
         context.maximum_version = _VERSIONS[tls.maximum_version]
-    _load(f"{names}.truststore", lambda: _trust(context, tls))
-    _load(f"{names}.keystore", lambda: _identify(context, tls))
+    hint = f"Give PEM files that each executor can read, and {names}.{password} if the key is encrypted."
+    _load(f"{names}.truststore", lambda: _trust(context, tls), hint)
+    _load(f"{names}.keystore", lambda: _identify(context, tls), hint)
     return context
 
 
@@ -57,12 +61,9 @@ def _identify(context: ssl.SSLContext, tls: TlsOptions) -> None:
             context.load_cert_chain(file.name, password=password)
 
 
-def _load(option: str, load: Callable[[], None]) -> None:
+def _load(option: str, load: Callable[[], None], hint: str) -> None:
     try:
         load()
     except (OSError, ValueError) as e:
         reason = getattr(e, "reason", None) or getattr(e, "strerror", None) or type(e).__name__
-        raise OptionError(
-            f"The values of options {option}.* cannot be used: {reason}",
-            hint="Give PEM files that each executor can read, and the key's password if it is encrypted.",
-        ) from None
+        raise OptionError(f"The values of options {option}.* cannot be used: {reason}", hint=hint) from None

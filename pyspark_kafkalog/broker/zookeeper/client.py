@@ -248,7 +248,7 @@ class ZooKeeper:
         if self._client is not None:
             return self._client
         address, login = self.address, self._options
-        context = tls_context(login.tls, "zookeeper.ssl")
+        context = tls_context(login.tls, "zookeeper.ssl", "keystore.password")
         handler = SequentialThreadingHandler() if context is None else TlsHandler(context)
         client = KazooClient(
             f"{','.join(address.servers)}{address.chroot}",
