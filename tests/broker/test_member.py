@@ -13,7 +13,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest
+from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
@@ -21,6 +21,7 @@ from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
 from pyspark_kafkalog.errors import GroupError, UnsupportedVersionError
 from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
 from pyspark_kafkalog.model import Group as KafkaGroup
@@ -365,6 +366,42 @@ def test_nothing_is_taken_up_that_a_request_under_way_does_not_claim(
         member._changed.notify_all()
     assert asked.wait(30)
     member.release()
+    assert member.hold(1) is before
+    free.set()
+    member.release()
+    group.holds(member, 6)
+
+
+def test_nothing_is_taken_up_that_the_generation_before_has_given(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The member has joined the next one without claiming it, and its SyncGroup comes too late."""
+    member, other = group.member(**COOPERATIVE), group.member(**COOPERATIVE)
+    group.holds(other, 3)
+    other.release()
+    before = group.holds(member, 3)
+    with soon(lambda: member._next is not None):
+        other.leave()
+    is_late, joins, again, free, call = False, 0, threading.Event(), threading.Event(), member._call
+
+    def late(request: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal is_late, joins
+        if isinstance(request, SyncGroupRequest) and not is_late:
+            is_late = True
+            member.release()
+            return SimpleNamespace(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        if isinstance(request, JoinGroupRequest):
+            joins += 1
+            if joins == 2:
+                again.set()
+                assert free.wait(20)
+        return call(request, *args, **kwargs)
+
+    monkeypatch.setattr(member, "_call", late)
+    with member._changed:
+        member._is_to_join = True
+        member._changed.notify_all()
+    assert again.wait(30)
     assert member.hold(1) is before
     free.set()
     member.release()

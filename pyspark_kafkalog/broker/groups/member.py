@@ -435,6 +435,7 @@ class Member:
         with self._changed:
             me, counts = self._me, self._counts
             owned = self._assigned.partitions if self._assigned is not None else frozenset()
+            self._next = None  # what it adds is not claimed, so the next generation may give it to another
         subscription = _subscription(counts.keys(), owned, me.generation)
         kind = JoinGroupRequest.JoinGroupRequestProtocol
         request = JoinGroupRequest(
