@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import random
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import SparkSession
 from pyspark.sql.avro.functions import from_avro
@@ -22,6 +24,7 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 
+from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.values.avro import kernels
 from pyspark_kafkalog.values.avro.decoder import Decoded, Decoder
 from pyspark_kafkalog.values.avro.schema import parse
@@ -144,6 +147,23 @@ def test_what_is_corrupt_to_us_alone(spark: SparkSession) -> None:
     ):
         assert found == [{"x": expected}]
         assert ours(*column) == ([{"x": None}], [cause])
+
+
+def test_from_avro_takes_numbers_in_the_readers_unit(spark: SparkSession) -> None:
+    """Ours are in the writer's, or refused where that can't be read."""
+    millis, micros = (record(("x", logical("long", f"timestamp-{unit}"))) for unit in ("millis", "micros"))
+    column = pa.array([b"\xd0\x0f"], pa.binary())
+    second, third = (
+        datetime.datetime(1970, 1, 1, 0, 0, *at, tzinfo=datetime.timezone.utc) for at in ((1,), (0, 1000))
+    )
+    scales = [record(("x", logical("bytes", "decimal", precision=9, scale=scale))) for scale in (2, 3)]
+    found = theirs(spark, [(column, millis, micros), (pa.array([b"\x02\x07"], pa.binary()), *scales)])
+    assert found == [[{"x": third}], [{"x": decimal.Decimal("0.007")}]]
+    assert ours(column, millis, micros)[0] == [{"x": second}]
+    with pytest.raises(
+        SchemaError, match=r"expects bytes decimal\(9,3\), the writer's has bytes decimal\(9,2\)"
+    ):
+        ours(column, *scales)
 
 
 def test_hostile_rows_are_those_of_from_avro(spark: SparkSession, soak: bool, chance: random.Random) -> None:
