@@ -96,7 +96,7 @@ class DirectorySink:
         )
         return staging(self.root, batch.job, f"{attempt.task:05d}.{attempt.attempt}", topics)
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
+    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> bool:
         """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
             from pyspark_kafkalog.log.publish.ledger import History
@@ -113,6 +113,7 @@ class DirectorySink:
             history=history,
             then=self._retention(),
         )
+        return True  # each run has the same rows
 
     def _retention(self) -> Callable[[Published, Callable[[], None]], None]:
         """What follows the commit. It is loaded here, as nothing may fail once records are visible."""

@@ -147,8 +147,8 @@ class _Writer:
             raise KafkaLogError(
                 f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
             )
-        self._sink.commit(batch, [message.finished for message in written], plan)
-        self._complete_audit(batch, len(messages))
+        if self._sink.commit(batch, [message.finished for message in written], plan):
+            self._complete_audit(batch, len(messages))
         freeze_modules()
 
     def _audit(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[WriteAudit | None]:

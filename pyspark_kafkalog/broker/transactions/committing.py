@@ -614,8 +614,11 @@ class Committing:
         return Deadline.after_ms(self._options.delivery_timeout_ms)
 
 
-def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> None:
+def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> bool:
     """Commit a batch in one transaction, unless it is a micro-batch that was committed before.
+
+    Returns whether its rows are visible. Of a member that commits what it holds each run may have other rows:
+    they are not if it has given them up, or an earlier run has committed its own.
 
     :param timeout_ms: how long the transaction may be open (transaction.timeout.ms).
     """
@@ -632,7 +635,7 @@ def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work
         _log.warning("%s is left to other members, its rows and its offsets: %s", batch, e.message)
         plan = work.plan._replace(group=None, offsets={}, held=None)
         commit_work(cluster, options, timeout_ms, replace(work, staged=(), plan=plan))
-        return
+        return False
     if is_written:
         _log.info("%s committed %d records as %s", batch, work.records, work.transactional_id)
     else:
@@ -640,6 +643,7 @@ def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work
     if marker is not None:
         marker.confirm()
     stop_at("confirmed")
+    return is_written or (work.plan.held is None and work.records > 0)
 
 
 def settle_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> None:
