@@ -219,11 +219,14 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             sink=None if group.commits else CommittedBySink(self._keep_held, self._settle),
         )
 
-    def _keep_held(self, member: MemberOfGroup | None, begins: Offsets) -> None:
-        log, group = self._own_log(), self._options.group
+    def _keep_held(self, member: MemberOfGroup | None, begins: Offsets, changes: bool) -> None:
+        self._own_log().keep_held(self._held(member, begins), changes=changes)
+
+    def _held(self, member: MemberOfGroup | None, begins: Offsets) -> Held:
+        group = self._options.group
         assert group.group_id is not None
         assert group.membership is not None
-        log.keep_held(Held(group.group_id, self._holder, member, begins, group.membership.rejoins))
+        return Held(group.group_id, self._holder, member, begins, group.membership.rejoins)
 
     def _settle(self, end: Offsets) -> None:
         log, group = self._own_log(), self._options.group.group_id
@@ -243,14 +246,17 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
 
         :raises KafkaLogError: if the checkpoint is another query's.
         """
-        location = self._options.checkpoint_location
-        assert location is not None, "a member has a checkpoint"
         if not self._checkpoint.is_own:
             raise KafkaLogError(
                 "The reader's checkpointLocation is not that of its query, whose sink is to commit what it"
                 " reads",
                 hint="Give the reader the checkpointLocation that its query has.",
             )
+        return self._named_log()
+
+    def _named_log(self) -> QueryLog:
+        location = self._options.checkpoint_location
+        assert location is not None, "a member has a checkpoint"
         return QueryLog(location)
 
     def _note_begins(self, begins: Offsets) -> None:
@@ -418,7 +424,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             if self._sharing is not None and self._sharing.is_committed_by_sink:
                 self._checkpoint.planned(parse_offsets(end, option="offsets"))
                 if self._checkpoint.is_own:
-                    self._keep_held(None, {})  # a new query begins with nothing
+                    self._keep_held(None, {}, False)  # a new query begins with nothing
             return []  # after a restart some Sparks only show the last offsets
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         self._checkpoint.planned(stop)

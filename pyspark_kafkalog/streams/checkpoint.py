@@ -121,16 +121,19 @@ class QueryLog:
         before = self._planned.read(str(number - 1)) if number else None
         return Plan(_digest(logged), before=_digest(before) if before else "", planned_ms=_planned_ms(logged))
 
-    def keep_held(self, held: Held) -> None:
+    def keep_held(self, held: Held, *, changes: bool = False) -> None:
         """Store what the query holds as a member while the newest planned micro-batch runs.
 
-        It is not flushed: the next run holds something else. That a run holds nothing any more is not stored
-        once another one has taken over.
+        Only the first is flushed: the next run holds something else, but is to know that it is not the first.
+
+        :param changes: whether this run has stored before what it holds in this micro-batch. That is not
+            stored once another run has taken over.
         """
         folder = self._checkpoint.child(_HELD)
-        if held.member is None and held.begins:
-            before = _parsed(folder.read_replaced(_HELD_FILE) or b"")
-            if isinstance(before, dict) and before["content"]["holder"] != held.holder:
+        before = folder.read_replaced(_HELD_FILE)
+        if changes:
+            stored = _parsed(before or b"")
+            if isinstance(stored, dict) and stored["content"]["holder"] != held.holder:
                 return
         stored = {
             "version": _VERSION,
@@ -138,7 +141,7 @@ class QueryLog:
             "plan": self.newest_plan(),
             "content": {**held._asdict(), "begins": to_json(held.begins)},
         }
-        folder.replace(_HELD_FILE, json.dumps(stored).encode())
+        folder.replace(_HELD_FILE, json.dumps(stored).encode(), flush=before is None)
 
     def note_holder(self, run_id: str, holder: str) -> None:
         """Note in a task whose rows a run of the query has: the run that writes them must be the same.

@@ -187,6 +187,7 @@ class StreamPlanner:
             start,
             all_of_them.partitions,
             default,
+            topic_ids=all_of_them.topic_ids,
             must_wait=must_wait,
         )
         if begins is None:
@@ -269,7 +270,10 @@ class StreamPlanner:
 
         :param mine: ``start``, or of a stream that shares its partitions, where its own go on.
         """
+        was_frozen = self._frozen is not None
         ends = self._look_up_ends(mine)
+        if self._sharing is not None and not (was_frozen or self._sharing.are_of(ends.topic_ids)):
+            return None
         is_known = self._sharing is None or not self._sharing.is_unconfirmed
         if (mine, ends) == self._at_rest and is_known and not self._history.is_waiting():
             return start
@@ -296,7 +300,7 @@ class StreamPlanner:
             is_odd=not self._truncated.keys() <= truncated,
         )
         if self._sharing is not None:
-            if not self._sharing.has_confirmed(begins):
+            if not self._sharing.has_confirmed(begins, added):
                 return None
             self._begins = {**added, **begins}
         unread = {
@@ -342,9 +346,20 @@ class StreamPlanner:
             start = {partition: offset for partition, offset in start.items() if partition in end}
         is_replay = end != self._offered.offsets  # Spark logged the end before this run.
         planned, spark_start = end, start
+        lost: set[str] = set()
         if self._sharing is not None and self._sharing.is_committed_by_sink and is_replay:
-            existing = self._subscription.assignment().partitions
-            start, end = self._sharing.replay(start, end, existing, partial(_log_start_offsets, self._place))
+            self._subscription.forget()
+            existing = self._subscription.assignment()
+            _, lost = self._without_recreated(start, existing.topic_ids, start)
+            start, end = self._sharing.replay(
+                start,
+                end,
+                existing.partitions,
+                partial(_log_start_offsets, self._place),
+                topic_ids=existing.topic_ids,
+                recreated=lost,
+                short=set() if self._options.fail_on_data_loss else self._short_of(end),
+            )
         elif self._sharing is not None:
             start, end = self._sharing.ranges(start, end, is_replay=is_replay)
         if not is_replay:
@@ -365,7 +380,7 @@ class StreamPlanner:
             )
         begins, recreated = self._without_recreated(spark_start, topic_ids, start)
         added = _log_start_offsets(self._place, end.keys() - begins.keys())
-        for loss in self._data_loss(begins, end, added, recreated):
+        for loss in self._data_loss(begins, end, added, recreated | lost):
             if self._options.fail_on_data_loss:
                 raise loss
             _log.warning("Continuing, because failOnDataLoss=false: %s", loss.with_hint(None))
@@ -379,8 +394,12 @@ class StreamPlanner:
                 partition: offset for partition, offset in begins.items() if partition.topic not in ended
             }
             topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
-        self._planned = _Ends(planned, topic_ids, leader_epochs)
-        self._announce(topic_ids, end)
+        not_read = {topic: self._topic_ids[topic] for topic in lost}
+        ids = {**topic_ids, **not_read}
+        self._planned = _Ends(planned, ids, leader_epochs)
+        self._announce(ids, end)
+        if self._sharing is not None and self._sharing.is_committed_by_sink:
+            self._sharing.planned({p: begin for p, begin in begins.items() if begin < end.get(p, begin)})
         return split_ranges(
             [
                 Split(
@@ -441,9 +460,12 @@ class StreamPlanner:
 
     def _ended_before(self, end: Offsets, recreated: Collection[str]) -> set[str]:
         """The recreated topics that are too short for ``end``, which is thus the old topic's."""
-        partitions = [partition for partition in end if partition.topic in recreated]
-        ends = self._place.end_offsets(partitions, read_committed=self._options.read_committed)
-        return {partition.topic for partition in partitions if ends.get(partition, 0) < end[partition]}
+        return {p.topic for p in self._short_of({p: o for p, o in end.items() if p.topic in recreated})}
+
+    def _short_of(self, end: Offsets) -> set[TopicPartition]:
+        """The partitions that have no records up to ``end``."""
+        ends = self._place.end_offsets(end, read_committed=self._options.read_committed)
+        return {partition for partition, offset in end.items() if ends.get(partition, 0) < offset}
 
     def _recheck_lower_ends(self, begins: Offsets, ends: _Ends) -> Offsets:
         """New ends for the partitions that end below what was read of them, as a deposed leader would report.
@@ -486,14 +508,16 @@ class StreamPlanner:
     def _without_recreated(
         self, start: Offsets, topic_ids: Mapping[str, str], mine: Offsets
     ) -> tuple[Offsets, set[str]]:
-        """Where to go on, without the partitions of recreated topics, and these topics.
+        """Where to go on, without the positions in logs of topics that were recreated, and these topics.
 
         :param start: what the query has read so far.
         :param mine: that, or where the partitions of a stream that shares them go on.
         """
         self._remember({**topic_ids, **self._topic_ids}, start)
         recreated = find_recreated(_topics(mine), self._topic_ids, topic_ids)
-        begins = {partition: offset for partition, offset in mine.items() if partition.topic not in recreated}
+        given = {} if self._sharing is None else self._sharing.given  # maybe in the new logs
+        is_new = {p for p in mine if p.topic in recreated and given.get(p) in ("", topic_ids[p.topic])}
+        begins = {p: offset for p, offset in mine.items() if p.topic not in recreated or p in is_new}
         return begins, recreated
 
     def _remember(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:

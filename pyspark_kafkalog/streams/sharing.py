@@ -25,6 +25,7 @@ from pyspark_kafkalog.groups import CommittedOffsets, GroupMember
 from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.reading.commits import check_commits
+from pyspark_kafkalog.streams.data_loss import find_recreated
 
 WAIT = 2.0
 """Seconds to wait for an assignment before a stream is told that there is nothing new."""
@@ -41,11 +42,11 @@ class CommittedBySink:
     """How the sink of a query commits what the query reads as a member.
 
     :param keep: keeps for the sink as which member the micro-batch that is planned now is read, None once
-        that is lost, and where its partitions begin.
+        that is lost, and where its partitions begin; and whether this only changes what it has kept.
     :param settle: sees that the transaction of an earlier run of the micro-batch to these offsets is over.
     """
 
-    keep: Callable[[MemberOfGroup | None, Offsets], None]
+    keep: Callable[[MemberOfGroup | None, Offsets, bool], None]
     settle: Callable[[Offsets], None]
 
 
@@ -94,6 +95,10 @@ class SharedGroup:
         self._assigned: Assigned | None = None
         self._mine: tuple[TopicPartition, ...] = ()
         """The assigned partitions that exist, or existed when they were read, sorted; each has a position."""
+        self.given: dict[TopicPartition, str] = {}
+        """Of positions that the group has given, and the sink alone moves on: the topic ids then."""
+        self._unproven: set[TopicPartition] = set()
+        """Those of them for which the topic may have been recreated since these ids were looked up."""
         self._sure: Collection[TopicPartition] = ()
         """Those whose positions belong to the logs that are there."""
         self._ahead: Offsets = {}
@@ -116,6 +121,7 @@ class SharedGroup:
         partitions: Collection[TopicPartition],
         default: Callable[[Collection[TopicPartition]], Offsets],
         *,
+        topic_ids: Mapping[str, str],
         must_wait: bool = False,
         patience: float | None = None,
     ) -> Offsets | None:
@@ -124,6 +130,7 @@ class SharedGroup:
         :param start: the end of the last micro-batch, which has been processed and committed.
         :param partitions: that exist and are subscribed to; the same object as long as they are the same.
         :param default: where partitions begin of which nothing is known.
+        :param topic_ids: of these topics, as far as they are known.
         :param must_wait: wait for an assignment, however long that takes, but for one with partitions only
             as long as :class:`SharedGroup` is to be patient, or ``patience`` seconds.
         """
@@ -135,7 +142,7 @@ class SharedGroup:
             if assigned is not None and (
                 assigned.partitions or not must_wait or not partitions or time.monotonic() > end
             ):
-                begins = self._begin(assigned, start, default)
+                begins = self._begin(assigned, start, default, topic_ids)
                 if begins is not None:
                     return begins
             if assigned is not None:
@@ -150,6 +157,7 @@ class SharedGroup:
         assigned: Assigned,
         start: Offsets,
         default: Callable[[Collection[TopicPartition]], Offsets],
+        topic_ids: Mapping[str, str],
     ) -> Offsets | None:
         """See :meth:`begin`; None if the assignment is lost again."""
         if assigned is self._assigned and start is self._begins[0]:
@@ -163,7 +171,7 @@ class SharedGroup:
             self._assigned, self._mine, self._moved, self._begins = assigned, (), {}, ({}, {})
         self._mine = tuple(p for p in self._mine if p in start or p in self._moved)
         mine = tuple(sorted({*assigned.partitions & self._existing, *gone}))
-        if mine != self._mine and not self._place(start, mine, assigned, default):
+        if mine != self._mine and not self._place(start, mine, assigned, default, topic_ids):
             return None
         self._moved = {p: offset for p, offset in self._moved.items() if start.get(p) != offset}
         self._begins = start, {p: self._moved[p] if p in self._moved else start[p] for p in self._mine}
@@ -183,6 +191,7 @@ class SharedGroup:
         mine: tuple[TopicPartition, ...],
         assigned: Assigned,
         default: Callable[[Collection[TopicPartition]], Offsets],
+        topic_ids: Mapping[str, str],
     ) -> bool:
         """Find where newly assigned partitions go on, and have the group know it; False if that fails.
 
@@ -210,6 +219,10 @@ class SharedGroup:
         self._ahead = {p: offset for p, offset in read.items() if offset > offsets.get(p, -1)}
         self._mine = tuple(p for p in mine if p in found or p in self._mine)
         self._moved |= {p: offset for p, offset in found.items() if start.get(p) != offset}
+        if self._sink is not None:
+            given = {p: topic_ids.get(p.topic, "") for p in offsets}
+            self.given = {p: self.given[p] for p in self._mine if p in self.given and p not in new} | given
+            self._unproven = (self._unproven - set(new)) | given.keys()
         if self._moved:
             text = ", ".join(f"{p} at {offset}" for p, offset in sorted(self._moved.items())[:_NAMED])
             _log.info("As a member of group %s the stream goes on with %s", self._group, text)
@@ -219,11 +232,35 @@ class SharedGroup:
         """There is nothing to read, or it is processed and committed: the group may move partitions."""
         self._member.release()
 
-    def has_confirmed(self, begins: Offsets) -> bool:
+    def are_of(self, topic_ids: Mapping[str, str]) -> bool:
+        """Whether what the group has given since the last :meth:`offer` are positions in these logs. If not,
+        others may have read a new topic since, and the group is asked again.
+        """
+        new = [p for p in self._mine if p in self._unproven]
+        other = {p for p in new if find_recreated([p.topic], {p.topic: self.given[p]}, topic_ids)}
+        self._ask_again(other)
+        return not other
+
+    def _ask_again(self, partitions: Collection[TopicPartition]) -> None:
+        """Have the next :meth:`begin` ask the group where these go on."""
+        if partitions:
+            self._mine = tuple(p for p in self._mine if p not in partitions)
+            self._moved = {p: offset for p, offset in self._moved.items() if p not in partitions}
+            self._begins = {}, {}
+
+    def has_confirmed(self, begins: Offsets, added: Offsets) -> bool:
         """Hear that these positions belong to the logs that are there, and have the group know them.
 
-        Returns whether the partitions are still this member's.
+        Returns whether they can be read from there: if not, the partitions may not be this member's any more.
+
+        :param added: where the others begin, whose topics were recreated. If the sink commits, the group has
+            to know that before they are read, as of all other partitions, and is asked again.
         """
+        if added and self._sink is not None:
+            assert self._assigned is not None, "positions are those of an assignment"
+            if self._member.commit(self._as_committed(added), self._assigned):
+                self._ask_again(added)
+            return False
         news = {p: offset for p, offset in self._ahead.items() if begins.get(p) == offset}
         if news and self._sink is not None:
             raise GroupError(
@@ -247,6 +284,7 @@ class SharedGroup:
     def offer(self, end: Offsets, begins: Offsets) -> None:
         """Spark is told the end of the next micro-batch, and where its partitions begin."""
         self._offered, self._offered_begins = end, begins
+        self._unproven = set()
 
     def _not_offered(self) -> Offsets:
         return {p: offset for p, offset in self._moved.items() if p not in self._offered_begins}
@@ -297,11 +335,8 @@ class SharedGroup:
             begins = {p: b for p, b in self._offered_begins.items() if p in end}
             moving = {p: end[p] for p, begin in begins.items() if not begin == start.get(p) == end[p]}
             begins = {p: begins[p] for p in moving}
-            if self._sink is not None:
-                assert self._assigned is not None, "it is held since the end was offered"
-                read = {p: begin for p, begin in begins.items() if begin < end[p]}
-                self._leave_to_sink(self._sink, read, self._assigned)
-            elif elsewhere := {p: begin for p, begin in begins.items() if begin != start.get(p)}:
+            elsewhere = {p: begin for p, begin in begins.items() if begin != start.get(p)}
+            if elsewhere and self._sink is None:
                 self._note(elsewhere)
             return begins, moving
         self._replayed = self._replayed or (start, end)
@@ -317,33 +352,51 @@ class SharedGroup:
             self._note(self._noted)
         return begins, moving
 
-    def _leave_to_sink(self, sink: CommittedBySink, begins: Offsets, assigned: Assigned) -> None:
-        self._left_to_sink = begins.keys()
-        self._member.follow(assigned, lambda member: sink.keep(member, begins))
-
     def replay(
         self,
         start: Offsets,
         end: Offsets,
         partitions: Collection[TopicPartition],
         default: Callable[[Collection[TopicPartition]], Offsets],
+        *,
+        topic_ids: Mapping[str, str],
+        recreated: Collection[str],
+        short: Collection[TopicPartition],
     ) -> tuple[Offsets, Offsets]:
         """Where a micro-batch begins and ends that Spark runs again, and whose sink commits it.
 
         It is what the group assigns now, and has not committed: the rest is written, or others write it.
+
+        :param recreated: topics that were recreated since the query has read them.
+        :param short: partitions that have no records up to ``end``, which is thus of another log: it reads
+            nothing of them.
         """
         assert self._sink is not None, "else each run reads the same"
         self._sink.settle(end)
-        begins = self.begin(start, partitions, default, must_wait=True, patience=0)
+        begins = self.begin(start, partitions, default, topic_ids=topic_ids, must_wait=True, patience=0)
         assert begins is not None, "it has waited for an assignment"
-        assert self._assigned is not None, "there is one"
-        known = {p: begin for p, begin in begins.items() if p not in self._ahead}
+        unread = [p for p in self._ahead if p.topic in recreated]  # by anyone
+        known = {p: begin for p, begin in begins.items() if p not in self._ahead} | default(unread)
+        known = {p: begin for p, begin in known.items() if p not in short}
         moving = {p: end[p] for p, begin in known.items() if begin < end.get(p, begin)}
-        begins = {p: known[p] for p in moving}
-        self._leave_to_sink(self._sink, begins, self._assigned)
         # The sink may find that it has written the micro-batch before: then it commits nothing now.
-        self._assigned, self._mine = None, ()
-        return begins, moving
+        self._mine, self._moved, self._begins = (), {}, ({}, {})
+        return {p: known[p] for p in moving}, moving
+
+    def planned(self, begins: Offsets) -> None:
+        """The sink commits the ends of these partitions, of which the planned micro-batch reads rows."""
+        sink, assigned = self._sink, self._assigned
+        assert sink is not None, "else this member commits"
+        assert assigned is not None, "it is held since the micro-batch was offered, or replayed"
+        self._left_to_sink = begins.keys()
+        has_told = False
+
+        def tell(member: MemberOfGroup | None) -> None:
+            nonlocal has_told
+            sink.keep(member, begins, has_told)
+            has_told = True
+
+        self._member.follow(assigned, tell)
 
     @property
     def is_committed_by_sink(self) -> bool:

@@ -60,8 +60,12 @@ def test_rows_of_another_run_are_refused(log: QueryLog) -> None:
 def test_a_run_that_is_over_says_nothing_of_the_next(log: QueryLog) -> None:
     log.note_holder("run", "holder")
     log.keep_held(HELD)
-    log.keep_held(HELD._replace(holder="the one before", member=None))
-    assert look(log) == HELD
+    before = HELD._replace(holder="the one before")
+    for changed in (before, before._replace(member=None), before._replace(member=None, begins={})):
+        log.keep_held(changed, changes=True)
+        assert look(log) == HELD
+    log.keep_held(HELD._replace(member=None), changes=True)
+    assert look(log) == HELD._replace(member=None)
 
 
 def test_it_counts_for_its_micro_batch_alone(log: QueryLog, tmp_path: Path) -> None:
