@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import KafkaLogError, OptionError, listed
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import Held, QueryBatch
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
@@ -133,7 +133,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         brokers, group = self._place_options.brokers, self._options.group.group_id
         if self._place_options.commits_to_zookeeper and group is not None:
             self._open_committed().committed(group, ())  # is it there, and the brokers'?
-        self._check_still_member()
+        self._check_who_commits()
         return StreamPlanner(
             self._place,
             self._options,
@@ -146,19 +146,45 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
         )
 
-    def _check_still_member(self) -> None:
-        """Refuse to read without the group what the sink has committed: the group knows where that goes on.
+    def _check_who_commits(self) -> None:
+        """Refuse to change whether the sink commits where that would skip rows, or write them again: what it
+        commits, the group alone knows, and what others have committed, maybe the checkpoint alone.
 
         :raises OptionError: if so.
         """
         location, group = self._options.checkpoint_location, self._options.group
         is_left_to_sink = group.membership is not None and not group.commits
-        if location is not None and not is_left_to_sink and QueryLog(location).has_held():
+        if location is None or (log := QueryLog(location)).has_held() == is_left_to_sink:
+            return
+        if is_left_to_sink:
+            self._check_all_is_committed(log)
+        else:
             raise OptionError(
                 "The query has been a member of its group, and has left its commits to its sink",
                 hint="Set groupMembership=true and commitOffsets=false as before, or begin with a new"
                 " checkpoint.",
             )
+
+    def _check_all_is_committed(self, log: QueryLog) -> None:
+        """See :meth:`_check_who_commits`: the sink commits from now on."""
+        plan, group = log.newest_plan(), self._options.group.group_id
+        if plan is None:
+            return
+        assert group is not None, "a member has a group"
+        wrong = f"its micro-batch {plan.batch} is not complete"
+        if log.is_complete(plan.batch):
+            read = log.ends_of(plan.batch)
+            found = self._open_committed().committed(group, read, settled=True)
+            existing = self._place.end_offsets(read, read_committed=False)
+            behind = [p for p in existing if p not in found or found[p].offset < read[p]]
+            if not behind:
+                return
+            wrong = f"group {group!r} has not committed all that it has read of {listed(behind, 5)}"
+        raise OptionError(
+            f"The query can't leave its commits to its sink yet: {wrong}",
+            hint="Run it once more as it was, alone in its group, with Trigger.AvailableNow, and change it"
+            " when that has ended. If it had no group, set the group's offsets with kafkalog offsets reset.",
+        )
 
     @cached_property
     def _checkpoint(self) -> NamedCheckpoint:
@@ -192,7 +218,10 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     def _initial(self) -> Offsets:
         source = (*self._source, self._options.starting)
         with said("Looking up where the query starts"):
-            return kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
+            found = kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
+        if self._holder and (log := self._named_log()).newest_plan() is None:
+            log.keep_held(self._held(None, {}))  # so that it is known who commits, before anything is planned
+        return found
 
     def _choose_start(self) -> Offsets:
         check_compacted_start(self._options, self._place)

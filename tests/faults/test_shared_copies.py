@@ -17,9 +17,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.spark.stream_reader import LogStreamReader
 from tests.broker.transactions.writing import shown
 from tests.kafka import Broker
 from tests.kafka_service import running
@@ -85,7 +89,9 @@ class Copies:
         os.killpg(self.drivers[name].pid, signal.SIGKILL)
         self.drivers[name].wait()
 
-    def start(self, name: str, *, transaction_ms: int = TRANSACTION_MS, **given: str) -> None:
+    def start(
+        self, name: str, *, transaction_ms: int = TRANSACTION_MS, sink_commits: bool = True, **given: str
+    ) -> None:
         """Start a driver, or start it again with its checkpoint."""
         common = {
             "kafka.bootstrap.servers": self.broker.bootstrap,
@@ -96,7 +102,7 @@ class Copies:
             "subscribe": self.topic,
             "startingOffsets": "earliest",
             "groupMembership": "true",
-            "commitOffsets": "false",
+            **({"commitOffsets": "false"} if sink_commits else {}),
             "maxOffsetsPerTrigger": "60",
             **self.protocol,
         }
@@ -110,6 +116,8 @@ class Copies:
         stops.mkdir(exist_ok=True)
         source |= {option.replace("__", "."): value for option, value in given.items() if value}
         options = {"source": {**common, **source}, "sink": {**common, **sink}}
+        if not sink_commits:
+            del options["sink"]["commitSourceOffsets"], options["sink"]["kafka.group.id"]
         command = [
             sys.executable,
             "-m",
@@ -320,3 +328,102 @@ def test_a_zombie_commits_nothing(copies: Copies, lost: str) -> None:
     copies.check()
     if lost == "rejoin":
         assert "is left to other members" in copies.log("a")
+
+
+def by_the_planner(copies: Copies, options: Mapping[str, str]) -> LogStreamReader:
+    """A new run of query ``a``, as Spark's planner has it."""
+    source = {
+        "kafka.bootstrap.servers": copies.broker.bootstrap,
+        "kafka.group.id": copies.group,
+        "checkpointLocation": str(copies.folder / "a"),
+        "subscribe": copies.topic,
+        "startingOffsets": "earliest",
+        "groupMembership": "true",
+        **copies.protocol,
+        **options,
+    }
+    return LogStreamReader(source, StructType([StructField("value", BinaryType())]))
+
+
+def test_a_change_to_commits_of_the_sink(copies: Copies) -> None:
+    """It is refused while the checkpoint alone knows what the query has read, also if that has just begun."""
+    folder, sink = copies.folder / "a", {"commitOffsets": "false"}
+    for name in ("offsets", "commits"):
+        (folder / name).mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": "query"}))
+    copies.write(60)
+    end = {copies.topic: {str(partition): 10 for partition in range(PARTITIONS)}}
+    (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}\n")
+    with pytest.raises(OptionError, match="its micro-batch 0 is not complete"):
+        by_the_planner(copies, sink).latestOffset(end)
+    (folder / "commits" / "0").write_text("v1\n{}\n")
+    for known in (0, 9):
+        copies.offsets.commit(
+            copies.group, {TopicPartition(copies.topic, p): CommittedOffset(known) for p in range(PARTITIONS)}
+        )
+        with pytest.raises(OptionError, match="has not committed all that it has read"):
+            by_the_planner(copies, sink).latestOffset(end)
+    copies.offsets.commit(
+        copies.group, {TopicPartition(copies.topic, p): CommittedOffset(10) for p in range(PARTITIONS)}
+    )
+    reader = by_the_planner(copies, sink)
+    assert reader.latestOffset(end) == end
+    reader.stop()
+    for name in ("offsets", "commits"):
+        (folder / name / "0").unlink()
+    reader = by_the_planner(copies, sink)
+    start = reader.initialOffset()
+    reader.stop()
+    (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(end)}\n")  # and it is killed
+    reader = by_the_planner(copies, sink)
+    assert [task.splits for task in reader.partitions(start, start)] == []
+    reader.stop()
+    with pytest.raises(OptionError, match="has left its commits to its sink"):
+        by_the_planner(copies, {}).latestOffset(start)
+
+
+@pytest.mark.soak
+def test_a_change_to_commits_of_the_sink_after_a_kill(copies: Copies) -> None:
+    """The sink has committed, and the member has not: it goes on as it was until all is committed."""
+    copies.write(60)
+    stop = copies.stop_at("a", "confirmed")
+    copies.start("a", sink_commits=False)
+    copies.wait_until_stopped("a", "confirmed")
+    copies.kill("a")
+    stop.unlink()
+    copies.start("a")
+    assert copies.drivers["a"].wait(60) == 1
+    assert "can't leave its commits to its sink yet" in copies.log("a")
+    while sum(copies.committed().values()) < copies.written:
+        if not copies.runs_now("a"):
+            copies.start("a", sink_commits=False)
+        time.sleep(0.2)
+    copies.drivers["a"].terminate()
+    copies.drivers["a"].wait()
+    copies.write(600)
+    copies.settle("a")
+    copies.check()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rows", [1200, 300])
+def test_a_topic_that_is_recreated_before_a_replay(copies: Copies, rows: int) -> None:
+    """Others have read more of it than the micro-batch, or it is too short for that."""
+    given = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "6000"}
+    copies.write(600)
+    stop = copies.stop_at("a", "produced")
+    copies.start("a", **given)
+    copies.wait_until_stopped("a", "produced")
+    copies.kill("a")
+    stop.unlink()
+    copies.broker.delete_topic(copies.topic)
+    copies.broker.create_topic(copies.topic, PARTITIONS)
+    copies.written = 0
+    copies.write(rows)
+    copies.start("b")
+    while sum(copies.committed().values()) <= 120:
+        time.sleep(0.05)
+    copies.kill("b")
+    copies.start("a", **given)
+    copies.settle("a", "b")
+    copies.check()
