@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.campaign.driver import Driver
 from tests.campaign.faults import SESSION
+from tests.campaign.members import BROKER_SETTINGS
 from tests.campaign.rounds import Report, Running
 from tests.campaign.schedule import FAULTS, Round, plan
 from tests.kafka_cluster import Cluster
@@ -29,6 +30,7 @@ SETTINGS = {
     "log.initial.task.delay.ms": 1000,
     "log.retention.check.interval.ms": 1000,
     "log.cleaner.backoff.ms": 1000,
+    **BROKER_SETTINGS,
 }
 
 

@@ -58,6 +58,11 @@ class Application:
             query.stop()
         self._queries.clear()
 
+    def leave(self, name: str) -> None:
+        """Stop a stream, wherever it is."""
+        if name in self._queries:
+            self._queries.pop(name).stop()
+
     def finish(self, stream: Stream, seconds: float) -> str | None:
         """Run a stream to its end as it is now; why it did not come there."""
         query = self._writer(stream).trigger(availableNow=True).start()

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from pyspark_kafkalog.options.offsets_json import parse_offsets
+from tests.campaign.members import IS_LOST
 from tests.faults.application import Application
 
 ROW = "concat_ws(' ', topic, partition, offset, string(value)) AS value"
@@ -40,6 +43,8 @@ class Stream:
     sink: dict[str, str]
     may_die: bool = False
     """It fails on data loss, and reads topics that are deleted on purpose."""
+    shared: bool = False
+    """Others have a part of what it reads: it is a member of their group."""
     over: bool = False
     """It died, and was allowed to."""
     is_set_back: bool = False
@@ -49,6 +54,12 @@ class Stream:
     has_gone_back: bool = False
     """It finished more once than its checkpoint knows, and its group may still show that."""
     deaths: list[str] = field(default_factory=list)
+    starts: int = 0
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether it may not end when its group has put it out."""
+        return self.source.get("groupMembershipLost") == "rejoin"
 
     @property
     def exactly_once(self) -> bool:
@@ -96,6 +107,8 @@ class Driver:
         self._planners_killed = 0
         """Each is the death of one query."""
         self._workers_killed = False
+        self._away: set[str] = set()
+        """Streams that are stopped for a while."""
         self._batches: tuple[list[dict[str, Any]], str] = ([], "")
         self._folder = folder
         self._launched = 0
@@ -109,6 +122,7 @@ class Driver:
             self.streams = {stream.name: stream for stream in streams}
             self._planners_killed = 0
             self._workers_killed = False
+            self._away.clear()
             self._batches = (batches, str(report))
             self._start()
 
@@ -130,7 +144,7 @@ class Driver:
                 elif not self._excused(stream, why):
                     needless.append(f"{name} died: {why}")
                 if not stream.over:
-                    self._call("start", [stream.settings()])
+                    self._start_streams([stream])
             return needless
 
     def finish(self, stream: Stream, seconds: float) -> str | None:
@@ -163,9 +177,27 @@ class Driver:
             self._application = self._launch()
             self._start()
 
+    @contextlib.contextmanager
+    def away(self, name: str) -> Iterator[None]:
+        """A stream is stopped, and started again at the end."""
+        with self._lock:
+            self._away.add(name)
+            self._call("leave", name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._away.discard(name)
+                if name in self.streams:
+                    self._start_streams([self.streams[name]])
+
+    def planners(self) -> list[psutil.Process]:
+        """The processes that plan queries."""
+        return self._application.planners()
+
     def kill_planner(self, choice: float) -> bool:
         """Kill the Python process that plans a query, which dies with it. False without such a process."""
-        planners = self._application.planners()
+        planners = self.planners()
         if planners:
             self._planners_killed += 1
             planners[int(choice * len(planners))].kill()
@@ -192,8 +224,16 @@ class Driver:
                 self._read[output] = log.tell()
         return errors
 
+    def log(self) -> str:
+        """All that applications have logged."""
+        return "".join(
+            log.read_text(errors="replace") for log in sorted(self._folder.glob("application-*.log"))
+        )
+
     def _excused(self, stream: Stream, why: str) -> bool:
         if _KNOWN_RACE in why or _TOO_BUSY in why:
+            return True
+        if stream.shared and not stream.rejoins and IS_LOST in why:
             return True
         # A task that met loss in all its attempts but the last, which was killed.
         if self._workers_killed and stream.may_die and _KILLED_WORKER in why:
@@ -217,8 +257,16 @@ class Driver:
         return application
 
     def _start(self) -> None:
-        self._call("start", [stream.settings() for stream in self.streams.values() if not stream.over])
+        away = self._away
+        self._start_streams(
+            [stream for name, stream in self.streams.items() if not stream.over and name not in away]
+        )
         self._call("read_batches", *self._batches)
+
+    def _start_streams(self, streams: list[Stream]) -> None:
+        for stream in streams:
+            stream.starts += 1
+        self._call("start", [stream.settings() for stream in streams])
 
     def _call(self, name: str, *arguments: Any) -> Any:
         self._application.send(json.dumps([name, arguments]))

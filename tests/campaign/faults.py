@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
@@ -16,6 +18,7 @@ from kafka.structs import OffsetAndMetadata
 from tests.campaign.backups import Backups
 from tests.campaign.disks import Disk
 from tests.campaign.driver import Driver, Stream
+from tests.campaign.members import MEMBER_SESSION, Members
 from tests.campaign.schedule import NotDone, Step
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets
@@ -58,6 +61,7 @@ class Faults:
         stores: Stores,
         disks: Sequence[Disk],
         backups: Backups,
+        members: Members | None,
         *,
         topic_ids: bool,
     ) -> None:
@@ -65,6 +69,7 @@ class Faults:
         self._stores = stores
         self._disks = disks
         self._backups = backups
+        self._members = members
         self._cluster = cluster
         self._driver = driver
         self._workload = workload
@@ -319,7 +324,8 @@ class Faults:
 
     def set_back_group(self, step: Step) -> str:
         """What a group has committed is what it had committed earlier."""
-        stream = _choose(list(self._driver.streams.values()), step)
+        # A group that has members elsewhere can't be set back.
+        stream = _choose([stream for stream in self._driver.streams.values() if not stream.shared], step)
         with self._driver.killed():
             self._keep()
             committed = self._admin(lambda admin: admin.list_group_offsets({stream.group: None}))[
@@ -344,6 +350,57 @@ class Faults:
             raise NotDone("no run was over")
         return "to an older one"
 
+    def stop_member(self, step: Step) -> str:
+        """A member leaves its group, and joins again."""
+        streams = [stream.name for stream in self._driver.streams.values() if stream.shared]
+        name = _choose([*self._group.all, *streams], step)
+        away = self._driver.away(name) if name in streams else self._group.away(name, signal.SIGTERM)
+        with away:
+            time.sleep(step.seconds)
+        return f"{name} for {step.seconds} s"
+
+    def pause_member(self, step: Step) -> str:
+        """A member stands still for longer than its session, in whole or in part, and goes on."""
+        copier, consumer = (self._group.all[name].parts() for name in ("copier", "consumer"))
+        # Which query a process plans can't be seen.
+        parts = {
+            "copier": copier,
+            "copier's planner": copier[:1],
+            "copier's sink": copier[1:],
+            "consumer": consumer,
+            "planners": self._driver.planners(),
+        }
+        name = _choose(sorted(parts), step)
+        if not parts[name]:
+            raise NotDone("it does not run")
+        seconds = MEMBER_SESSION + step.seconds
+        for process in parts[name]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+        time.sleep(seconds)
+        for process in parts[name]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+        return f"{name} for {seconds:.1f} s"
+
+    def kill_member(self, step: Step) -> str:
+        """Kill -9 a member, in whole or in part; it joins again at once, or after a while."""
+        name = _choose(["copier", "copier's planner", "copier's sink", "consumer", "planner"], step)
+        if name in self._group.all:
+            with self._group.away(name, signal.SIGKILL):
+                time.sleep(step.seconds)
+        elif name == "planner":
+            return f"planner {self.kill_planner(step)}"
+        elif not self._group.strike("copier", ["copier's planner", "copier's sink"].index(name)):
+            raise NotDone("it does not run")
+        return name
+
+    @property
+    def _group(self) -> Members:
+        if self._members is None:
+            raise NotDone("no group shares topics")
+        return self._members
+
     def _whole(self, step: Step, *, of_a_directory: bool = False) -> Stream:
         """A query that writes exactly once, and of which nothing is lost on purpose."""
         return _choose(
@@ -351,6 +408,7 @@ class Faults:
                 stream
                 for stream in self._driver.streams.values()
                 if stream.exactly_once
+                and not stream.shared
                 and not {*stream.topics} & {*self._topics.side}
                 and ("path" in stream.sink or not of_a_directory)
             ],

@@ -105,6 +105,31 @@ def _out_of_order(history: Mapping[int, Sequence[Record]]) -> Iterable[Record]:
             last[source] = max(record.offset, last.get(source, -1))
 
 
+def check_shared(
+    members: Mapping[int, Sequence[Record]],
+    topics: Mapping[str, Topic],
+    committed: Iterable[Record],
+    *,
+    again: Sequence[Record],
+    limit: int,
+) -> Verdict:
+    """Judge what the members of one group delivered together: all, and each that is committed once.
+
+    :param members: what each delivered, in order.
+    :param committed: what was delivered in transactions that were committed, and in steps of
+        consumers whose commit was answered.
+    :param again: what a query delivered that may be committed or not.
+    :param limit: how many of these may be repeated, by the query or by those that have committed them.
+    """
+    verdict = check(members, topics, exactly_once=False)
+    counts = Counter(committed)
+    verdict.find("records were committed twice", (record for record, count in counts.items() if count > 1))
+    repeats = len(again) - len({*again}) + len({*again} & counts.keys())
+    if repeats > limit:
+        verdict.findings.append(f"{repeats} records came again, expected no more than {limit}")
+    return verdict
+
+
 def check_premise(topics: Mapping[str, Topic]) -> Verdict:
     """Whether the cluster itself kept what it acknowledged. If not, nothing can be said of the streams."""
     verdict = Verdict()

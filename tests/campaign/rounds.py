@@ -19,7 +19,16 @@ from tests.campaign.backups import Backups
 from tests.campaign.disks import Disk
 from tests.campaign.driver import ROW, Driver, Stream
 from tests.campaign.faults import Faults
-from tests.campaign.histories import Record, check, check_batch, check_committed, check_premise
+from tests.campaign.histories import (
+    Record,
+    Topic,
+    check,
+    check_batch,
+    check_committed,
+    check_premise,
+    check_shared,
+)
+from tests.campaign.members import AT_ONCE, Members, left_uncommitted, sink_options, source_options
 from tests.campaign.schedule import BROKER_FAULTS, NotDone, Round, Step
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets, stored_values
@@ -55,6 +64,7 @@ class Running:
         stores = Stores(folder / "stores")
         self._backups = Backups(cluster, self._topics, stores, folder)
         self._checkpoints, self._logs = Disk(folder / "checkpoints"), Disk(folder / "logs")
+        self._members = self._make_members() if planned.is_shared else None
         self._faults = Faults(
             cluster,
             driver,
@@ -63,6 +73,7 @@ class Running:
             stores,
             (self._checkpoints, self._logs),
             self._backups,
+            self._members,
             topic_ids=planned.topic_ids,
         )
         self._streams = self._make_streams()
@@ -77,6 +88,8 @@ class Running:
         try:
             return self._run()
         finally:
+            if self._members is not None:
+                self._members.kill()
             for disk in (self._checkpoints, self._logs):
                 disk.unmount()
 
@@ -86,6 +99,8 @@ class Running:
             self._cluster.make_topic(topic, partitions, topics.configs.get(topic), replication_factor=3)
         self._cluster.wait_until_in_sync()
         self._faults.set_up()
+        if self._members is not None:
+            self._members.start()
         self._driver.run(self._streams, self._batches(), self._folder / "batches")
         self._workload.start()
         self._backups.start()
@@ -123,7 +138,37 @@ class Running:
             self._make_stream("to-directory", safe, main),
             self._make_stream("tolerant", side, tolerant),
             self._make_stream("strict", side, strict, may_die=True),
+            *(self._make_shared() if self._round.is_shared else ()),
         ]
+
+    def _make_shared(self) -> list[Stream]:
+        """Two members of one group, of which one writes exactly once."""
+        topics, member = self._topics, source_options(self._round.protocol, rejoins=self._round.rejoins)
+        member |= {"kafka.group.id": self._shared_group, "failOnDataLoss": "true"}
+        copies = {"topic": topics.copies_shared, **self._brokers()}
+        checkpoint = {"checkpointLocation": str(self._checkpoints.folder / "shared-once")}
+        of_member = {"kafka.group.id": self._shared_group, **checkpoint, **sink_options()}
+        copies_once = {**copies, "topic": topics.copies_shared_once, **of_member}
+        return [
+            self._make_stream("shared", topics.safe, member, copies, shared=True),
+            self._make_stream(
+                "shared-once", topics.safe, {**member, "commitOffsets": "false"}, copies_once, shared=True
+            ),
+        ]
+
+    def _make_members(self) -> Members:
+        return Members(
+            self._folder / "members",
+            self._topics.safe,
+            {**self._brokers(), "kafka.group.id": self._shared_group},
+            self._topics.copies_shared_once,
+            self._round.protocol,
+            rejoins=self._round.rejoins,
+        )
+
+    @property
+    def _shared_group(self) -> str:
+        return f"shared-{self._round.number}"
 
     def _make_stream(
         self,
@@ -133,21 +178,22 @@ class Running:
         sink: dict[str, str] | None = None,
         *,
         may_die: bool = False,
+        shared: bool = False,
     ) -> Stream:
         checkpoint = self._checkpoints.folder / name
         isolation = "read_committed" if self._round.read_committed else "read_uncommitted"
         source = {
             **self._brokers(),
             "kafka.isolation.level": isolation,
+            "kafka.group.id": f"{name}-{self._round.number}",
             **options,
             "subscribe": ",".join(topics),
             "startingOffsets": "earliest",
-            "kafka.group.id": f"{name}-{self._round.number}",
             "checkpointLocation": str(checkpoint),
             "maxBytesInPlan": "1m" if self._round.rows_in_plan else "0",
         }
         directory = {"path": str(self._logs.folder / name), "topic": "copies", "numPartitions": "8"}
-        return Stream(name, checkpoint, topics, source, sink or directory, may_die)
+        return Stream(name, checkpoint, topics, source, sink or directory, may_die, shared)
 
     def _brokers(self) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self._cluster.proxied_bootstrap, **CLIENT}
@@ -203,6 +249,10 @@ class Running:
         if not stream.over and self._topics.remade in self._workload.lossy:
             # The new topic begins at 0, and what was committed in the old one stands until it is passed.
             committed = {place: at for place, at in committed.items() if place[0] != self._topics.remade}
+        if stream.shared:
+            # Others commit, too.
+            self._committed[stream.name] = committed
+            return
         verdict = check_committed(committed, stream.finished())
         if stream.has_gone_back:
             # Its group may be ahead until it has caught up.
@@ -223,7 +273,7 @@ class Running:
                 f"{stream.name} at {topic}-{partition}: {finished.get((topic, partition))} of {end}"
                 for stream in self._streams
                 if not stream.over
-                for finished in [stream.finished()]
+                for finished in [self._committed.get(stream.name, {}) if stream.shared else stream.finished()]
                 for (topic, partition), end in ends.items()
                 if topic in stream.topics and finished.get((topic, partition), 0) < end
             ]
@@ -231,6 +281,8 @@ class Running:
         self._watch(lambda: not behind() or time.monotonic() > deadline)
         self._find(*behind(), of=f"not at the end {DRAIN} s after healing")
         self._driver.stop()
+        if self._members is not None:
+            self._members.stop()
         for stream in self._streams:
             if not stream.over:
                 why = self._driver.finish(stream, DRAIN)
@@ -269,16 +321,47 @@ class Running:
                 compacted = self._topics.compacted
                 topics = {n: replace(t, may_lose=n == compacted) for n, t in topics.items()}
             history = self._history(stream)
-            verdict = check(history, topics, exactly_once=stream.exactly_once, complete=not stream.over)
+            complete = not (stream.over or stream.shared)
+            verdict = check(history, topics, exactly_once=stream.exactly_once, complete=complete)
             self._find(*verdict.findings, of=stream.name)
             self.report.counts[f"records delivered {stream.name}"] += verdict.delivered
             self.report.counts[f"duplicates {stream.name}"] += verdict.duplicates
             self.report.counts[f"deaths {stream.name}"] += len(stream.deaths)
             self.report.counts["histories"] += 1
         for error in self._driver.task_errors():
-            if not (error.startswith("DataLossError") and self._workload.lossy):
+            is_loss = error.startswith("DataLossError") and self._workload.lossy
+            is_put_out = f"no longer a member of group {self._shared_group}" in error
+            if not (is_loss or (is_put_out and not self._round.rejoins)):
                 self._find(error, of="a task failed")
+        if self._members is not None:
+            self._judge_group(self._members, known)
         self._judge_batches()
+
+    def _judge_group(self, members: Members, known: Mapping[str, Topic]) -> None:
+        """The members together have all, and nothing comes again that was committed once."""
+        topics = {name: topic for name, topic in known.items() if name in self._topics.safe}
+        shared, exact = (stream for stream in self._streams if stream.shared)
+        steps = [(is_committed, [Record(*of) for of in step]) for is_committed, step in members.steps()]
+        consumed = [record for _, step in steps for record in step]
+        verdict = check({0: consumed}, topics, exactly_once=False, complete=False)
+        self._find(*verdict.findings, of="consumer")
+        copied, copied_once = (
+            [record for records in self._history(stream).values() for record in records]
+            for stream in (shared, exact)
+        )
+        committed = copied_once + [record for is_committed, step in steps if is_committed for record in step]
+        # A run that ends at any moment, or is put out, leaves one micro-batch uncommitted.
+        given_up = left_uncommitted(self._driver.log(), self._shared_group)
+        limit = 2 * AT_ONCE * (shared.starts + given_up)
+        everything = dict(enumerate((consumed, copied, copied_once)))
+        verdict = check_shared(everything, topics, committed, again=copied, limit=limit)
+        self._find(*verdict.findings, of="the shared group")
+        self._find(*members.findings)
+        for member in members.all.values():
+            self.report.counts[f"starts of {member.name}"] += member.starts
+        self.report.counts["records delivered consumer"] += len({*consumed})
+        self.report.counts["records delivered by several members"] += verdict.duplicates
+        self.report.counts["micro-batches given up by members"] += given_up
 
     def _judge_batches(self) -> None:
         report = self._folder / "batches"

@@ -6,6 +6,8 @@ import random
 from collections.abc import Collection
 from typing import NamedTuple
 
+from tests.campaign.members import PROTOCOLS
+
 BROKER_FAULTS = {
     "pause": 2,
     "pause_until_planned": 2,
@@ -39,7 +41,9 @@ OTHER_FAULTS = (
     "set_back_backup",
 )
 """What may happen meanwhile, one after the other."""
-FAULTS = (*BROKER_FAULTS, *OTHER_FAULTS)
+MEMBER_FAULTS = ("stop_member", "pause_member", "kill_member")
+"""What befalls members of a group that shares topics, which there is only if one of these is to be done."""
+FAULTS = (*BROKER_FAULTS, *OTHER_FAULTS, *MEMBER_FAULTS)
 
 _BROKER_SECONDS = {
     "pause": (8.0, 24.0),
@@ -54,6 +58,8 @@ _BROKER_SECONDS = {
 After about 15 s a stream has finished what it began before a pause, and planned again.
 """
 _OTHER_SECONDS = (2.0, 8.0)
+_MEMBER_SECONDS = (1.0, 6.0)
+"""How long a member is away; one that is paused for so much longer than its session."""
 _WAIT = (1.0, 6.0)
 
 
@@ -85,18 +91,34 @@ class Round(NamedTuple):
     read_committed: bool
     rows_in_plan: bool
     """Whether small micro-batches are read where they are planned."""
+    rejoins: bool
+    """Whether a query that its group has put out joins again by itself, or ends."""
     lanes: tuple[tuple[Step, ...], ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a group shares topics."""
+        return any(step.fault in MEMBER_FAULTS for lane in self.lanes for step in lane)
+
+    @property
+    def protocol(self) -> str:
+        """By which the group's members agree: that of KIP-848 needs topic ids."""
+        names = [name for name in PROTOCOLS if self.topic_ids or name != "consumer"]
+        return names[self.number % len(names)]
 
     def __str__(self) -> str:
         settings = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
         settings += f" read_committed={self.read_committed} rows_in_plan={self.rows_in_plan}"
+        settings += f" rejoins={self.rejoins} protocol={self.protocol if self.is_shared else None}"
         return "\n".join([settings, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
 
 
 def plan(seed: int, number: int, seconds: float, faults: Collection[str] = FAULTS) -> Round:
     """Round ``number``, of about so many seconds, with no other faults than these."""
     dice = random.Random(f"{seed}/{number}")
-    topic_ids, fail_on_data_loss, read_committed = (dice.random() < share for share in (0.7, 0.5, 0.5))
+    topic_ids, fail_on_data_loss, read_committed, rejoins = (
+        dice.random() < share for share in (0.7, 0.5, 0.5, 0.5)
+    )
     kinds = [kind for kind in BROKER_FAULTS if kind in faults]
     weights = [BROKER_FAULTS[kind] for kind in kinds]
     brokers: list[Step] = []
@@ -108,8 +130,12 @@ def plan(seed: int, number: int, seconds: float, faults: Collection[str] = FAULT
     dice.shuffle(deck)
     while deck and _length(others) < seconds:
         others.append(_step(dice, deck[len(others) % len(deck)], _OTHER_SECONDS))
-    settings = topic_ids, fail_on_data_loss, read_committed, number % 2 == 0
-    return Round(number, *settings, (tuple(brokers), tuple(others)))
+    members: list[Step] = []
+    kinds = [kind for kind in MEMBER_FAULTS if kind in faults]
+    while kinds and _length(members) < seconds:
+        members.append(_step(dice, dice.choice(kinds), _MEMBER_SECONDS))
+    settings = topic_ids, fail_on_data_loss, read_committed, number % 2 == 0, rejoins
+    return Round(number, *settings, (tuple(brokers), tuple(others), tuple(members)))
 
 
 def _step(dice: random.Random, fault: str, seconds: tuple[float, float]) -> Step:

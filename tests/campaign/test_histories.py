@@ -12,6 +12,7 @@ from tests.campaign.histories import (
     check_committed,
     check_copy,
     check_premise,
+    check_shared,
 )
 from tests.campaign.workload import KEYS, last_of_each_key
 
@@ -93,6 +94,23 @@ def test_a_cluster_that_lost_what_it_acknowledged_is_told_apart() -> None:
     assert check_premise({"a": Topic(frozenset([1, 99]), frozenset(RECORDS))}).findings == [
         "1 acknowledged numbers are not in the log of a: 99"
     ]
+
+
+def test_members_of_a_group_have_all_together_and_commit_it_once() -> None:
+    consumer, copier, query = RECORDS[:8], RECORDS[8:14], RECORDS[14:]
+
+    def found(query: list[Record], committed: list[Record], limit: int = 0) -> list[str]:
+        members = {0: consumer, 1: copier, 2: query}
+        return check_shared(members, TOPICS, committed, again=query, limit=limit).findings
+
+    assert not found(query, consumer + copier)
+    assert "1 records of a are in the log and did not come" in found(query[1:], consumer + copier)[0]
+    twice = "1 records were committed twice: Record(topic='a', partition=0, offset=0, number=0)"
+    assert found(query, consumer + copier + consumer[:1]) == [twice]
+    again = copier[-2:] + query + query[-1:]
+    assert found(again, consumer + copier) == ["3 records came again, expected no more than 0"]
+    assert not found(again, consumer + copier, limit=3)
+    assert not found(query, consumer), "the last to read may not have committed it"
 
 
 def test_a_group_ahead_of_its_query_is_found() -> None:

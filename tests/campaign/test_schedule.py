@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.campaign.faults import Faults
-from tests.campaign.schedule import BROKER_FAULTS, FAULTS, OTHER_FAULTS, plan
+from tests.campaign.members import PROTOCOLS
+from tests.campaign.schedule import BROKER_FAULTS, FAULTS, MEMBER_FAULTS, OTHER_FAULTS, plan
 
 
 def test_a_seed_and_a_number_make_a_round() -> None:
@@ -16,14 +17,15 @@ def test_a_seed_and_a_number_make_a_round() -> None:
 def test_each_fault_comes_within_some_rounds() -> None:
     rounds = [plan(7, number, 90) for number in range(10)]
     assert {step.fault for planned in rounds for lane in planned.lanes for step in lane} == set(FAULTS)
-    for setting in ("topic_ids", "fail_on_data_loss", "read_committed", "rows_in_plan"):
+    for setting in ("topic_ids", "fail_on_data_loss", "read_committed", "rows_in_plan", "rejoins"):
         assert {getattr(planned, setting) for planned in rounds} == {True, False}
 
 
 def test_brokers_suffer_one_at_a_time_and_longer_than_their_session() -> None:
-    brokers, others = plan(3, 0, 300).lanes
+    brokers, others, members = plan(3, 0, 300).lanes
     assert {step.fault for step in brokers} <= set(BROKER_FAULTS)
     assert {step.fault for step in others} <= set(OTHER_FAULTS)
+    assert {step.fault for step in members} == set(MEMBER_FAULTS)
     assert all(step.seconds > 6 for step in brokers)
 
 
@@ -34,9 +36,19 @@ def test_a_topic_is_not_recreated_where_nobody_could_notice() -> None:
 
 
 def test_faults_can_be_chosen() -> None:
-    brokers, others = plan(1, 1, 60, ["pause"]).lanes
+    planned = plan(1, 1, 60, ["pause"])
+    brokers, others, members = planned.lanes
     assert {step.fault for step in brokers} == {"pause"}
     assert not others
+    assert not members
+    assert not planned.is_shared
+
+
+def test_a_group_shares_topics_by_each_protocol() -> None:
+    rounds = [plan(2, number, 60, ["kill", "pause_member"]) for number in range(20)]
+    assert all(planned.is_shared for planned in rounds)
+    assert {planned.protocol for planned in rounds} == set(PROTOCOLS)
+    assert all(planned.topic_ids for planned in rounds if planned.protocol == "consumer")
 
 
 def test_each_fault_can_be_done() -> None:

@@ -42,6 +42,8 @@ class Topics:
         """Written in transactions, of which every third is aborted."""
         self.copies = f"copies-{number}"
         self.copies_once = f"copies-once-{number}"
+        self.copies_shared = f"copies-shared-{number}"
+        self.copies_shared_once = f"copies-shared-once-{number}"
         self.safe = (self.kept, self.growing)
         """They lose nothing."""
         self.side = (self.expiring, self.compacted, self.remade)
@@ -54,6 +56,8 @@ class Topics:
             self.transacted: 2,
             self.copies: 8,
             self.copies_once: 8,
+            self.copies_shared: 8,
+            self.copies_shared_once: 8,
         }
         self.configs: dict[str, dict[str, object]] = {
             # A segment ends every 2 s, as only what is in closed ones expires or is compacted.

@@ -37,6 +37,8 @@ from pyspark_kafkalog.writing.rows import write_rows
 class Copier:
     """One run of the query."""
 
+    schema = StructType([StructField("value", BinaryType())])
+
     def __init__(self, folder: Path, source: dict[str, str], sink: dict[str, str]) -> None:
         self.folder, self.sink_options = folder, sink
         for name in ("offsets", "commits"):
@@ -52,8 +54,7 @@ class Copier:
             self.serve(asked)
             os._exit(0)
         asked.close()
-        schema = StructType([StructField("value", BinaryType())])
-        self.reader = LogStreamReader(source, schema)
+        self.reader = LogStreamReader(source, self.schema)
 
     def put(self, file: Path, text: str) -> None:
         """Write a file as a whole, as Spark does."""
@@ -95,13 +96,17 @@ class Copier:
             QueryLog(str(self.folder)).note_holder(self.run_id, task.holder)
         rows = [table for task in tasks for table in self.reader.read(task)]
         try:
-            self.sink.send((number, rows))
+            self.sink.send((number, self.written(rows)))
             failed = self.sink.recv()
         except (EOFError, OSError):
             failed = "its process is dead"
         if failed:
             print(f"micro-batch {number}: {failed}", flush=True)
             sys.exit(1)
+
+    def written(self, rows: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """What the sink gets of rows that were read."""
+        return rows
 
     def serve(self, asked: Connection) -> None:
         """Stage and commit what the planner sends, in a process without the reader's threads."""
@@ -126,11 +131,11 @@ class Copier:
         return ""
 
 
-def main() -> None:
+def main(kind: type[Copier] = Copier) -> None:
     folder, given = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
     options = json.loads(given)
-    copier = Copier(Path(folder), options["source"], options["sink"])
+    copier = kind(Path(folder), options["source"], options["sink"])
     try:
         copier.run()
     except KafkaLogError as e:
