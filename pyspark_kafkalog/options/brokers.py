@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.offsets_json import MAX_INT
@@ -85,6 +86,9 @@ class MembershipOptions:
     heartbeat_interval_ms: int = from_option("kafka.heartbeat.interval.ms")
     max_poll_interval_ms: int = from_option("kafka.max.poll.interval.ms")
     rejoins: bool = from_option("groupMembershipLost")
+    patience: ClassVar[float] = 60.0
+    """Seconds for which it asks for its offsets and commits, while its coordinator may move: as Java's
+    default.api.timeout.ms."""
 
     @property
     def is_cooperative(self) -> bool:

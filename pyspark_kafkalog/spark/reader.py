@@ -133,9 +133,9 @@ class LogReader:
         with loading():
             return open_place(self._place_options, reached=reached)
 
-    def _open_committed(self) -> CommittedOffsets:
-        """The committed offsets of the place's groups, to start from."""
-        groups = open_groups(self._place_options)
+    def _open_committed(self, timeout: float | None = None) -> CommittedOffsets:
+        """The committed offsets of the place's groups, to start from; see :func:`open_groups`."""
+        groups = open_groups(self._place_options, timeout=timeout)
         if not self._options.large_messages.enabled:
             return groups
         from pyspark_kafkalog.streams.safe_offsets import WantedOffsets

@@ -239,7 +239,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             open_member(self._place_options, group.group_id, group.membership),
             group.group_id,
             self._place,
-            self._open_committed,
+            partial(self._open_committed, group.membership.patience),
             self._as_committed(),
             patience=group.membership.max_poll_interval_ms / 1000 if group.membership.is_cooperative else 0,
             noted=kept_begins(checkpoint, source),

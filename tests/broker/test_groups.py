@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -215,6 +216,11 @@ def test_only_who_needs_it_waits_for_an_open_transaction_and_is_told_its_name(
         GroupError, match=rf"{group}.*stays open.*transactional id '{name}' \(producer id \d+\)"
     ):
         impatient.committed(group, settled=True)
+    patient = groups_of(broker.bootstrap, timeout=60, request_timeout_ms=1000)
+    began = time.monotonic()
+    with pytest.raises(GroupError, match=rf"{group}.*stays open"):
+        patient.committed(group, settled=True)
+    assert time.monotonic() - began < 30, "it is patient with brokers, and not with transactions"
     before = {TopicPartition(topic, 0): CommittedOffset(1, 0)}
     assert impatient.committed(group) == before
     assert impatient.committed_by([group, "no-such-group"]) == {group: before, "no-such-group": {}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -13,9 +14,10 @@ import pytest
 from kafka.protocol.consumer import OffsetCommitResponse
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Received, framed, serving
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
@@ -265,3 +267,24 @@ def test_a_commit_ends_in_time_where_nothing_is_answered() -> None:
     with pytest.raises(BrokerConnectionError, match="refused"):
         groups.commit("g", {partition: CommittedOffset(1)})
     assert time.monotonic() - begun < 1.9
+
+
+def test_a_member_commits_though_its_coordinator_is_silent_for_longer_than_a_request_may_take(
+    cluster: Cluster, topic: str, group: str
+) -> None:
+    groups = groups_of(cluster, request_timeout_ms=1000)
+    options = MembershipOptions(assignors=("range",), session_timeout_ms=20_000, heartbeat_interval_ms=500)
+    member = Member(groups._options, group, options)
+    try:
+        member.subscribe({topic: 2})
+        deadline = time.monotonic() + 30
+        while (assigned := member.hold(1.0)) is None or not assigned.partitions:
+            assert time.monotonic() < deadline
+        proxy = coordinating(cluster, groups, group)
+        proxy.hold()
+        threading.Timer(4.0, proxy.heal).start()
+        partition = TopicPartition(topic, 0)
+        assert member.commit({partition: CommittedOffset(5)}, assigned)
+        assert offsets_of(groups_of(cluster), group) == {partition: 5}
+    finally:
+        member.leave()

@@ -120,14 +120,14 @@ class BrokerGroups:
         """The offsets that ``group`` has committed, for all partitions or for these.
 
         :param settled: wait for transactions that commit one of them (require_stable, KIP-447; since
-            Kafka 2.5).
+            Kafka 2.5), for no longer than request.timeout.ms.
         :raises GroupError: if such a transaction stays open; it is named.
         """
         if partitions is not None and not partitions:
             return {}
         doing = f"Reading the committed offsets of group {group}"
         request = offset_fetch_request(group, partitions, require_stable=settled)
-        deadline = Deadline.after(self._timeout)
+        deadline, settles = Deadline.after(self._timeout), Deadline.after_ms(self._options.request_timeout_ms)
         pending: KafkaLogError | None = None
 
         def attempt() -> dict[TopicPartition, CommittedOffset] | KafkaLogError:
@@ -138,6 +138,8 @@ class BrokerGroups:
             if answer is not None:
                 return _committed(answer, doing, group)
             pending = pending or pending_error(self._cluster, group, deadline)
+            if settles.expired:
+                raise pending
             return pending
 
         return self._cluster.new_backoff(deadline).repeat(attempt)

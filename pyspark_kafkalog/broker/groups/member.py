@@ -97,7 +97,7 @@ class Member:
         self._connection = connection
         self._group = group
         self._options = options
-        self._groups = BrokerGroups(connection)
+        self._groups = BrokerGroups(connection, timeout=options.patience)
         if "cooperative-sticky" in options.assignors:  # now, as imports in two threads can deadlock
             import kafka.coordinator.assignors.cooperative_sticky  # noqa: F401
         self._session = options.session_timeout_ms / 1000
