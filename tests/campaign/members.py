@@ -183,6 +183,12 @@ class Members:
         with self._lock:
             for member in self.all.values():
                 member.end(number)
+                self._hear(member)
+
+    def _hear(self, member: Member) -> None:
+        """Find what a member that was asked to end, or killed, has said that it should not."""
+        if "Traceback" in (said := member.said()):
+            self.findings.append(f"{member.name} ended: {said[-1500:]}")
 
     def _watch(self) -> None:
         while not self._over.wait(0.5):
@@ -212,7 +218,7 @@ class Members:
             member.end(number)
         yield
         with self._lock:
-            member.said()
+            self._hear(member)
             member.start()
             member.is_away = False
 
