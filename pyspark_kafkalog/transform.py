@@ -22,6 +22,8 @@ class Transform:
 
     def __init__(self, path: str, given: pa.Schema, promised: pa.Schema | None = None) -> None:
         self._function = PlugIn("transform", path)
+        self.given: list[str] = given.names
+        """The names of the columns that it gets."""
         none = pa.RecordBatch.from_pylist([], schema=given)
         found = self._function(none, kind=OptionError, hint=_CALLED_FIRST)
         if not isinstance(found, pa.RecordBatch):

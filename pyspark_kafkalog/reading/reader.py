@@ -68,9 +68,13 @@ def columns_of(names: Iterable[str]) -> pa.Schema:
 def transformed(
     rows: Iterable[pa.RecordBatch], transform: Transform, partition: TopicPartition
 ) -> Iterator[pa.RecordBatch]:
-    """What a transform makes of the rows of one partition; no batch is empty."""
+    """What a transform makes of the rows of one partition; no batch is empty.
+
+    It gets the columns that it got when it was called first, and no others that decoding needs.
+    """
     for arrow_batch in rows:
         offset = arrow_batch.column("offset")[0].as_py()
-        found = transform(arrow_batch, topic_partition=partition, offset=offset)
+        given = arrow_batch.select(transform.given)
+        found = transform(given, topic_partition=partition, offset=offset)
         if found.num_rows:
             yield found

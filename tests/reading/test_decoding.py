@@ -181,6 +181,9 @@ def test_a_transform_gets_columns(schemas: Schemas, root: str) -> None:
     rows = connect(root).read(options=options).read_all()
     assert rows.column_names == ["id", "price", "name"]
     assert rows.column("id").to_pylist() == [0, 1, 2, 3, 4]
+    rows = connect(root).read(options={**options, "transform": "tests.plugins:same"}).read_all()
+    assert rows.column_names == list(connect(root).read(options={"subscribe": "items"}).schema.names)
+    assert rows.column("value").to_pylist()[0] == {"id": 0, "price": 1.5, "name": "a"}
 
 
 def test_filters_of_records(schemas: Schemas, root: str) -> None:
