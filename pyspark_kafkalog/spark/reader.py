@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.reading.decoding import DecodedColumn
     from pyspark_kafkalog.reading.ranges import Existing, ReadRules
     from pyspark_kafkalog.spark.shaping import Shaping
 
@@ -64,9 +65,19 @@ def _input_partition(query_id: str, holder: str, *values: tuple[Any, ...]) -> Lo
 
 @with_short_errors
 class LogReader:
-    """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself."""
+    """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself.
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, *, batch: bool) -> None:
+    ``decoded`` is what decodes columns, if that is known already.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        decoded: tuple[DecodedColumn, ...] | None,
+        *,
+        batch: bool,
+    ) -> None:
         self._place_options = place_options(options)
         self._options = read_options(options, batch=batch)
         deserializer = self._options.large_messages.settings.deserializer
@@ -83,7 +94,7 @@ class LogReader:
         else:
             from pyspark_kafkalog.spark.shaping import shaping_of
 
-            self._shaping = shaping_of(self._options, schema)
+            self._shaping = shaping_of(self._options, schema, decoded)
         self._schema: pa.Schema = arrow_schema(schema)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -152,8 +163,13 @@ class LogReader:
 class LogBatchReader(LogReader, DataSourceReader):
     """``spark.read``."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        super().__init__(options, schema, batch=True)
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        decoded: tuple[DecodedColumn, ...] | None = None,
+    ) -> None:
+        super().__init__(options, schema, decoded, batch=True)
         self._bounds = ALL_ROWS
 
     def partitions(self) -> Sequence[InputPartition]:

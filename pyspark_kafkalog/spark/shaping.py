@@ -98,26 +98,27 @@ def _is_finer(column: pa.Array) -> bool:
     return bool(pa.types.is_timestamp(column.type) and column.type.unit == "ns")
 
 
-def shaped_columns(options: ReadOptions) -> StructType:
+def shaped_columns(options: ReadOptions, decoded: Iterable[DecodedColumn]) -> StructType:
     """The columns of a DataFrame of decoded or transformed rows.
 
-    :raises OptionError: if a schema can't be used, or the transform can't be called, or returns types that
-        Spark does not have.
-    :raises SchemaRegistryError: if the registry has no schema, or does not answer.
+    :raises OptionError: if the transform can't be called, or returns types that Spark does not have.
     """
-    given = decoded_schema(options.record_fields, decoded_columns(options))
+    given = decoded_schema(options.record_fields, decoded)
     return (
         spark_schema(given) if options.transform is None else _in_spark(Transform(options.transform, given))
     )
 
 
-def shaping_of(options: ReadOptions, wanted: StructType) -> Shaping:
+def shaping_of(
+    options: ReadOptions, wanted: StructType, decoded: tuple[DecodedColumn, ...] | None = None
+) -> Shaping:
     """What tasks need to give Spark the columns ``wanted``.
 
+    :param decoded: what decodes columns; None if the schema is the user's, so that it is not known yet.
     :raises OptionError: if decoding, or the transform, does not give them with these types.
-    :raises SchemaRegistryError: as for :func:`shaped_columns`.
+    :raises SchemaRegistryError: if the registry has no schema, or does not answer.
     """
-    names, decoded = options.record_fields, decoded_columns(options)
+    names, decoded = options.record_fields, decoded_columns(options) if decoded is None else decoded
     check_different(field.name for field in wanted)
     if options.transform is None:
         return _decoded_alone(names, decoded, options, wanted)

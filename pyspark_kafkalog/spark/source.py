@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.reading.decoding import DecodedColumn
+
 _FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """Runs only if ``spark.sql.python.filterPushdown.enabled`` is true."""
 
@@ -39,6 +41,9 @@ class KafkaLogDataSource(DataSource):
     Readers and writers are imported on first use, because Spark creates an
     instance of this class in many short-lived Python workers.
     """
+
+    _decoded: tuple[DecodedColumn, ...] | None = None
+    """What decodes columns, with the schemas of readers as they were when Spark asked for :meth:`schema`."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -62,9 +67,11 @@ class KafkaLogDataSource(DataSource):
         if view is None:
             options = common_read_options(self.options)
             if options.transform is not None or options.formats:
+                from pyspark_kafkalog.reading.decoding import decoded_columns
                 from pyspark_kafkalog.spark.shaping import shaped_columns
 
-                return shaped_columns(options)
+                self._decoded = decoded_columns(options)
+                return shaped_columns(options, self._decoded)
             columns = options.record_fields
         else:
             from pyspark_kafkalog.admin.views import VIEWS
@@ -88,7 +95,7 @@ class KafkaLogDataSource(DataSource):
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
         kind = FilteringLogBatchReader if _filters_are_pushed() else LogBatchReader
-        return kind(self.options, schema)
+        return kind(self.options, schema, self._decoded)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The micro-batch reader."""
@@ -97,7 +104,7 @@ class KafkaLogDataSource(DataSource):
 
         find_added_files()
         try:
-            return LogStreamReader(self.options, schema)
+            return LogStreamReader(self.options, schema, self._decoded)
         except KafkaLogError as e:
             return RefusingStreamReader(e)
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.groups import TakesCommits
     from pyspark_kafkalog.model import MemberOfGroup, Place
+    from pyspark_kafkalog.reading.decoding import DecodedColumn
     from pyspark_kafkalog.reading.splits import Split
     from pyspark_kafkalog.streams.committing import AsCommitted
     from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
@@ -109,8 +110,13 @@ _FIRST_IS_LIMITED = (
 class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream``. Offsets are those of Spark's Kafka source, ``{"topic":{"0":10}}``."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        super().__init__(options, schema, batch=False)
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        decoded: tuple[DecodedColumn, ...] | None = None,
+    ) -> None:
+        super().__init__(options, schema, decoded, batch=False)
         self._looked_up = self._changed = float("-inf")
         self._lookup_began = self._lookup_took = 0.0
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 import uuid
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry
+from pyspark_kafkalog.spark.source import KafkaLogDataSource
 from tests.confluent import body, guid_header, prefixed, record
 
 ITEM = record("Item", id="long", name=(["null", "string"], None))
@@ -168,6 +171,19 @@ def test_avro_without_a_registry(root: str) -> None:
     options = {"subscribe": "items", "value.format": "avro", "value.schema": json.dumps(ITEM)}
     rows = connect(root).read(options=options).read_all()
     assert rows.column("value").to_pylist() == [{"id": 1, "name": "a"}, None]
+
+
+def test_the_readers_schema_is_that_of_load(schemas: Schemas, root: str) -> None:
+    """Spark makes the reader later, from a copy of the source."""
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})])
+    options = {"subscribe": "items", "value.format": "confluent-avro", "path": root}
+    source = KafkaLogDataSource({**options, "schema.registry.url": "http://registry.invalid"})
+    schema = source.schema()
+    schemas.add("items-value", record("Item", number=("int", 0)))
+    copy = pickle.loads(pickle.dumps(source))
+    assert isinstance(schema, StructType)
+    for reader in (copy.reader(schema), copy.streamReader(schema)):
+        assert "price" in str(reader._shaping.decoded)
 
 
 def test_a_transform_gets_columns(schemas: Schemas, root: str) -> None:
