@@ -27,7 +27,7 @@ from pyspark_kafkalog.tls import tls_context
 WAIT = 60.0
 """Seconds for which a registry that fails, or does not know an id, is asked again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_LARGEST_ANSWER = 16 << 20
+_LARGEST_ANSWER, _PART = 16 << 20, 1 << 16
 """Bytes."""
 _MOST_REFERENCES, _DEEPEST = 1000, 50
 _UNKNOWN = {404, 422}
@@ -155,7 +155,7 @@ class SchemaRegistry:
             is_unknown, why = False, ""
             for url in self._options.urls:
                 try:
-                    return self._get(url, path, what)
+                    return self._get(url, path, what, deadline)
                 except _AgainError as e:
                     why = str(e)
                 except _UnknownError:
@@ -175,8 +175,8 @@ class SchemaRegistry:
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _get(self, url: str, path: str, what: str) -> Mapping[str, Any]:
-        """The answer of one registry.
+    def _get(self, url: str, path: str, what: str, deadline: float) -> Mapping[str, Any]:
+        """The answer of one registry, which may take the time of one read beyond the deadline.
 
         :raises _AgainError: if it may answer later.
         :raises _UnknownError: if it does not know what is asked for.
@@ -187,7 +187,11 @@ class SchemaRegistry:
         request = urllib.request.Request(f"{url.rstrip('/')}{path}", headers=self._headers())
         try:
             with opener(self._context).open(request, timeout=options.timeout_ms / 1000) as response:
-                content = response.read(_LARGEST_ANSWER + 1)
+                content = bytearray()
+                while len(content) <= _LARGEST_ANSWER and (part := response.read1(_PART)):
+                    content += part
+                    if time.monotonic() > deadline + options.timeout_ms / 1000:
+                        raise TimeoutError
         except urllib.error.HTTPError as e:
             e.close()
             if e.code in _UNKNOWN:

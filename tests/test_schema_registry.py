@@ -33,7 +33,7 @@ class Double(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[tuple[int, Any]] = []
         self.requests: list[tuple[str, str | None]] = []
-        self.pause = 0.0
+        self.pause = self.pause_in_answer = 0.0
         self.url = f"http://127.0.0.1:{self.server_port}/base"
 
     def registry(self, **options: Any) -> SchemaRegistry:
@@ -51,7 +51,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Location", "http://127.0.0.1:1/elsewhere")
         self.end_headers()
-        self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+        answer = body if isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            for byte in range(len(answer) if self.server.pause_in_answer else 0):
+                self.wfile.write(answer[byte : byte + 1])
+                time.sleep(self.server.pause_in_answer)
+            self.wfile.write(b"" if self.server.pause_in_answer else answer)
+        except OSError:
+            pass  # it has been given up
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -130,6 +137,14 @@ def test_a_registry_that_is_slow(double: Double) -> None:
     double.answers, double.pause = [(200, {"schema": "1"})], 0.5
     with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7"):
         double.registry(timeout_ms=50).by_id(7, wait=0.1)
+
+
+def test_a_registry_that_gives_a_byte_now_and_then(double: Double) -> None:
+    double.answers, double.pause_in_answer = [(200, b" " * 200)], 0.05
+    began = time.monotonic()
+    with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7: TimeoutError"):
+        double.registry(timeout_ms=500).by_id(7, wait=0.2)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
