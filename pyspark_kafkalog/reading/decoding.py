@@ -215,7 +215,7 @@ class _Column:
                 schema = registry.by_id(key) if isinstance(key, int) else registry.by_guid(str(key))
                 if schema.kind != "AVRO":
                     raise SchemaError(f"it is a schema of type {schema.kind}, expected AVRO")
-                entry = self._decoder.add(parse(schema.text, schema.references))
+                entry = self._decoder.add(parse(schema.text, schema.references), is_framed=True)
             except SchemaError as e:
                 raise SchemaError(
                     f"The {self._column.name} can't be read with the schema of this query: schema"

@@ -6,6 +6,7 @@ import json
 import pickle
 import struct
 import uuid
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.confluent import body, guid_header, prefixed, record
 ITEM = record("Item", id="long", name=(["null", "string"], None))
 PRICED = record("Item", id="long", price=("double", 1.5), name=(["null", "string"], None))
 GUID = "89791762-2336-4186-9674-299b90a802e2"
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
 NULLS = {"id": None, "price": None, "name": None}
 
 
@@ -155,6 +157,24 @@ def test_keys_have_schemas_of_their_own(schemas: Schemas, root: str) -> None:
     write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})], key=pa.array([key], pa.binary()))
     rows = read(root, columns=["key", "offset"], key__format="confluent-avro")
     assert rows == [{"key": "k", "offset": 0}]
+
+
+@pytest.mark.parametrize(
+    ("reader", "value", "expected"),
+    [
+        ("bytes", b"\x04ab", b"\x04ab"),
+        ("bytes", b"", b""),
+        ("string", b"hello", "hello"),
+        (["null", "bytes"], b"\xff\x01", b"\xff\x01"),
+        (["int", "bytes"], b"abc", {"member0": None, "member1": b"abc"}),
+        (DECIMAL, b"\xff\x00", Decimal("-2.56")),
+    ],
+)
+def test_bytes_have_no_length(schemas: Schemas, root: str, reader: Any, value: bytes, expected: Any) -> None:
+    """As AbstractKafkaAvroSerializer writes them: the rest of the value."""
+    schemas.add(7, "bytes")
+    write(root, [b"\0\0\0\0\x07" + value])
+    assert read(root, value__schema=json.dumps(reader)) == [expected]
 
 
 def test_several_topics_need_a_schema(schemas: Schemas, root: str) -> None:

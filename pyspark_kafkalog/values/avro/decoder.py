@@ -102,13 +102,14 @@ class Decoder:
         corrupt = Operation("", kernels.FAIL, a=kernels.FRAMING)
         self._program, self._paths = rows_of(corrupt, CORRUPT)
 
-    def add(self, writer: Schema) -> int:
+    def add(self, writer: Schema, *, is_framed: bool = False) -> int:
         """The entry for rows of this writer's schema; to be kept as long as the decoder is used.
 
+        :param is_framed: by Confluent's serializers, which write a value that is bytes without its length.
         :raises SchemaError: if the reader's schema can't read what it writes.
         """
         entry = len(self._program)
-        rows, paths = rows_of(self._compiler.compile(writer), entry)
+        rows, paths = rows_of(self._compiler.compile(writer, is_framed=is_framed), entry)
         self._program = np.concatenate([self._program, rows])
         self._paths += paths
         return entry

@@ -103,6 +103,8 @@ FAULT_COLUMNS = 3
 ) = range(17)
 """Causes."""
 
+REST = -1
+"""As many bytes as are left of the row."""
 MOST_EMPTY = 1024
 """Items of a row, in arrays of what takes no bytes."""
 STACK = 1000
@@ -222,6 +224,8 @@ def decode(
             if operation <= LAST_LENGTH or LAST_VARINT < operation <= LAST_SIZED:
                 if operation > LAST_LENGTH:
                     value = program[here, A]
+                    if value == REST:
+                        value = end - at
                 if value < 0:
                     cause = int64(LENGTH)
                     break

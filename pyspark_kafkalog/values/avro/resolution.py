@@ -88,17 +88,20 @@ class Compiler:
         self._column = column
         self._skipped: dict[Record, Operation] = {}
         self._empty: dict[Record, bool] = {}
+        self._whole: Schema | None = None
         self._count = 0
         self.constants = bytearray()
 
-    def compile(self, writer: Schema) -> Operation:
+    def compile(self, writer: Schema, *, is_framed: bool = False) -> Operation:
         """The first operation of a program that reads what ``writer`` has written.
 
+        :param is_framed: by Confluent's serializers, which write a value that is bytes without its length.
         :raises SchemaError: if the two schemas do not fit; it names the field.
         """
         self._skipped.clear()
         self._empty.clear()
         self._count = 0
+        self._whole = writer if is_framed and writer.kind == "bytes" else None
         try:
             return self._read(writer, self._reader, self._column, self._new("", kernels.END))
         except (_TooLargeError, RecursionError):
@@ -275,6 +278,9 @@ class Compiler:
             return self._put(code, column, then, a=_SIZES[kind])
         if kind in ("bytes", "string"):
             is_decimal = pa.types.is_decimal(column.type)
+            if writer is self._whole:
+                code = kernels.PUT_FIXED_DECIMAL if is_decimal else kernels.PUT_FIXED
+                return self._put(code, column, then, a=kernels.REST)
             return self._put(kernels.PUT_DECIMAL if is_decimal else kernels.PUT_BYTES, column, then)
         code = _PUT_NUMBER.get(column.type, kernels.PUT_INT64)
         if pa.types.is_timestamp(column.type) and _is_in_millis(writer, reader):
@@ -283,6 +289,8 @@ class Compiler:
 
     def _skip(self, writer: Schema, path: str, then: Operation) -> Operation:
         """Skip what ``writer`` has written."""
+        if writer is self._whole:
+            return self._new(path, kernels.SKIP, then, a=kernels.REST)
         if self._takes_no_bytes(writer):
             return then
         if isinstance(writer, Union):
