@@ -406,7 +406,7 @@ class Compiler:
             number, bits = "fi" if is_narrow else "dq"
             try:
                 packed = struct.pack(f"<{number}", np.float32(value) if kind == "float" else value)
-            except OverflowError:
+            except (OverflowError, struct.error):  # the latter for an int that no double holds
                 return None
             code = kernels.SET_INT32 if is_narrow else kernels.SET_INT64
             return self._put(code, column, then, a=struct.unpack(f"<{bits}", packed)[0])

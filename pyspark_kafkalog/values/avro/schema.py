@@ -148,6 +148,7 @@ def parse(text: str, references: Iterable[str] = ()) -> Schema:
 def _parsed(text: str, names: dict[str, Named]) -> Schema:
     try:
         written = json.loads(text)
+        json.dumps(written, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
     except UNREADABLE as e:
         raise SchemaError(f"An Avro schema is not JSON: {e}") from None
     return _Parser(names).schema(written, "", "", 0)

@@ -471,6 +471,8 @@ def test_defaults_fill_fields_that_the_writer_has_not(schema: Any, default: Any,
     ("schema", "default"),
     [
         ("int", "x"),
+        ("double", 10**400),
+        ("float", -(10**400)),
         ("int", 2**31),
         ("int", True),
         ("int", 1.0),

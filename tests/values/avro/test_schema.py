@@ -74,6 +74,8 @@ def test_references_are_known_by_their_names() -> None:
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
+        ({"type": "enum", "name": "E", "symbols": ["\ud800"]}, "is not JSON: .* surrogates"),
+        (record({"name": "a", "type": "int", "default": {"\ud800": 1}}), "is not JSON: .* surrogates"),
         ("5", "expected a schema, got 5"),
         ('"unknown"', "the type 'unknown' is not defined"),
         ({"type": 5}, "expected a type, got 5"),
