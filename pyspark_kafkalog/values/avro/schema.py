@@ -139,26 +139,27 @@ def parse(text: str, references: Iterable[str] = ()) -> Schema:
     :param references: texts of the schemas that it names, each after those that it names itself.
     :raises SchemaError: if one is not valid; it names the place.
     """
-    names: dict[str, Named] = {}
+    parser = _Parser()
     for each in references:
-        _parsed(each, names)
-    return _parsed(text, names)
-
-
-def _parsed(text: str, names: dict[str, Named]) -> Schema:
-    try:
-        written = json.loads(text)
-        json.dumps(written, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
-    except UNREADABLE as e:
-        raise SchemaError(f"An Avro schema is not JSON: {e}") from None
-    return _Parser(names).schema(written, "", "", 0)
+        parser.parsed(each)
+    return parser.parsed(text)
 
 
 class _Parser:
     """``path`` is where a schema stands, as fields in one another; ``space`` is the namespace around it."""
 
-    def __init__(self, names: dict[str, Named]) -> None:
-        self._names = names
+    def __init__(self) -> None:
+        self._names: dict[str, Named] = {}
+        self._written: dict[str, Mapping[str, Any]] = {}
+        """The JSON of each named type: it may be repeated, as Java's parser allows it."""
+
+    def parsed(self, text: str) -> Schema:
+        try:
+            written = json.loads(text)
+            json.dumps(written, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
+        except UNREADABLE as e:
+            raise SchemaError(f"An Avro schema is not JSON: {e}") from None
+        return self.schema(written, "", "", 0)
 
     def schema(self, written: Any, path: str, space: str, depth: int) -> Schema:
         if depth > DEEPEST:
@@ -172,6 +173,9 @@ class _Parser:
         kind = written.get("type")
         if isinstance(kind, Mapping | list):
             return self.schema(kind, path, space, depth + 1)
+        name = written.get("name")
+        if isinstance(name, str) and written == self._written.get(_full(name, _space(written, space))):
+            return self._names[_full(name, _space(written, space))]
         if kind in ("record", "error"):
             return self._record(written, path, space, depth)
         if kind == "enum":
@@ -257,14 +261,14 @@ class _Parser:
     def _name(self, written: Mapping[str, Any], path: str, space: str) -> tuple[str, tuple[str, ...], str]:
         """Full name and aliases of a type, and the namespace for what is in it."""
         name = _of(written, "name", path)
-        given = written.get("namespace")
         if not isinstance(name, str):
             raise _wrong(path, f"expected a name, got {_shown(name)}")
-        name = _full(name, given if isinstance(given, str) else space)
+        name = _full(name, _space(written, space))
         if not _NAME.fullmatch(_last(name)) or name in PRIMITIVES:
             raise _wrong(path, f"expected a name, got {name!r}")
         if name in self._names:
-            raise _wrong(path, f"the type {name!r} is defined twice")
+            raise _wrong(path, f"the type {name!r} is defined twice, and not in the same way")
+        self._written[name] = written
         inner = name.rpartition(".")[0]
         aliases = _strings(written.get("aliases", []), path)
         return name, tuple(_full(alias, inner) for alias in aliases), inner
@@ -287,6 +291,11 @@ def _logical(written: Mapping[str, Any], kind: str, most_digits: int) -> dict[st
     if not (0 < precision <= most_digits and 0 <= scale <= precision):
         return {}
     return {"logical": logical, "precision": precision, "scale": scale}
+
+
+def _space(written: Mapping[str, Any], around: str) -> str:
+    given = written.get("namespace")
+    return given if isinstance(given, str) else around
 
 
 def _full(name: str, space: str) -> str:

@@ -69,6 +69,20 @@ def test_references_are_known_by_their_names() -> None:
         parse(order, [sku])
 
 
+def test_a_type_may_be_repeated() -> None:
+    """As Java's parser allows since Avro 1.12; such as by two references that both contain it."""
+    money = record(("amount", "long"), name="shop.Money")
+    first = json.dumps(record(("m", money), name="shop.First"))
+    both = parse(json.dumps(record(("f", "shop.First"), ("m", money), name="Both")), [first])
+    assert isinstance(both, Record)
+    inner = both.fields[0].schema
+    assert isinstance(inner, Record)
+    assert inner.fields[0].schema is both.fields[1].schema
+    other = record(("amount", "int"), name="shop.Money")
+    with pytest.raises(SchemaError, match=r"the type 'shop\.Money' is defined twice"):
+        parse(json.dumps(other), [first])
+
+
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
@@ -81,7 +95,7 @@ def test_references_are_known_by_their_names() -> None:
         ({"type": 5}, "expected a type, got 5"),
         ({"name": "x"}, "expected a type, got null"),
         ({"type": "array"}, "'items' is missing"),
-        (record(("a", record(("b", "int")))), "the type 'R' is defined twice"),
+        (record(("a", record(("b", "int")))), "the type 'R' is defined twice, and not in the same way"),
         (record(("a", record(("b", "nope"), name="I"))), r"at a\.b: the type 'nope'"),
         (record(("a", {"type": "map", "values": {"type": "array", "items": 5}})), r"at a\.value\.element"),
         (record({"name": "a"}), r"at a: 'type' is missing"),
