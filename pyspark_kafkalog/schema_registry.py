@@ -162,7 +162,8 @@ class SchemaRegistry:
                     is_unknown = True
             if is_unknown and not waits_for_it:
                 raise self._error(
-                    f"does not know {what}", hint=f"Check the name of the topic, and {REGISTRY}."
+                    f"does not know {what}",
+                    hint=f"Check {REGISTRY} and the name of the topic, or give value.schema (key.schema).",
                 )
             left = deadline - time.monotonic()
             if left <= 0 and is_unknown:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_BYTES = "Keys and values are read as bytes: use DataFrame operations to deserialize them."
+_BYTES = "Keys and values are read as bytes: give key.format or value.format, or use DataFrame operations."
 _JAVA = "It names a Java class, which cannot be run here: leave it out."
 _ASSERTIONS = (
     "Give kafka.sasl.login.callback.handler.class the import path of a Python callable that gets the token."

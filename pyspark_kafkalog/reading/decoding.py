@@ -71,7 +71,11 @@ def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
         try:
             found.append(DecodedColumn(column, schema, arrow_type(parse(schema.text, schema.references))))
         except SchemaError as e:
-            raise OptionError(f"The schema of column {column.column!r} can't be used: {e.message}") from None
+            looks_like_json = schema.text.lstrip()[:1] in ("{", "[", '"')
+            raise OptionError(
+                f"The schema of column {column.column!r} can't be used: {e.message}",
+                hint=None if looks_like_json else "Give the text of an Avro schema: JSON, not DDL or a file.",
+            ) from None
     return tuple(found)
 
 
@@ -153,7 +157,9 @@ class _Column:
             entries = np.full(len(bytes_), self._own, np.int64)
         decoded = self._decoder.decode(data, starts, sizes, entries)
         if decoded.corrupt.size:
-            self._have_failed(decoded, place)
+            row = int(decoded.corrupt[0])
+            looks_framed = bool(sizes[row] >= _PREFIX and data[starts[row]] == 0)
+            self._have_failed(decoded, place, looks_framed=looks_framed)
         return decoded.array
 
     def _find_writers(
@@ -166,7 +172,7 @@ class _Column:
     ) -> np.ndarray:
         """The entry of each row's writer; ``starts`` and ``sizes`` become those behind the prefix."""
         entries = np.full(sizes.size, CORRUPT, np.int64)
-        by_header = self._by_header(batch)
+        by_header = {row: key for row, key in self._by_header(batch).items() if sizes[row] >= 0}
         for row, key in by_header.items():
             entries[row] = self._entry(key, row, place)
         prefixed = np.flatnonzero(sizes >= _PREFIX)
@@ -228,15 +234,21 @@ class _Column:
             self._entries[key] = entry
         return entry
 
-    def _have_failed(self, decoded: Decoded, place: Callable[[int], dict[str, Any]]) -> None:
+    def _have_failed(
+        self, decoded: Decoded, place: Callable[[int], dict[str, Any]], *, looks_framed: bool
+    ) -> None:
+        """Raise, or warn, of the first corrupt row, which ``looks_framed`` if it begins as an id does."""
         row, name = int(decoded.corrupt[0]), self._column.name
         text = f"The {name} can't be decoded: {decoded.reason(row)}"
+        hint = None
+        if not self._is_framed and looks_framed:
+            hint = f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for these."
         if self._column.format.fails_fast:
-            hint = "With mode=PERMISSIVE it is a struct of nulls."
+            hint = hint or "With mode=PERMISSIVE it is a struct of nulls."
             raise CorruptRecordError(text, hint=hint, **place(row))
         if not self._has_warned:
             self._has_warned = True
-            error = CorruptRecordError(text, **place(row))
+            error = CorruptRecordError(text, hint=hint, **place(row))
             _log.warning("%s; this one and others are structs of nulls", error)
 
 

@@ -133,6 +133,35 @@ def test_values_that_are_not_of_a_serializer(
         read(root, mode="FAILFAST", startingOffsets='{"items":{"0":4}}')
 
 
+def test_a_null_needs_no_schema(schemas: Schemas, root: str) -> None:
+    key, value = guid_header(str(uuid.UUID(int=1)))
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    write(root, [None], headers=pa.array([[{"key": key, "value": value}]], kind))
+    assert read(root) == [None]
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
+def test_values_of_serializers_that_are_read_without_their_id(
+    root: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})])
+    options = {"subscribe": "items", "value.format": "avro", "value.schema": json.dumps(ITEM), "mode": mode}
+    said = ""
+    try:
+        connect(root).read(options=options).read_all()
+    except CorruptRecordError as e:
+        said = str(e)
+    assert "It begins like a value of Confluent's serializers: give confluent-avro" in said + caplog.text
+    assert bool(said) == (mode == "FAILFAST")
+
+
+@pytest.mark.parametrize("text", ["id long, name string", "/tmp/item.avsc"])
+def test_a_schema_that_is_none(root: str, text: str) -> None:
+    options = {"subscribe": "items", "value.format": "avro", "value.schema": text}
+    with pytest.raises(OptionError, match="Give the text of an Avro schema"):
+        connect(root).read(options=options)
+
+
 def test_an_id_that_the_registry_does_not_know(schemas: Schemas, root: str) -> None:
     write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"}), prefixed(99, ITEM, {"id": 1, "name": "a"})])
     with pytest.raises(SchemaRegistryError, match=r"know 99 \(partition items-0, offset 1\)\. Check"):

@@ -151,7 +151,7 @@ class _Parser:
     def __init__(self) -> None:
         self._names: dict[str, Named] = {}
         self._written: dict[str, Mapping[str, Any]] = {}
-        """The JSON of each named type: it may be repeated, as Java's parser allows it."""
+        """The JSON of each named type: it may be repeated."""
 
     def parsed(self, text: str) -> Schema:
         try:

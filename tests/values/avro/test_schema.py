@@ -70,7 +70,7 @@ def test_references_are_known_by_their_names() -> None:
 
 
 def test_a_type_may_be_repeated() -> None:
-    """As Java's parser allows since Avro 1.12; such as by two references that both contain it."""
+    """Avro 1.12 for Java takes it: two references may both contain the type."""
     money = record(("amount", "long"), name="shop.Money")
     first = json.dumps(record(("m", money), name="shop.First"))
     both = parse(json.dumps(record(("f", "shop.First"), ("m", money), name="Both")), [first])
