@@ -127,17 +127,19 @@ class BrokerGroups:
             return {}
         doing = f"Reading the committed offsets of group {group}"
         request = offset_fetch_request(group, partitions, require_stable=settled)
-        deadline, settles = Deadline.after(self._timeout), Deadline.after_ms(self._options.request_timeout_ms)
+        deadline = settles = Deadline.after(self._timeout)
         pending: KafkaLogError | None = None
 
         def attempt() -> dict[TopicPartition, CommittedOffset] | KafkaLogError:
-            nonlocal pending
+            nonlocal pending, settles
             answer = self._call(
                 group, request, read_offset_fetch, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline
             )
             if answer is not None:
                 return _committed(answer, doing, group)
-            pending = pending or pending_error(self._cluster, group, deadline)
+            if pending is None:
+                settles = Deadline.after_ms(self._options.request_timeout_ms)
+                pending = pending_error(self._cluster, group, deadline)
             if settles.expired:
                 raise pending
             return pending
