@@ -342,17 +342,23 @@ def test_a_commit_waits_for_an_answer_that_makes_its_generation_old(
     assert group.commits() == {partition.partition: 5}
 
 
+def held_with_more_to_come(group: Group, kind: dict[str, Any]) -> tuple[Member, Assigned]:
+    """A member with half of the partitions in its step; the group has given it all, as the other has left."""
+    member, other = group.member(**kind), group.member(**kind)
+    group.holds(other, 3)
+    other.release()
+    held = group.holds(member, 3)
+    with soon(lambda: member._next is not None):
+        other.leave()
+    return member, held
+
+
 @pytest.mark.parametrize("kind", [COOPERATIVE, CONSUMER], ids=["cooperative", "consumer"])
 def test_nothing_is_taken_up_that_a_request_under_way_does_not_claim(
     group: Group, monkeypatch: pytest.MonkeyPatch, kind: dict[str, Any]
 ) -> None:
     """The group may give it to another one at once."""
-    member, other = group.member(**kind), group.member(**kind)
-    group.holds(other, 3)
-    other.release()
-    before = group.holds(member, 3)
-    with soon(lambda: member._next is not None):
-        other.leave()
+    member, before = held_with_more_to_come(group, kind)
     asked, free, call = threading.Event(), threading.Event(), member._call
 
     def late(request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -376,12 +382,7 @@ def test_nothing_is_taken_up_that_the_generation_before_has_given(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The member has joined the next one without claiming it, and its SyncGroup comes too late."""
-    member, other = group.member(**COOPERATIVE), group.member(**COOPERATIVE)
-    group.holds(other, 3)
-    other.release()
-    before = group.holds(member, 3)
-    with soon(lambda: member._next is not None):
-        other.leave()
+    member, before = held_with_more_to_come(group, COOPERATIVE)
     is_late, joins, again, free, call = False, 0, threading.Event(), threading.Event(), member._call
 
     def late(request: Any, *args: Any, **kwargs: Any) -> Any:
