@@ -23,19 +23,17 @@ from pyspark_kafkalog.options.offsets_json import PLANNED
 from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.places import open_groups, open_place
-from pyspark_kafkalog.reading.decoding import (
-    Decoding,
-    decoded_columns,
-    decoded_schema,
-    record_columns,
-)
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.reader import (
     COLUMN_TYPES,
     columns_of,
+    decoded_columns,
+    decoded_schema,
+    decoding_of,
     read_rules,
+    record_columns,
     split_reader,
     transformed,
 )
@@ -86,7 +84,6 @@ class Reading:
         self.options = read_options(options, batch=True)
         default = self.options.record_fields
         self._decoded = decoded_columns(self.options)
-        given = decoded_schema(default, self._decoded)
         deserializer = self.options.large_messages.settings.deserializer
         if deserializer is not None:
             SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
@@ -96,7 +93,7 @@ class Reading:
             names = [name for name in COLUMN_TYPES if name != DROPPED_FIELD[0] or has_dropped]
             allowed, default_names = decoded_schema(names, self._decoded), list(default)
         else:
-            self._transform = Transform(self.options.transform, given)
+            self._transform = Transform(self.options.transform, decoded_schema(default, self._decoded))
             allowed = self._transform.schema
             default_names = allowed.names
         self.filters = filters = _checked(filters, allowed)
@@ -114,10 +111,8 @@ class Reading:
         found = pa.schema([*self.schema, *(allowed.field(name) for name in extra)])
         self._condition = _condition(found, filters)
         if self._transform is None:
-            self._read, self._bounds = (
-                columns_of(record_columns(self._decoded, found.names)),
-                _bounds(filters),
-            )
+            self._read = columns_of(record_columns(self._decoded, found.names))
+            self._bounds = _bounds(filters)
         else:
             # Filters hold for what the transform returns, which need not be where the records are.
             self._read, self._bounds = columns_of(record_columns(self._decoded, default)), ALL_ROWS
@@ -160,7 +155,7 @@ class Reading:
         """The rows of some splits, one after the other; no batch is empty."""
         place, rules = self.place(), read_rules(self.options, self._read)
         reader = split_reader(place, self.options, rules)
-        decoding = Decoding(self._decoded, self.options.registry) if self._decoded else None
+        decoding = decoding_of(self._decoded, self.options.registry)
         for split in splits:
             found = reader.read(split)
             if decoding is not None:

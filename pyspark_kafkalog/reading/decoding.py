@@ -22,7 +22,6 @@ from pyspark_kafkalog.model import HEADERS_FIELD, TopicPartition
 from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, ColumnFormat
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
-from pyspark_kafkalog.reading.reader import columns_of
 from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry, registry_of
 from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoded, Decoder
 from pyspark_kafkalog.values.avro.schema import parse
@@ -250,20 +249,3 @@ class _Column:
             self._has_warned = True
             error = CorruptRecordError(text, hint=hint, **place(row))
             _log.warning("%s; this one and others are structs of nulls", error)
-
-
-def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:
-    """The columns of records that are read for ``wanted`` ones, if ``columns`` are decoded."""
-    names, decoded = dict.fromkeys(wanted), {column.name: column for column in columns}
-    used = [decoded[name] for name in names if name in decoded]
-    if used:
-        names["offset"] = None
-    if any(column.format.format == CONFLUENT_AVRO for column in used):
-        names[HEADERS_FIELD[0]] = None
-    return list(names)
-
-
-def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa.Schema:
-    """These columns of records, if ``columns`` are decoded."""
-    types = {column.name: column.type for column in columns}
-    return pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in columns_of(names)])

@@ -9,13 +9,16 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.model import DROPPED_FIELD, Place, TopicPartition
+from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, Place, TopicPartition
+from pyspark_kafkalog.options.formats import CONFLUENT_AVRO
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
 from pyspark_kafkalog.transform import Transform
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.largemessage.assembler import Dropped
+    from pyspark_kafkalog.options.registry import RegistryOptions
+    from pyspark_kafkalog.reading.decoding import DecodedColumn, Decoding
 
 _SEGMENT = pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])
 COLUMN_TYPES: Mapping[str, pa.DataType] = {
@@ -63,6 +66,41 @@ def split_reader(
 def columns_of(names: Iterable[str]) -> pa.Schema:
     """The schema of some of :data:`COLUMN_TYPES`."""
     return pa.schema([(name, COLUMN_TYPES[name]) for name in names])
+
+
+def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
+    """See :func:`.decoding.decoded_columns`, which is loaded only if a column has a format."""
+    if not options.formats:
+        return ()
+    from pyspark_kafkalog.reading.decoding import decoded_columns as find
+
+    return find(options)
+
+
+def decoding_of(columns: tuple[DecodedColumn, ...], registry: RegistryOptions | None) -> Decoding | None:
+    """What decodes these columns in a task; None if there are none."""
+    if not columns:
+        return None
+    from pyspark_kafkalog.reading.decoding import Decoding
+
+    return Decoding(columns, registry)
+
+
+def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:
+    """The columns of records that are read for ``wanted`` ones, if ``columns`` are decoded."""
+    names, decoded = dict.fromkeys(wanted), {column.name: column for column in columns}
+    used = [decoded[name] for name in names if name in decoded]
+    if used:
+        names["offset"] = None
+    if any(column.format.format == CONFLUENT_AVRO for column in used):
+        names[HEADERS_FIELD[0]] = None
+    return list(names)
+
+
+def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa.Schema:
+    """These columns of records, if ``columns`` are decoded."""
+    types = {column.name: column.type for column in columns}
+    return pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in columns_of(names)])
 
 
 def transformed(

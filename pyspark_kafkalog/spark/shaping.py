@@ -16,20 +16,21 @@ from pyspark_kafkalog.options.columns import check_different, read_columns
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.options.user_options import suggestion
-from pyspark_kafkalog.reading.decoding import (
-    DecodedColumn,
-    Decoding,
+from pyspark_kafkalog.reading.reader import (
+    columns_of,
     decoded_columns,
     decoded_schema,
+    decoding_of,
     record_columns,
+    transformed,
 )
-from pyspark_kafkalog.reading.reader import columns_of, transformed
 from pyspark_kafkalog.spark.features import arrow_schema, nullable, spark_schema
 from pyspark_kafkalog.transform import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.reading.decoding import DecodedColumn, Decoding
     from pyspark_kafkalog.reading.splits import Split
 
 Read = Callable[..., Iterator[pa.RecordBatch]]
@@ -56,7 +57,7 @@ class Shaping:
 
         :raises OptionError: if the transform is not here what it was where the query was planned.
         """
-        decoding = Decoding(self.decoded, self.registry) if self.decoded else None
+        decoding = decoding_of(self.decoded, self.registry)
         return partial(self._rows, decoding, Transform(*self.transform) if self.transform else None)
 
     def _rows(

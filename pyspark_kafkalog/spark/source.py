@@ -67,7 +67,7 @@ class KafkaLogDataSource(DataSource):
         if view is None:
             options = common_read_options(self.options)
             if options.transform is not None or options.formats:
-                from pyspark_kafkalog.reading.decoding import decoded_columns
+                from pyspark_kafkalog.reading.reader import decoded_columns
                 from pyspark_kafkalog.spark.shaping import shaped_columns
 
                 self._decoded = decoded_columns(options)
