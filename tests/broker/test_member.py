@@ -256,6 +256,7 @@ def test_other_topics_are_taken_up_by_all(group: Group, kind: dict[str, Any]) ->
     for member in (first, second):
         group.holds(member, 3)
         member.release()
+    for member in (first, second):
         member.subscribe({group.topic: 6, other: 2})
     assert group.holds(first, 4).partitions.isdisjoint(group.holds(second, 4).partitions)
 
