@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -70,22 +70,22 @@ class LogReader:
     ``decoded`` is what decodes columns, if that is known already.
     """
 
+    _streaming: ClassVar[bool]
+
     def __init__(
         self,
         options: Mapping[str, str],
         schema: StructType,
-        decoded: tuple[DecodedColumn, ...] | None,
-        *,
-        batch: bool,
+        decoded: tuple[DecodedColumn, ...] | None = None,
     ) -> None:
         self._place_options = place_options(options)
-        self._options = read_options(options, batch=batch)
+        self._options = read_options(options, batch=not self._streaming)
         deserializer = self._options.large_messages.settings.deserializer
         if deserializer is not None:
             from pyspark_kafkalog.largemessage.serializers import SegmentDeserializer
 
             SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
-        self._run = QueryRun(uuid.uuid4().hex, streaming=not batch)
+        self._run = QueryRun(uuid.uuid4().hex, self._streaming)
         self._shaping: Shaping | None = None
         if self._options.transform is None and not self._options.formats:
             allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
@@ -163,14 +163,8 @@ class LogReader:
 class LogBatchReader(LogReader, DataSourceReader):
     """``spark.read``."""
 
-    def __init__(
-        self,
-        options: Mapping[str, str],
-        schema: StructType,
-        decoded: tuple[DecodedColumn, ...] | None = None,
-    ) -> None:
-        super().__init__(options, schema, decoded, batch=True)
-        self._bounds = ALL_ROWS
+    _streaming = False
+    _bounds = ALL_ROWS
 
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; the tasks look up open ends."""

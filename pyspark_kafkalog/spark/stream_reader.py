@@ -110,13 +110,15 @@ _FIRST_IS_LIMITED = (
 class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream``. Offsets are those of Spark's Kafka source, ``{"topic":{"0":10}}``."""
 
+    _streaming = True
+
     def __init__(
         self,
         options: Mapping[str, str],
         schema: StructType,
         decoded: tuple[DecodedColumn, ...] | None = None,
     ) -> None:
-        super().__init__(options, schema, decoded, batch=False)
+        super().__init__(options, schema, decoded)
         self._looked_up = self._changed = float("-inf")
         self._lookup_began = self._lookup_took = 0.0
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
