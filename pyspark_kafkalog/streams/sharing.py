@@ -320,7 +320,8 @@ class SharedGroup:
         if not left or not self._member.holds(self._assigned):
             return
         found = self._groups().committed(self._group, left, settled=True)
-        wrong = [p for p, offset in left.items() if p not in found or found[p].offset != offset]
+        # If it is further, this member has been put out, and is about to learn it.
+        wrong = [p for p, offset in left.items() if p not in found or found[p].offset < offset]
         if wrong and self._member.holds(self._assigned):
             raise GroupError(
                 f"Group {self._group!r} has not got the end of the micro-batch in {listed(wrong, _NAMED)}:"

@@ -120,6 +120,20 @@ def test_a_sink_that_does_not_commit() -> None:
         stream.finish()
 
 
+def test_others_have_gone_on_while_the_planner_was_paused() -> None:
+    """The heart of the member has not learnt yet that it is out."""
+    groups = FakeGroups()
+    stream = copier(FakePlace({A0: (0, 9)}), groups)
+    stream.member.assign(A0)
+    assert stream.offer()
+    stream.read()
+    stream.commit()
+    groups.commit(GROUP, {A0: CommittedOffset(12)})
+    stream.complete = 1
+    stream.finish()
+    assert stream.rows == Counter((A0, offset) for offset in range(9))
+
+
 def test_offsets_that_have_expired_are_not_guessed() -> None:
     place, groups = FakePlace({A0: (0, 9)}), FakeGroups()
     stream = copier(place, groups)
