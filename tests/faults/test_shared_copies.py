@@ -40,6 +40,9 @@ STEPS = ("fenced", "looked", "begun", "producing", "produced", "marked", "ended"
 class Copies:
     """A topic, its copy, and the drivers that copy it."""
 
+    application = "tests.faults.shared_copier"
+    """The module that a driver runs."""
+
     def __init__(
         self, broker: Broker, folder: Path, chance: random.Random, protocol: Mapping[str, str]
     ) -> None:
@@ -121,7 +124,7 @@ class Copies:
         command = [
             sys.executable,
             "-m",
-            "tests.faults.shared_copier",
+            self.application,
             str(self.folder / name),
             json.dumps(options),
         ]
