@@ -30,6 +30,7 @@ from pyspark_kafkalog.reading.reader import (
     COLUMN_TYPES,
     columns_of,
     decoded_columns,
+    decoded_parts,
     decoded_schema,
     decoding_of,
     read_rules,
@@ -91,7 +92,9 @@ class Reading:
         if self.options.transform is None:
             has_dropped = DROPPED_FIELD[0] in default
             names = [name for name in COLUMN_TYPES if name != DROPPED_FIELD[0] or has_dropped]
-            allowed, default_names = decoded_schema(names, self._decoded), list(default)
+            made = dict.fromkeys(name for column in self._decoded for name in column.types)
+            allowed = decoded_schema(dict.fromkeys([*names, *made]), self._decoded)
+            default_names = list(default)
         else:
             self._transform = Transform(self.options.transform, decoded_schema(default, self._decoded))
             allowed = self._transform.schema
@@ -111,10 +114,12 @@ class Reading:
         found = pa.schema([*self.schema, *(allowed.field(name) for name in extra)])
         self._condition = _condition(found, filters)
         if self._transform is None:
+            self._decoded = decoded_parts(self._decoded, found)
             self._read = columns_of(record_columns(self._decoded, found.names))
             self._bounds = _bounds(filters)
         else:
             # Filters hold for what the transform returns, which need not be where the records are.
+            self._decoded = decoded_parts(self._decoded, decoded_schema(default, self._decoded))
             self._read, self._bounds = columns_of(record_columns(self._decoded, default)), ALL_ROWS
 
     def plan(self) -> list[tuple[Split, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
@@ -9,7 +10,9 @@ from pyspark_kafkalog.options.registry import REGISTRY
 from pyspark_kafkalog.options.user_options import UserOptions
 
 CONFLUENT_AVRO = "confluent-avro"
-_COLUMNS = ("key", "value")
+_INCLUDE_ID = "includeSchemaId"
+ID_COLUMNS: Mapping[str, str] = {"key": "keySchemaId", "value": "schemaId"}
+"""The columns that may have a format, and those with the ids of the schemas of their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +28,18 @@ class ColumnFormat:
     schema: str | None
     fails_fast: bool
 
+    @property
+    def id_column(self) -> str | None:
+        """The column with the ids of its values' schemas; None for a format without any."""
+        return ID_COLUMNS[self.column] if self.format == CONFLUENT_AVRO else None
+
 
 def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
     """The formats of the columns that have one.
 
     :raises OptionError: for a format that lacks what it needs, and for options of formats without one.
     """
-    formats = {column: user.value(f"{column}.format") for column in _COLUMNS}
+    formats = {column: user.value(f"{column}.format") for column in ID_COLUMNS}
     for column, name in formats.items():
         if name is None and f"{column}.schema" in user:
             raise OptionError(
@@ -56,6 +64,11 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
         )
     if not any(formats.values()):
         user.refuse_without("value.format", "mode")
+    if confluent is None and user.value(_INCLUDE_ID):
+        raise OptionError(
+            f"Option {_INCLUDE_ID!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
+            hint="Leave it out, or give the format.",
+        )
     fails_fast = user.value("mode")
     return tuple(
         ColumnFormat(column, name, user.value(f"{column}.schema"), fails_fast)

@@ -194,6 +194,7 @@ class ReadOptions:
     limits: TriggerLimits
     no_match_is_latest: bool = from_option("startingOffsetsByTimestampStrategy")
     include_headers: bool = from_option("includeHeaders")
+    include_schema_id: bool = from_option("includeSchemaId")
     transform: str | None = from_option("transform")
     fail_on_data_loss: bool = from_option("failOnDataLoss")
     min_partitions: int | None = from_option("minPartitions")
@@ -216,6 +217,8 @@ class ReadOptions:
             columns.update([HEADERS_FIELD])
         if self.large_messages.dead_letters:
             columns.update([DROPPED_FIELD])
+        if self.include_schema_id:
+            columns.update((form.id_column, "int") for form in self.formats if form.id_column is not None)
         return columns
 
     @property

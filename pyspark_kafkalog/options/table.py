@@ -341,6 +341,9 @@ SECTIONS = (
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
                "What a value that can't be decoded is: a struct of nulls (`PERMISSIVE`), or an error that"
                " names its place (`FAILFAST`)."),
+        Option("includeSchemaId", _READ, boolean, "false",
+               "Read the column `schemaId`, the id of the schema of each `confluent-avro` value, and"
+               " `keySchemaId` of such keys."),
     ),
     Section(
         "Schema registry",

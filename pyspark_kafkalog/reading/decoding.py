@@ -38,24 +38,40 @@ _log = logging.getLogger("pyspark_kafkalog")
 class DecodedColumn:
     """What decodes one column. Sent to the tasks.
 
-    ``schema`` is that of the reader, and ``type`` a part of what it gives.
+    ``schema`` is that of the reader, and ``type`` a part of what it gives; None if the values are not
+    wanted. With ``with_ids`` there is a column with the ids of their schemas.
     """
 
     format: ColumnFormat
     schema: RegisteredSchema
-    type: pa.DataType
+    type: pa.DataType | None
+    with_ids: bool
 
     @property
     def name(self) -> str:
         return self.format.column
 
-    def part(self, wanted: pa.DataType) -> DecodedColumn:
-        """The same for a part of the type: structs with some of their fields.
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The columns that it makes."""
+        made = {} if self.type is None else {self.name: self.type}
+        if self.with_ids and self.format.id_column is not None:
+            made[self.format.id_column] = pa.int32()
+        return made
 
-        :raises OptionError: if ``wanted`` isn't a part of it.
+    def part(self, wanted: pa.Schema) -> DecodedColumn | None:
+        """What makes those of its columns that are wanted: structs may have some of their fields.
+
+        :raises OptionError: if what is wanted isn't a part of it.
         """
-        Decoder(parse(self.schema.text, self.schema.references), wanted)
-        return replace(self, type=wanted)
+        names = wanted.names
+        kind = wanted.field(self.name).type if self.name in names else None
+        with_ids = self.format.id_column in names
+        if kind is None and not with_ids:
+            return None
+        if kind is not None and kind != self.type:
+            Decoder(parse(self.schema.text, self.schema.references), kind)
+        return replace(self, type=kind, with_ids=with_ids)
 
 
 def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
@@ -68,7 +84,8 @@ def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
     for column in options.formats:
         schema = _reader_schema(column, options)
         try:
-            found.append(DecodedColumn(column, schema, arrow_type(parse(schema.text, schema.references))))
+            kind = arrow_type(parse(schema.text, schema.references))
+            found.append(DecodedColumn(column, schema, kind, with_ids=True))
         except SchemaError as e:
             looks_like_json = schema.text.lstrip()[:1] in ("{", "[", '"')
             raise OptionError(
@@ -119,8 +136,12 @@ class Decoding:
         columns, fields = list(batch.columns), list(batch.schema)
         for number, name in enumerate(batch.schema.names):
             if name in self._columns:
-                columns[number] = self._columns[name].decode(batch, columns[number], partition)
-                fields[number] = pa.field(name, columns[number].type)
+                for made, column in self._columns[name].decode(batch, columns[number], partition).items():
+                    if made == name:
+                        columns[number], fields[number] = column, pa.field(name, column.type)
+                    else:
+                        columns.append(column)
+                        fields.append(pa.field(made, column.type))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
@@ -139,8 +160,10 @@ class _Column:
             self._own = self._decoder.add(schema)
         self._has_warned = False
 
-    def decode(self, batch: pa.RecordBatch, bytes_: pa.Array, partition: TopicPartition) -> pa.Array:
-        """The values of a column of ``batch``."""
+    def decode(
+        self, batch: pa.RecordBatch, bytes_: pa.Array, partition: TopicPartition
+    ) -> dict[str, pa.Array]:
+        """What is made of a column of ``batch``: :attr:`DecodedColumn.types`."""
         offsets, validity, data = binary_column(bytes_)
         starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
         if validity.size:
@@ -150,45 +173,61 @@ class _Column:
         def place(row: int) -> dict[str, Any]:
             return {"topic_partition": partition, "offset": batch.column("offset")[row].as_py()}
 
-        if self._is_framed:
-            entries = self._find_writers(batch, data, starts, sizes, place)
-        else:
-            entries = np.full(len(bytes_), self._own, np.int64)
+        made: dict[str, pa.Array] = {}
+        entries = None if self._is_framed else np.full(len(bytes_), self._own, np.int64)
+        if entries is None:
+            ids, guids = self._find_ids(batch, data, starts, sizes)
+            id_column = self._column.format.id_column
+            if self._column.with_ids and id_column is not None:
+                made[id_column] = pa.array(ids.astype(np.int32), mask=ids < 0)
+            if self._column.type is None:
+                return made
+            entries = self._find_writers(ids, guids, place)
         decoded = self._decoder.decode(data, starts, sizes, entries)
         if decoded.corrupt.size:
             row = int(decoded.corrupt[0])
             looks_framed = bool(sizes[row] >= _PREFIX and data[starts[row]] == 0)
             self._have_failed(decoded, place, looks_framed=looks_framed)
-        return decoded.array
+        return {**made, self._column.name: decoded.array}
 
-    def _find_writers(
-        self,
-        batch: pa.RecordBatch,
-        data: np.ndarray,
-        starts: np.ndarray,
-        sizes: np.ndarray,
-        place: Callable[[int], dict[str, Any]],
-    ) -> np.ndarray:
-        """The entry of each row's writer; ``starts`` and ``sizes`` become those behind the prefix."""
-        entries = np.full(sizes.size, CORRUPT, np.int64)
+    def _find_ids(
+        self, batch: pa.RecordBatch, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray
+    ) -> tuple[np.ndarray, dict[int, uuid.UUID]]:
+        """The id of each row's schema, -1 where there is none, and the GUIDs of rows that have one instead.
+
+        ``starts`` and ``sizes`` become those behind the prefix.
+        """
         by_header = {row: key for row, key in self._by_header(batch).items() if sizes[row] >= 0}
-        for row, key in by_header.items():
-            entries[row] = self._entry(key, row, place)
         prefixed = np.flatnonzero(sizes >= _PREFIX)
         prefixed = prefixed[data[starts[prefixed]] == 0]
         if by_header:
             prefixed = np.setdiff1d(prefixed, np.fromiter(by_header, np.int64))
-        ids = np.zeros(prefixed.size, np.int64)
+        ids = np.full(sizes.size, -1, np.int64)
+        ids[prefixed] = 0
         for byte in range(1, _PREFIX):
-            ids = ids << 8 | data[starts[prefixed] + byte]
-        unique, first, index = np.unique(ids, return_index=True, return_inverse=True)
-        found = [
-            self._entry(int(schema_id), int(prefixed[row]), place)
-            for schema_id, row in zip(unique, first, strict=True)
-        ]
-        entries[prefixed] = np.array(found, np.int64)[index]
+            ids[prefixed] = ids[prefixed] << 8 | data[starts[prefixed] + byte]
         starts[prefixed] += _PREFIX
         sizes[prefixed] -= _PREFIX
+        guids = {}
+        for row, key in by_header.items():
+            if isinstance(key, int):
+                ids[row] = key
+            else:
+                guids[row] = key
+        return ids, guids
+
+    def _find_writers(
+        self, ids: np.ndarray, guids: dict[int, uuid.UUID], place: Callable[[int], dict[str, Any]]
+    ) -> np.ndarray:
+        """The entry of each row's writer."""
+        unique, first, index = np.unique(ids, return_index=True, return_inverse=True)
+        found = [
+            CORRUPT if schema_id < 0 else self._entry(int(schema_id), int(row), place)
+            for schema_id, row in zip(unique, first, strict=True)
+        ]
+        entries = np.array(found, np.int64)[index]
+        for row, guid in guids.items():
+            entries[row] = self._entry(guid, row, place)
         return entries
 
     def _by_header(self, batch: pa.RecordBatch) -> dict[int, int | uuid.UUID]:

@@ -87,20 +87,30 @@ def decoding_of(columns: tuple[DecodedColumn, ...], registry: RegistryOptions | 
 
 
 def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:
-    """The columns of records that are read for ``wanted`` ones, if ``columns`` are decoded."""
-    names, decoded = dict.fromkeys(wanted), {column.name: column for column in columns}
-    used = [decoded[name] for name in names if name in decoded]
-    if used:
-        names["offset"] = None
-    if any(column.format.format == CONFLUENT_AVRO for column in used):
-        names[HEADERS_FIELD[0]] = None
+    """The columns of records that are read for ``wanted`` ones, of which ``columns`` are decoded."""
+    names = dict.fromkeys(name for name in wanted if name in COLUMN_TYPES)
+    for column in columns:
+        names.update(dict.fromkeys((column.name, "offset")))
+        if column.format.format == CONFLUENT_AVRO:
+            names[HEADERS_FIELD[0]] = None
     return list(names)
 
 
 def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa.Schema:
     """These columns of records, if ``columns`` are decoded."""
-    types = {column.name: column.type for column in columns}
-    return pa.schema([pa.field(f.name, types.get(f.name, f.type)) for f in columns_of(names)])
+    types = dict(COLUMN_TYPES)
+    for column in columns:
+        types.update(column.types)
+    return pa.schema([(name, types[name]) for name in names])
+
+
+def decoded_parts(columns: Iterable[DecodedColumn], wanted: pa.Schema) -> tuple[DecodedColumn, ...]:
+    """What decodes the columns ``wanted``, or the parts of structs in them.
+
+    :raises OptionError: if what is wanted isn't a part of what they are decoded to.
+    """
+    found = (column.part(wanted) for column in columns)
+    return tuple(part for part in found if part is not None)
 
 
 def transformed(

@@ -19,6 +19,7 @@ from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.reading.reader import (
     columns_of,
     decoded_columns,
+    decoded_parts,
     decoded_schema,
     decoding_of,
     record_columns,
@@ -123,9 +124,10 @@ def shaping_of(
     check_different(field.name for field in wanted)
     if options.transform is None:
         return _decoded_alone(names, decoded, options, wanted)
-    returned = Transform(options.transform, decoded_schema(names, decoded))
+    given = decoded_schema(names, decoded)
+    returned, decoded = Transform(options.transform, given), decoded_parts(decoded, given)
     _check_returned(options.transform, _in_spark(returned), wanted)
-    transform = options.transform, decoded_schema(names, decoded), returned.schema
+    transform = options.transform, given, returned.schema
     read = columns_of(record_columns(decoded, names))
     return Shaping(read, decoded, options.registry, transform, arrow_schema(wanted))
 
@@ -139,7 +141,8 @@ def _decoded_alone(
     """The schema of the user may name some fields of a decoded struct; the others are not decoded then."""
     by_name = {column.name: column for column in decoded}
     plain = [field for field in wanted if field.name not in by_name]
-    allowed = {name: kind for name, kind in names.items() if name not in by_name}
+    ids = {name: "int" for column in decoded for name in column.types if name != column.name}
+    allowed = {name: kind for name, kind in {**names, **ids}.items() if name not in by_name}
     if plain:
         read_columns(((f.name, f.dataType.simpleString(), f.nullable) for f in plain), allowed)
     if not wanted.fields:
@@ -151,9 +154,9 @@ def _decoded_alone(
                     f"Column {field.name!r} must be nullable, with all that is in it, because it may be null"
                 )
     types = arrow_schema(wanted)
-    used = [by_name[f.name].part(f.type) for f in types if f.name in by_name]
+    used = decoded_parts(decoded, types)
     read = columns_of(record_columns(used, wanted.names))
-    return Shaping(read, tuple(used), options.registry, None, types)
+    return Shaping(read, used, options.registry, None, types)
 
 
 def _check_returned(path: str, returned: StructType, wanted: StructType) -> None:

@@ -204,6 +204,7 @@ NEEDED = {
     "org.apache.": _ENDPOINT,
     "value.schema": {"value.format": "avro"},
     "key.schema": {"key.format": "avro"},
+    "includeSchemaId": _REGISTRY,
     "mode": {"value.format": "avro", "value.schema": "{}"},
     "schema.registry.": _REGISTRY,
     "basic.auth.": _REGISTRY,

@@ -118,6 +118,43 @@ def test_ids_in_headers(schemas: Schemas, root: str) -> None:
     assert read(root) == [found, priced, found, found, priced, priced]
 
 
+def test_the_ids_of_schemas(schemas: Schemas, root: str) -> None:
+    """Made if it is asked for, or named; alone, it asks the registry for no schema of a writer."""
+    schemas.add(GUID, ITEM)
+    schemas.add("items-key", "string")
+    value = body(ITEM, {"id": 1, "name": "a"})
+    by_id = ("__value_schema_id", b"\0" + struct.pack(">I", 2**32 - 2))
+    headers = [None, None, None, [by_id], [guid_header(GUID)], [by_id], None]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    of_rows = [None if row is None else [{"key": k, "value": v} for k, v in row] for row in headers]
+    keys = pa.array([prefixed(4, "string", "k")] * len(headers), pa.binary())
+    good, bad = prefixed(2, PRICED, {"id": 2, "price": 9.0, "name": None}), prefixed(1, ITEM, {"id": 1})
+    values = [good, bad + b"!", b"\0\0", value, value, None, None]
+    write(root, values, headers=pa.array(of_rows, kind), key=keys)
+    ids = [2, 1, None, -2, None, None, None]
+    assert [row["schemaId"] for row in read(root, columns=["schemaId"])] == ids
+    schemas.add(2**32 - 2, ITEM)
+    rows = read(root, columns=["value", "schemaId", "offset"])
+    assert list(rows[0]) == ["value", "schemaId", "offset"]
+    assert [row["schemaId"] for row in rows] == ids
+    assert rows[0]["value"] == {"id": 2, "price": 9.0, "name": None}
+    assert rows[4]["value"] == {"id": 1, "price": 1.5, "name": "a"}
+    rows = read(root, columns=["keySchemaId"], key__format="confluent-avro")
+    assert rows == [{"keySchemaId": 4}] * len(ids)
+    given = {
+        "subscribe": "items",
+        "value.format": "confluent-avro",
+        "schema.registry.url": "http://registry.invalid",
+    }
+    assert "schemaId" not in connect(root).read(options=given).schema.names
+    shown = connect(root).read(options={**given, "includeSchemaId": "true"})
+    assert (shown.schema.names[-1], shown.schema.types[-1]) == ("schemaId", pa.int32())
+    found = connect(root).read(columns=["offset"], filters=[("schemaId", "=", 1)], options=given)
+    assert found.read_all().to_pylist() == [{"offset": 1}]
+    options = {**given, "includeSchemaId": "true", "transform": "tests.plugins:same"}
+    assert connect(root).read(options=options).read_all().column("schemaId").to_pylist() == ids
+
+
 def test_values_that_are_not_of_a_serializer(
     schemas: Schemas, root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,6 +326,7 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
         ({"value.format": "protobuf"}, "expected one of"),
         ({"schema.registry.url": "http://h"}, "applies only to"),
         ({"mode": "FAILFAST"}, "'mode' needs 'value.format'"),
+        ({"includeSchemaId": "true"}, "'includeSchemaId' applies only to"),
         ({"value.format": "avro", "value.schema": "{", "mode": "x"}, "expected one of PERMISSIVE, FAILFAST"),
         ({"value.format": "avro", "value.schema": "{"}, "The schema of column 'value' can't be used"),
     ],

@@ -150,6 +150,41 @@ def test_a_stream_goes_on_with_new_schemas(
         query.stop()
 
 
+@pytest.mark.broker
+def test_ids_of_schemas(spark: SparkSession, tmp_path: Path, registry: SchemaRegistryServer) -> None:
+    topic, root = f"ids-{uuid.uuid4().hex[:8]}", str(tmp_path / "log")
+    first, second = record("A", a="int"), record("A", a="int", b=("int", 0))
+    ids = [registry.register(f"{topic}-value", schema) for schema in (first, second)]
+    values = [prefixed(ids[0], first, {"a": 1}), prefixed(ids[1], second, {"a": 2, "b": 3}), None]
+    connect(root).write(pa.table({"value": pa.array(values, pa.binary())}), topic)
+    options = {"subscribe": topic, "value.format": "confluent-avro", "schema.registry.url": registry.url}
+    source = spark.read.format("kafkalog").options(**options)
+    assert "schemaId" not in source.load(root).columns
+    frame = source.option("includeSchemaId", "true").load(root)
+    assert frame.schema["schemaId"].simpleString() == "schemaId:int"
+    assert [row.schemaId for row in frame.orderBy("offset").collect()] == [*ids, None]
+    named = source.schema("schemaId int, value struct<a: int>").load(root)
+    assert sorted(map(tuple, named.where("schemaId is not null").collect())) == [
+        (ids[0], (1,)),
+        (ids[1], (2,)),
+    ]
+    with pytest.raises(PySparkException, match="'schemaId' has type bigint, expected int"):
+        source.schema("schemaId bigint").load(root).collect()
+    name = f"ids_{uuid.uuid4().hex[:8]}"
+    stream = (
+        spark.readStream.format("kafkalog")
+        .options(**options, startingOffsets="earliest", includeSchemaId="true")
+        .load(root)
+        .select("schemaId")
+    )
+    query = stream.writeStream.format("memory").queryName(name).start()
+    try:
+        query.processAllAvailable()
+        assert sorted(row.schemaId or 0 for row in spark.table(name).collect()) == [0, *sorted(ids)]
+    finally:
+        query.stop()
+
+
 def test_a_schema_that_spark_is_given(spark: SparkSession, tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     schema = record("A", a="int", b="string", inner=record("B", x="int", y="int"))
