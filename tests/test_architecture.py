@@ -67,7 +67,7 @@ ROOMS = {
     },
     "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
-    "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker"},
+    "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker", "values"},
     "cli": {"errors", "model", "rows", "groups", "topics", "options", "saying", "admin", "backups", "log"},
     "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups", "log"},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,7 +60,8 @@ def export(
 
     The file appears under its name when it is complete. Parquet has the columns of a DataFrame, and in CSV
     the headers are JSON. Without a form keys and values are bytes in Parquet and text elsewhere; those of
-    internal topics are decoded.
+    internal topics are decoded. Those that a format has decoded are columns of their types in Parquet, and
+    JSON elsewhere.
 
     :param arrow_batches: from :func:`.selecting.read_records`, with all columns.
     :param file_format: by default the one of the suffix.
@@ -70,14 +72,17 @@ def export(
     file_format = file_format or format_of(path)
     _check_new(path, overwrite=overwrite)
     temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-    counted = _Counted(arrow_batches)
+    arrow_batches = iter(arrow_batches)
+    first = [*itertools.islice(arrow_batches, 1)]
+    types = {**ROW_TYPES, **{field.name: field.type for rows in first for field in rows.schema}}
+    counted = _Counted(itertools.chain(first, arrow_batches))
     try:
         if file_format == "jsonl":
             _write_lines(counted, json_lines(topic, key_as=key_as, value_as=value_as), temporary)
         elif file_format == "csv":
-            _write_csv(counted, _Table(topic, key_as, value_as, in_csv=True), temporary)
+            _write_csv(counted, _Table(topic, types, key_as, value_as, in_csv=True), temporary)
         else:
-            _write_parquet(counted, _Table(topic, key_as, value_as), temporary)
+            _write_parquet(counted, _Table(topic, types, key_as, value_as), temporary)
         _check_new(path, overwrite=overwrite)
         os.replace(temporary, path)
     except OSError as e:
@@ -112,7 +117,13 @@ class _Table:
     """Makes the columns of a file from records."""
 
     def __init__(
-        self, topic: str, key_as: Form | None, value_as: Form | None, *, in_csv: bool = False
+        self,
+        topic: str,
+        types: Mapping[str, pa.DataType],
+        key_as: Form | None,
+        value_as: Form | None,
+        *,
+        in_csv: bool = False,
     ) -> None:
         self._topic = topic
         given: dict[str, Form | None] = {"key": key_as, "value": value_as}
@@ -122,7 +133,9 @@ class _Table:
         self._in_csv = in_csv
         text = [*self._decoded, *(name for name, form in self._forms.items() if form)]
         text += ["headers"] if in_csv else []
-        self.schema = pa.schema({**ROW_TYPES, **dict.fromkeys(text, pa.large_string())})
+        self.schema = pa.schema(
+            {**{name: types[name] for name in COLUMNS}, **dict.fromkeys(text, pa.large_string())}
+        )
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the file has them."""

@@ -28,12 +28,14 @@ from pyspark_kafkalog.model import (
     Place,
     TopicPartition,
 )
+from pyspark_kafkalog.options.formats import ID_COLUMNS
 from pyspark_kafkalog.options.largemessages import assembler_settings
 from pyspark_kafkalog.options.settings import (
     PlaceOptions,
     Selection,
     local_root,
     place_options,
+    read_options,
     write_options,
 )
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
@@ -595,22 +597,31 @@ class Records:
 
         They come partition by partition, each in the order of its offsets; with ``tail``, by timestamp over
         all partitions. With ``follow`` those that are written from then on follow for ever, as they arrive.
+        Keys and values are decoded if the options of the place give them a format; what is selected by key
+        or value is so by their bytes.
 
         :param selection: all records by default.
         :param columns: those of a DataFrame; all by default.
-        :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising.
+        :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising. A key
+            or value that can't be decoded is a struct of nulls.
         :param progress: called with the offsets that were read since the last call, and those in all.
         :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
-        :raises CorruptRecordError: at damaged bytes.
+        :raises CorruptRecordError: at damaged bytes, and at what can't be decoded.
         :raises DataLossError: if records are deleted while they are read.
         """
         from pyspark_kafkalog.admin.select import ALL_RECORDS, COLUMNS, read_records
 
+        given = UserOptions(self._kafka.options, Use.ADMIN)
+        formats = None
+        if any(f"{column}.format" in given for column in ID_COLUMNS):
+            mode = "PERMISSIVE" if skip_damaged else "FAILFAST"
+            formats = read_options({**self._kafka.options, "subscribe": topic, "mode": mode}, batch=True)
         return read_records(
             self._kafka.place,
             topic,
             selection or ALL_RECORDS,
             settings=self._kafka.assembler_settings,
+            formats=formats,
             columns=COLUMNS if columns is None else columns,
             follow=follow,
             skip_damaged=skip_damaged,

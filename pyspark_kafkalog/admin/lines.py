@@ -3,11 +3,12 @@ r"""Records as lines of text: JSON objects, or whatever a format says, rendered 
 A line of JSON has the fields ``topic``, ``partition``, ``offset``, ``timestamp`` (ms), ``timestampType``
 (Kafka's name), ``key``, ``value`` and ``headers``, a list of objects with ``key`` and ``value``. Keys and
 values are strings, null, or ``{"base64": "..."}`` if they are not UTF-8, or if this is asked for. Of Kafka's
-internal topics they are objects with the decoded fields.
+internal topics they are objects with the decoded fields, as are all that were decoded by a format.
 
 A format is text with kcat's letters: ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp (ms),
 ``%k`` key, ``%s`` or ``%v`` value, ``%h`` headers (``key=value``, separated by commas), ``%K`` and ``%S``
-sizes of key and value in bytes (-1 for null), ``%%`` a percent sign, and the escapes ``\n``, ``\r``, ``\t``,
+sizes of key and value in bytes (-1 for null), as they are shown if they were decoded by a format, ``%%`` a
+percent sign, and the escapes ``\n``, ``\r``, ``\t``,
 ``\0``, ``\\`` and ``\xHH``. Null is empty.
 """
 
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.admin.internal_topics import decoded_columns, is_decoded
 from pyspark_kafkalog.codec.text import TEXT, base64_strings, hex_strings, joined_rows, json_strings
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.values.to_json import to_json
 
 Form = Literal["text", "hex", "base64"]
 """How a key or a value is shown."""
@@ -36,8 +38,15 @@ RENDERED = ("topic", "partition", "offset", "timestamp", "timestampType", "key",
 _Part: TypeAlias = bytes | Callable[[pa.RecordBatch], pa.Array]
 """A part of a line: the same in all, or a column of text or of integers."""
 
+
+def _as_text(column: pa.Array) -> pa.Array:
+    """Text, or what was decoded to anything else as JSON."""
+    is_text = pa.types.is_binary(column.type) or pa.types.is_string(column.type)
+    return column.cast(TEXT) if is_text else to_json(column, keep_nulls=True)
+
+
 FORMS: Mapping[Form, Callable[[pa.Array], pa.Array]] = {
-    "text": lambda column: column.cast(TEXT),
+    "text": _as_text,
     "hex": hex_strings,
     "base64": base64_strings,
 }
@@ -159,11 +168,14 @@ def _timestamps(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _sizes(name: str, rows: pa.RecordBatch) -> pa.Array:
-    return pc.fill_null(pc.binary_length(rows.column(name)), -1)
+    return pc.fill_null(pc.binary_length(_as_text(rows.column(name))), -1)
 
 
 def _json(name: str, rows: pa.RecordBatch) -> pa.Array:
-    return json_strings(rows.column(name))
+    column = rows.column(name)
+    if pa.types.is_binary(column.type):
+        return json_strings(column)
+    return to_json(column, keep_nulls=True).fill_null(pa.scalar(b"null", TEXT))
 
 
 def _formed(name: str, form: Form, rows: pa.RecordBatch) -> pa.Array:

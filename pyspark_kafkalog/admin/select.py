@@ -15,10 +15,17 @@ from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
-from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.settings import ReadOptions, Selection
 from pyspark_kafkalog.reading.filters import Bounds, offsets_within
 from pyspark_kafkalog.reading.partitions import look_up_partitions, with_topic_ids
 from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
+from pyspark_kafkalog.reading.reader import (
+    decoded_columns,
+    decoded_parts,
+    decoded_schema,
+    decoding_of,
+    record_columns,
+)
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
 
@@ -78,6 +85,7 @@ def read_records(
     selection: RecordSelection = ALL_RECORDS,
     *,
     settings: AssemblerSettings,
+    formats: ReadOptions | None = None,
     columns: Collection[str] = COLUMNS,
     follow: bool = False,
     skip_damaged: bool = False,
@@ -88,10 +96,11 @@ def read_records(
     See :meth:`.kafka.Records.select`.
 
     :param settings: how large messages are put together.
+    :param formats: how keys and values are decoded; None if they are not.
     """
     names = [name for name in COLUMNS if name in columns]
     reading = _Reading(
-        place, topic, selection, [*names], settings, skip_damaged=skip_damaged, progress=progress
+        place, topic, selection, names, settings, formats, skip_damaged=skip_damaged, progress=progress
     )
     return reading.run(follow=follow)
 
@@ -106,6 +115,7 @@ class _Reading:
         selection: RecordSelection,
         columns: list[str],
         settings: AssemblerSettings,
+        formats: ReadOptions | None,
         *,
         skip_damaged: bool,
         progress: Callable[[int, int], None] | None,
@@ -115,10 +125,14 @@ class _Reading:
         self._wanted = selection
         self._columns = columns
         self._progress = progress
-        read = {*columns, *selection.conditions, "offset"} | (
+        decoded = () if formats is None else decoded_columns(formats)
+        decoded = decoded_parts(decoded, decoded_schema(columns, decoded))
+        self._decoding = None if formats is None else decoding_of(decoded, formats.registry)
+        read = {*record_columns(decoded, columns), *selection.conditions, "offset"} | (
             {"timestamp"} if selection.tail is not None else set()
         )
         schema = pa.schema([(name, kind) for name, kind in ROW_TYPES.items() if name in read])
+        self._schema = decoded_schema(schema.names, decoded)
         self._rules = ReadRules(
             schema=schema,
             read_committed=selection.read_committed,
@@ -184,7 +198,7 @@ class _Reading:
         for rows in self._reader.read(Split(partition, offsets, seen=self._seen[partition])):
             selected = self._selected(rows)
             if selected.num_rows:
-                yield selected
+                yield from [selected] if self._decoding is None else self._decoding([selected], partition)
             if self._progress is not None:
                 last = rows.column("offset")[-1].as_py()
                 self._progress(max(0, last + 1 - position), self._total)
@@ -210,7 +224,7 @@ class _Reading:
     def _tail(self, ranges: Mapping[TopicPartition, OffsetRange], count: int) -> Iterator[pa.RecordBatch]:
         """The last ``count`` selected records, by timestamp."""
         last = [self._last_of(partition, offsets, count) for partition, offsets in ranges.items()]
-        found = pa.Table.from_batches([rows for part in last for rows in part], self._rules.schema)
+        found = pa.Table.from_batches([rows for part in last for rows in part], self._schema)
         order = pc.sort_indices(found, [("timestamp", "ascending")])  # stable
         yield from found.take(order[max(0, len(order) - count) :]).combine_chunks().to_batches()
 

@@ -81,6 +81,12 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--value-as", type=_FORMS, help="The same for values.")
     @click.option(
+        "--key-format",
+        metavar="FORMAT",
+        help="What keys are decoded from, such as confluent-avro: they are shown as JSON then.",
+    )
+    @click.option("--value-format", metavar="FORMAT", help="The same for values.")
+    @click.option(
         "--skip-damaged", is_flag=True, help="Leave out what can't be read, report it, and exit with 1."
     )
     @functools.wraps(command)
@@ -91,10 +97,14 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
         headers: tuple[str, ...],
         key_as: Form | None,
         value_as: Form | None,
+        key_format: str | None,
+        value_format: str | None,
         skip_damaged: bool,
         **rest: Any,
     ) -> Any:
         import_arrow()
+        kafka = _decoding(kafka, topic, "key", key_format, key_as)
+        kafka = _decoding(kafka, topic, "value", value_format, value_as)
         from pyspark_kafkalog.admin.select import RecordSelection
 
         names = ("partitions", "offset", "since", "until", "tail", "grep", "read_committed", "large_messages")
@@ -108,6 +118,17 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return with_records
+
+
+def _decoding(kafka: Kafka, topic: str, column: str, given: str | None, form: Form | None) -> Kafka:
+    """``kafka`` with the format of a column."""
+    if given is None:
+        return kafka
+    if form is not None:
+        raise click.UsageError(f"Give only one of --{column}-format and --{column}-as.")
+    if topic in INTERNAL_TOPICS:
+        raise click.UsageError(f"Topic {topic} is decoded by itself: leave out --{column}-format.")
+    return Kafka({**kafka.options, f"{column}.format": given})
 
 
 @kafkalog.command(
@@ -134,6 +155,8 @@ def cat(
 
     They come partition by partition, with --tail sorted by timestamp, with --follow as they arrive. In
     JSON, keys and values that are not UTF-8 are {"base64": "..."}; kafkalog produce --json reads it.
+    --value-format confluent-avro -o schema.registry.url=URL decodes values to JSON, by the newest schema of
+    the topic; a login is best given in a file of --config. --key and --grep look at the bytes before that.
     """
     if (template is not None) + as_json + count > 1:
         raise click.UsageError("Give only one of --format, --json and --count.")
@@ -173,7 +196,8 @@ def export(
 
     The suffix of FILE says which: .parquet, .csv, .jsonl, .ndjson or .json. FILE appears when it is complete.
     Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as
-    say otherwise; in CSV headers are JSON. Lines of JSON are those of kafkalog cat --json.
+    say otherwise, and typed columns of those that --key-format and --value-format decode. In CSV headers and
+    what is decoded are JSON. Lines of JSON are those of kafkalog cat --json.
     """
     from pyspark_kafkalog.admin.export import export as export_records
 

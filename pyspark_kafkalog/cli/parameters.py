@@ -18,7 +18,7 @@ from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.times import point_in_time
-from pyspark_kafkalog.options.values import ZOOKEEPER_LOGIN, patterns, size_in_bytes
+from pyspark_kafkalog.options.values import REGISTRY_LOGIN, ZOOKEEPER_LOGIN, patterns, size_in_bytes
 from pyspark_kafkalog.saying import said
 
 topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
@@ -81,7 +81,7 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
     :raises OptionError: if an option names a place, too, and see :func:`.kafka.options_of`.
     """
     options = {
-        name if name.startswith(ZOOKEEPER_LOGIN) else f"kafka.{name}": text
+        name if name.startswith((*ZOOKEEPER_LOGIN, *REGISTRY_LOGIN)) else f"kafka.{name}": text
         for name, text in properties.items()
         if name not in _UNUSED_PROPERTIES
     }

@@ -48,13 +48,21 @@ def hex_strings(column: pa.Array) -> pa.LargeBinaryArray:
 def joined_rows(parts: Sequence[bytes | pa.Array], rows: int) -> pa.Buffer:
     """The parts of the first row, one after another, then those of the next, and so on.
 
+    :param parts: see :func:`joined_texts`.
+    """
+    return joined_texts(parts, rows).buffers()[2]
+
+
+def joined_texts(parts: Sequence[bytes | pa.Array], rows: int) -> pa.LargeBinaryArray:
+    """The parts of each row, one after another. No row is null.
+
     :param parts: text that is the same in every row, columns of integers without nulls, which become decimal
         numbers, and columns of :data:`TEXT`, in which null is empty.
     """
     ends = np.zeros(rows + 1, np.int64)
     sizes = ends[1:]
     put: list[Callable[[np.ndarray, np.ndarray], None]] = []
-    for part in parts:
+    for part in parts if rows else ():
         if isinstance(part, bytes):
             sizes += len(part)
             put.append(partial(kernels.put_constant, as_array(part)))
@@ -71,7 +79,7 @@ def joined_rows(parts: Sequence[bytes | pa.Array], rows: int) -> pa.Buffer:
     at, out = ends[:-1].copy(), allocate(int(ends[-1]))
     for put_part in put:
         put_part(at, out)
-    return pa.py_buffer(out)
+    return _text(rows, ends, out, None)
 
 
 def _ends(sizes: np.ndarray) -> np.ndarray:

@@ -122,6 +122,7 @@ _ANY = Use.READ | Use.WRITE | Use.INSPECT
 _PARTITION_VIEWS = Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW | Use.SEGMENTS_VIEW | Use.BATCHES_VIEW
 _SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
+_DECODING = _READ | Use.ADMIN
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
 _brokers = partial(Option, where=Where.BROKERS)
@@ -330,14 +331,15 @@ SECTIONS = (
     ),
     Section(
         "Values as columns",
-        Option("value.format", _READ, one_of("avro", "confluent-avro"), None,
+        Option("value.format", _DECODING, one_of("avro", "confluent-avro"), None,
                "`avro` or `confluent-avro`: the column `value` is what these bytes are decoded to"
                " ([how](typed-values.md))."),
-        Option("value.schema", _READ, unless_blank(as_given), None,
+        Option("value.schema", _DECODING, unless_blank(as_given), None,
                "The Avro schema of the column, as JSON. Default for `confluent-avro`: the newest one that the"
                " registry has for the topic."),
-        Option("key.format", _READ, one_of("avro", "confluent-avro"), None, "The same for the column `key`."),
-        Option("key.schema", _READ, unless_blank(as_given), None, "The same for the column `key`."),
+        Option("key.format", _DECODING, one_of("avro", "confluent-avro"), None,
+               "The same for the column `key`."),
+        Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
                "What a value that can't be decoded is: a struct of nulls (`PERMISSIVE`), or an error that"
                " names its place (`FAILFAST`)."),
@@ -347,25 +349,25 @@ SECTIONS = (
     ),
     Section(
         "Schema registry",
-        Option("schema.registry.url", _READ, unless_blank(as_given), None,
+        Option("schema.registry.url", _DECODING, unless_blank(as_given), None,
                "URLs of the schema registry, separated by commas: the next one is asked if one fails."),
-        Option("basic.auth.credentials.source", _READ, one_of("URL", "USER_INFO"), None,
+        Option("basic.auth.credentials.source", _DECODING, one_of("URL", "USER_INFO"), None,
                "Where the login is: in the URL, or in `basic.auth.user.info`. It need not be given."),
-        Option("basic.auth.user.info", _READ, unless_blank(as_given), None,
+        Option("basic.auth.user.info", _DECODING, unless_blank(as_given), None,
                "The login, `user:password`, or `key:secret` of Confluent Cloud."),
-        Option("bearer.auth.credentials.source", _READ, one_of("STATIC_TOKEN"), None,
+        Option("bearer.auth.credentials.source", _DECODING, one_of("STATIC_TOKEN"), None,
                "`STATIC_TOKEN`: the token is in `bearer.auth.token`. It need not be given."),
-        Option("bearer.auth.token", _READ, unless_blank(stripped), None,
+        Option("bearer.auth.token", _DECODING, unless_blank(stripped), None,
                "A bearer token, instead of a login."),
-        Option("http.read.timeout.ms", _READ, integer(1), "60000",
+        Option("http.read.timeout.ms", _DECODING, integer(1), "60000",
                "How long to wait for a registry that sends nothing."),
-        Option("schema.registry.ssl.truststore.location", _READ, unless_blank(location), None,
+        Option("schema.registry.ssl.truststore.location", _DECODING, unless_blank(location), None,
                "PEM file of the authorities to trust for the registry, on every machine."
                " Default: the system's."),
-        Option("schema.registry.ssl.keystore.location", _READ, unless_blank(location), None,
+        Option("schema.registry.ssl.keystore.location", _DECODING, unless_blank(location), None,
                "PEM file of the certificate chain and private key that the registry gets, on"
                " every machine."),
-        Option("schema.registry.ssl.key.password", _READ, as_given, None,
+        Option("schema.registry.ssl.key.password", _DECODING, as_given, None,
                "The password of that private key."),
     ),
     Section(

@@ -23,7 +23,7 @@ _LOGICAL = {
     "decimal": ("bytes", "fixed"),
 }
 """The logical types that decide a value's type, each with what it may annotate."""
-_NAME = re.compile(r"[^\W\d]\w*")
+NAME = re.compile(r"[^\W\d]\w*")
 """As Java takes names: namespaces may be anything."""
 DEEPEST = 100
 """Schemas in one another."""
@@ -229,7 +229,7 @@ class _Parser:
         if not isinstance(written, Mapping):
             raise _wrong(path, f"expected a field, got {_shown(written)}")
         name = _of(written, "name", path)
-        if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        if not (isinstance(name, str) and NAME.fullmatch(name)):
             raise _wrong(path, f"expected the name of a field, got {_shown(name)}")
         at = f"{path}.{name}"
         schema = self.schema(_of(written, "type", at), at, space, depth + 1)
@@ -264,7 +264,7 @@ class _Parser:
         if not isinstance(name, str):
             raise _wrong(path, f"expected a name, got {_shown(name)}")
         name = _full(name, _space(written, space))
-        if not _NAME.fullmatch(_last(name)) or name in PRIMITIVES:
+        if not NAME.fullmatch(_last(name)) or name in PRIMITIVES:
             raise _wrong(path, f"expected a name, got {name!r}")
         if name in self._names:
             raise _wrong(path, f"the type {name!r} is defined twice, and not in the same way")

@@ -1,0 +1,228 @@
+"""Columns as JSON, as Spark's ``to_json`` writes them by default (its JacksonGenerator and JSONOptions).
+
+Numbers with a point have the shortest digits that are read as the same number, in the form of Java's
+``Double.toString`` since Java 19; before that it gave some numbers a digit more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.codec.buffers import list_column
+from pyspark_kafkalog.codec.text import TEXT, base64_strings, joined_texts, json_strings
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+
+_NULL = pa.scalar(b"null", TEXT)
+_OTHER_CASE = "[\x0b\x0e\x0f\x1a-\x1f]"
+"""Control characters whose escapes have letters as digits, which Jackson writes in upper case."""
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+"""What a time of each unit is multiplied by, and divided by then, to be milliseconds."""
+
+
+def check_json_type(kind: pa.DataType, path: str = "") -> None:
+    """Check that values of this type can be written.
+
+    :raises OptionError: naming the field that can't.
+    """
+    if pa.types.is_struct(kind):
+        for field in kind:
+            check_json_type(field.type, f"{path}.{field.name}")
+    elif _is_list(kind):
+        check_json_type(kind.value_type, f"{path}.element")
+    elif pa.types.is_map(kind):
+        if _texts_of(kind.key_type) not in (_strings, _numbers):
+            raise _no_type(kind.key_type, f"{path}.key")
+        check_json_type(kind.item_type, f"{path}.value")
+    elif _texts_of(kind) is None:
+        raise _no_type(kind, path)
+
+
+def to_json(column: pa.Array, *, keep_nulls: bool = False) -> pa.LargeBinaryArray:
+    """Each row as JSON; nulls stay.
+
+    :param keep_nulls: write fields that are null, which are left out otherwise (``ignoreNullFields``).
+    :raises KafkaLogError: for a time zone that is not known here.
+    """
+    kind, rows = column.type, len(column)
+    if pa.types.is_struct(kind):
+        texts = _structs(column, keep_nulls)
+    elif pa.types.is_map(kind) or _is_list(kind):
+        if pa.types.is_large_list(kind):
+            column = column.cast(pa.list_(kind.value_type))
+        offsets, _ = list_column(column)
+        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+        if pa.types.is_map(kind):
+            keys, items = column.keys.slice(first, count), column.items.slice(first, count)
+            quoted = to_json(keys) if _texts_of(kind.key_type) is _strings else to_json(_as_text(keys))
+            inner = joined_texts(
+                [quoted, b":", to_json(items, keep_nulls=keep_nulls).fill_null(_NULL)], count
+            )
+        else:
+            inner = to_json(column.values.slice(first, count), keep_nulls=keep_nulls).fill_null(_NULL)
+        lists = pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), inner)
+        opening, closing = (b"{", b"}") if pa.types.is_map(kind) else (b"[", b"]")
+        texts = joined_texts([opening, pc.binary_join(lists, pa.scalar(b",", TEXT)), closing], rows)
+    else:
+        write = _texts_of(kind)
+        assert write is not None, "the types are checked where a write or a read is planned"
+        texts = write(column)
+    if column.null_count and texts.null_count != column.null_count:
+        texts = pc.if_else(column.is_valid(), texts, pa.scalar(None, TEXT))
+    return texts
+
+
+def _structs(column: pa.StructArray, keep_nulls: bool) -> pa.LargeBinaryArray:
+    parts: list[bytes | pa.Array] = [b"{"]
+    before: np.ndarray | None = np.zeros(len(column), bool)
+    """Whether a row has a field before; None: each has."""
+    for number, field in enumerate(column.type):
+        texts = to_json(column.field(number), keep_nulls=keep_nulls)
+        if keep_nulls:
+            texts = texts.fill_null(_NULL)
+        (name,) = _strings(pa.array([field.name])).to_pylist()
+        names = [b"", name + b":", b"," + name + b":"]
+        given = texts.is_valid().to_numpy(zero_copy_only=False)
+        if before is None and not texts.null_count:
+            parts.append(names[2])
+        else:
+            number_of = np.where(given, 2 if before is None else 1 + before, 0)
+            parts.append(pa.array(names, TEXT).take(pa.array(number_of)))
+        parts.append(texts)
+        if before is not None:
+            before = before | given
+            before = None if before.all() else before
+    return joined_texts([*parts, b"}"], len(column))
+
+
+def _strings(column: pa.Array) -> pa.Array:
+    column = column.cast(pa.string())
+    texts = json_strings(column)
+    if pc.any(pc.match_substring_regex(column, _OTHER_CASE)).as_py():
+        rows = zip(column.to_pylist(), texts.to_pylist(), strict=True)
+        return pa.array([text if row is None else _in_upper_case(row) for row, text in rows], TEXT)
+    return texts
+
+
+def _in_upper_case(text: str) -> bytes:
+    parts = [json.dumps(each, ensure_ascii=False)[1:-1] for each in text]
+    return f'"{"".join(f"{p[:2]}{p[2:].upper()}" for p in parts)}"'.encode()
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    return column.cast(pa.string())
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    return _as_text(column).cast(TEXT)
+
+
+def _decimals(column: pa.Array) -> pa.Array:
+    return _as_text(column).cast(TEXT)
+
+
+def _booleans(column: pa.Array) -> pa.Array:
+    return pc.if_else(column, pa.scalar(b"true", TEXT), pa.scalar(b"false", TEXT))
+
+
+def _floats(column: pa.Array) -> pa.Array:
+    """Those that Java writes without an exponent, by Arrow; others one by one."""
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    texts = _as_text(column)
+    texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
+    with np.errstate(invalid="ignore"):
+        plain = ((np.abs(values) >= 1e-3) & (np.abs(values) < 1e7)) | (values == 0)
+    if not plain.all():
+        found = texts.to_pylist()
+        for row in np.flatnonzero(~plain):
+            found[row] = _as_java(values[row])
+        texts = pa.array(found, pa.string())
+    return texts.cast(TEXT)
+
+
+def _as_java(value: np.floating) -> str:
+    if np.isnan(value):
+        return '"NaN"'
+    if np.isinf(value):
+        return '"Infinity"' if value > 0 else '"-Infinity"'
+    mantissa, _, exponent = np.format_float_scientific(value, unique=True, trim="0").partition("e")
+    return f"{mantissa}E{int(exponent)}"
+
+
+def _dates(column: pa.Array) -> pa.Array:
+    return _in_quotes(_as_text(column))
+
+
+def _times(column: pa.Array) -> pa.Array:
+    """Milliseconds, with the offset of the type's time zone if it has one."""
+    factor, divisor = _PER_MS[column.type.unit]
+    ms = column.cast(pa.int64()).fill_null(0).to_numpy() * factor // divisor
+    times, zone = pa.array(ms, pa.timestamp("ms")), column.type.tz
+    if zone is None:
+        return _in_quotes(pc.strftime(times, format=_TIME))
+    try:
+        there = pc.local_timestamp(times.cast(pa.timestamp("ms", zone)))
+    except pa.ArrowInvalid as e:
+        raise KafkaLogError(
+            f"Times of zone {zone!r} can't be written as JSON: {e}",
+            hint="Set spark.sql.session.timeZone to the name of a place, such as Europe/Berlin, or to UTC.",
+        ) from None
+    ahead, number = np.unique(there.cast(pa.int64()).to_numpy() - ms, return_inverse=True)
+    offsets = pa.array([_offset(int(each) // 1000) for each in ahead], pa.string())
+    return _in_quotes(
+        pc.binary_join_element_wise(pc.strftime(there, format=_TIME), offsets.take(pa.array(number)), "")
+    )
+
+
+def _offset(seconds: int) -> str:
+    """The offset from UTC as Spark writes it, with seconds if it has some."""
+    if not seconds:
+        return "Z"
+    minutes, rest = divmod(abs(seconds), 60)
+    text = f"{'-' if seconds < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+    return f"{text}:{rest:02}" if rest else text
+
+
+def _in_quotes(texts: pa.Array) -> pa.Array:
+    texts = pc.replace_substring_regex(texts, r"^(\d{5,})", r"+\1")
+    return joined_texts([b'"', texts.cast(TEXT), b'"'], len(texts))
+
+
+def _binaries(column: pa.Array) -> pa.Array:
+    return joined_texts([b'"', base64_strings(column.cast(pa.binary())), b'"'], len(column))
+
+
+def _nulls(column: pa.Array) -> pa.Array:
+    return pa.nulls(len(column), TEXT)
+
+
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
+    (pa.types.is_string, _strings),
+    (pa.types.is_large_string, _strings),
+    (pa.types.is_integer, _numbers),
+    (pa.types.is_floating, _floats),
+    (pa.types.is_boolean, _booleans),
+    (pa.types.is_timestamp, _times),
+    (pa.types.is_decimal128, _decimals),
+    (pa.types.is_date32, _dates),
+    (pa.types.is_binary, _binaries),
+    (pa.types.is_large_binary, _binaries),
+    (pa.types.is_null, _nulls),
+)
+
+
+def _texts_of(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
+    return next((write for is_of, write in _TEXTS if is_of(kind)), None)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _no_type(kind: pa.DataType, path: str) -> OptionError:
+    return OptionError(f"JSON has no form for {path.removeprefix('.') or 'the column'}, which is {kind}")

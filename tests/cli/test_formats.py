@@ -1,0 +1,112 @@
+"""kafkalog cat and export of keys and values that are decoded."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from pyspark_kafkalog import connect
+from tests.cli.running import lines, records, run
+from tests.confluent import body, prefixed, record
+from tests.schema_registry import SchemaRegistryServer
+
+ITEM = record("Item", id="long", name=["null", "string"], tags={"type": "map", "values": "int"})
+ROWS = [{"id": 1, "name": "a", "tags": {"x": 1}}, {"id": 2, "name": None, "tags": {}}]
+AVRO = ("--value-format", "avro", "-o", f"value.schema={json.dumps(ITEM)}")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    root = str(tmp_path / "log")
+    values = [*(body(ITEM, row) for row in ROWS), None]
+    keys = [body("string", key) for key in ("k1", "k2", "k3")]
+    connect(root).write(pa.table({"key": pa.array(keys), "value": pa.array(values, pa.binary())}), "items")
+    return root
+
+
+def test_values_are_objects(place: str) -> None:
+    assert [row["value"] for row in records(place, "items", *AVRO)] == [*ROWS, None]
+    assert [row["value"] for row in records(place, "items", *AVRO, "--tail", 2)] == [ROWS[1], None]
+    text = ['{"id":1,"name":"a","tags":{"x":1}}', '{"id":2,"name":null,"tags":{}}', ""]
+    assert lines("cat", place, "items", *AVRO) == text
+    assert lines("cat", place, "items", *AVRO, "--format", r"%S\n") == [
+        *(str(len(t)) for t in text[:2]),
+        "-1",
+    ]
+    assert lines("cat", place, "items", *AVRO, "--count") == ["3"]
+    assert [row["offset"] for row in records(place, "items", *AVRO, "--grep", "a")] == [0]
+    keys = ("--key-format", "avro", "-o", 'key.schema="string"')
+    assert [row["key"] for row in records(place, "items", *keys)] == ["k1", "k2", "k3"]
+    assert lines("cat", place, "items", *keys, *AVRO, "--format", r"%k %v\n")[0] == f"k1 {text[0]}"
+
+
+def test_files(place: str, tmp_path: Path) -> None:
+    def exported(suffix: str) -> str:
+        path = str(tmp_path / f"items{suffix}")
+        assert run("export", place, "items", path, *AVRO).code == 0
+        return path
+
+    table = pyarrow.parquet.read_table(exported(".parquet"))
+    assert table.schema.field("value").type.field("id").type == pa.int64()
+    assert table.column("value").to_pylist()[1] == {"id": 2, "name": None, "tags": []}
+    found = [json.loads(line) for line in Path(exported(".jsonl")).read_text().splitlines()]
+    assert [row["value"] for row in found] == [*ROWS, None]
+    texts = pyarrow.csv.read_csv(exported(".csv")).column("value").to_pylist()
+    assert [json.loads(text) if text else None for text in texts] == [*ROWS, None]
+
+
+def test_what_can_not_be_decoded(place: str) -> None:
+    connect(place).write(pa.table({"value": [b"\x02", body(ITEM, ROWS[0])]}), "items")
+    done = run("cat", place, "items", *AVRO, "--json")
+    assert done.code == 3
+    assert "(partition items-0, offset 3)" in done.err
+    assert "--skip-damaged" in done.err
+    done = run("cat", place, "items", *AVRO, "--json", "--skip-damaged")
+    assert done.code == 1
+    values = [json.loads(line)["value"] for line in done.out.splitlines()]
+    assert values == [*ROWS, None, dict.fromkeys(ROWS[0]), ROWS[0]]
+    assert "can't be decoded" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--value-format", "avro", "--value-as", "hex"], "Give only one of --value-format and --value-as"),
+        (["--value-format", "avro"], "which needs 'value.schema'"),
+        (["--value-format", "xml"], "expected one of"),
+        (["--key-format", "confluent-avro"], "which needs 'schema.registry.url'"),
+    ],
+)
+def test_wrong_commands(place: str, words: list[str], said: str) -> None:
+    done = run("cat", place, "items", *words)
+    assert done.code == 2
+    assert said in done.err
+    done = run("cat", place, "__consumer_offsets", "--value-format", "avro")
+    assert "is decoded by itself" in done.err
+
+
+@pytest.mark.broker
+def test_a_registry(tmp_path: Path, registry: SchemaRegistryServer) -> None:
+    topic, place = f"items-{uuid.uuid4().hex[:8]}", str(tmp_path / "log")
+    number = registry.register(f"{topic}-value", ITEM)
+    connect(place).write(pa.table({"value": [prefixed(number, ITEM, row) for row in ROWS]}), topic)
+    words = ("--value-format", "confluent-avro", "-o", f"schema.registry.url={registry.url}")
+    assert [row["value"] for row in records(place, topic, *words)] == ROWS
+    config = tmp_path / "client.properties"
+    at = registry.url.replace("http://", "http://me:hidden@")
+    config.write_text(f"schema.registry.url={at}\n")
+    words = ("--value-format", "confluent-avro", "--config", str(config))
+    assert [row["value"] for row in records(place, topic, *words)] == ROWS
+    done = run("cat", place, "other", *words)
+    assert done.code == 3
+    assert "hidden" not in done.err
+    connect(place).write(pa.table({"value": [b"x"]}), "other")
+    done = run("cat", place, "other", *words)
+    assert "does not know subject 'other-value'" in done.err
+    assert "hidden" not in done.err
