@@ -20,7 +20,7 @@ from tests.faults.application import Application
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import FETCH, PRODUCE, delay
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 COUNT = 20_000
 Victims = Callable[[Application], list[psutil.Process]]
@@ -38,7 +38,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applicatio
 
 @pytest.fixture(
     params=[
-        pytest.param(Application.python_workers, id="workers", marks=pytest.mark.soak),
+        pytest.param(Application.python_workers, id="workers"),
         pytest.param(Application.executors, id="executor"),
     ]
 )
@@ -94,7 +94,6 @@ def filled(cluster: Cluster, topic: str) -> str:
     return topic
 
 
-@pytest.mark.soak
 def test_read(
     application: Application, victims: Victims, cluster: Cluster, filled: str, slowly: dict[str, str]
 ) -> None:
@@ -106,7 +105,7 @@ def test_read(
 @pytest.mark.parametrize(
     "of_driver",
     [
-        pytest.param(True, id="rows in the plan", marks=pytest.mark.soak),
+        pytest.param(True, id="rows in the plan"),
         pytest.param(False, id="tasks"),
     ],
 )
@@ -128,7 +127,6 @@ def test_stream(
     assert sorted(read) == list(range(COUNT))
 
 
-@pytest.mark.soak
 def test_write(
     application: Application, victims: Victims, cluster: Cluster, topic: str, slowly: dict[str, str]
 ) -> None:

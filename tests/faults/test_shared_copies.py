@@ -287,6 +287,7 @@ def test_a_driver_that_is_killed_at_each_step(copies: Copies, soak: bool) -> Non
             copies.drivers["a"].wait()
 
 
+@pytest.mark.soak
 def test_a_run_that_was_started_elsewhere_meanwhile(copies: Copies) -> None:
     """What the older one has produced by then, it can't commit as the member that the newer one is."""
     stop = copies.stop_at("a", "produced")

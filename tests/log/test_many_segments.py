@@ -1,4 +1,4 @@
-"""A partition of ten thousand tiny segments: asking again is cheap, and reads don't pay for every file."""
+"""A partition of thousands of tiny segments: asking again is cheap, and reads don't pay for every file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.log.partitions import (
     write_time_index,
 )
 
-COUNT = 10_000
+COUNT = 4_000
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def served(broker: Broker, partition: KafkaTopicPartition) -> list[int]:
         consumer.close()
 
 
-@pytest.mark.parametrize("salvage", [False, True])
+@pytest.mark.parametrize("salvage", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_broker_starts_without_recovery(
     salvage: bool, new_broker: Callable[[], Broker], tmp_path: Path
 ) -> None:

@@ -178,6 +178,7 @@ def test_only_its_broker_deletes_records(root: Path) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
 def test_the_directory_of_a_real_broker(new_broker: Callable[..., Broker], tmp_path: Path) -> None:
     source = Path(__file__).with_name("ForgetfulStorage.java")

@@ -280,7 +280,7 @@ class CountsOnAtARetry(ModelSteps):
     ("commit", "make"),
     [
         pytest.param(looks_before_it_fences, LooksOnce, marks=pytest.mark.soak),
-        (commit_once, FencesOnce),
+        pytest.param(commit_once, FencesOnce, marks=pytest.mark.soak),
         pytest.param(commit_once, AbortsByEndTxn, marks=pytest.mark.soak),
         (commit_once, MarksOutsideOfTheTransaction),
         pytest.param(commit_once, TrustsTheFirstLook, marks=pytest.mark.soak),
