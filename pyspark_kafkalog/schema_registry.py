@@ -2,7 +2,8 @@
 
 An id never changes its meaning, so what was found is kept as long as the process lives. An id that the
 registry does not know yet is asked for again: a producer may have registered it a moment ago, elsewhere.
-Errors name the registry by its host, and never quote an answer, a login or a token.
+Errors name the registry by its host, and never quote a login or a token; of answers only why a schema is
+refused.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _LARGEST_ANSWER, _PART = 16 << 20, 1 << 16
 """Bytes."""
 _MOST_REFERENCES, _DEEPEST = 1000, 50
 _UNKNOWN = {404, 422}
+_REFUSED = {409, 422}
+_MOST_WORDS = 1000
+"""Characters."""
 _DENIED = {401: "does not accept the login", 403: "denies the request"}
 _LOGIN = "Give the login as basic.auth.user.info (user:password) or bearer.auth.token."
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -56,6 +60,10 @@ class _AgainError(Exception):
 
 class _UnknownError(Exception):
     """The registry does not know what is asked for."""
+
+
+class _RefusedError(Exception):
+    """The registry refuses a schema, for a reason in its words."""
 
 
 class SchemaRegistry:
@@ -86,6 +94,34 @@ class SchemaRegistry:
         """
         path, what = f"/subjects/{quote(subject, safe='')}/versions/latest", f"subject {subject!r}"
         return self._read(self._ask(path, what, time.monotonic() + wait, waits_for_it=False), what, wait)
+
+    def id_of(self, subject: str, text: str, *, wait: float = WAIT) -> int:
+        """The id of an Avro schema among those of a subject.
+
+        :raises SchemaRegistryError: if it isn't one of them.
+        """
+        return self._sent(f"/subjects/{quote(subject, safe='')}", subject, text, wait)
+
+    def register(self, subject: str, text: str, *, wait: float = WAIT) -> int:
+        """Make an Avro schema the newest one of a subject, unless it has it; gives its id.
+
+        :raises SchemaRegistryError: if the registry refuses it, in its words.
+        """
+        return self._sent(f"/subjects/{quote(subject, safe='')}/versions", subject, text, wait)
+
+    def _sent(self, path: str, subject: str, text: str, wait: float) -> int:
+        what = f"this schema of subject {subject!r}"
+        body = json.dumps({"schema": text}).encode()
+        try:
+            answer = self._ask(path, what, time.monotonic() + wait, waits_for_it=False, body=body)
+        except _RefusedError as e:
+            raise self._error(
+                f"refuses {what}: {e}", hint="Change the columns, or the subject's compatibility."
+            ) from None
+        schema_id = answer.get("id")
+        if type(schema_id) is not int or not 0 <= schema_id < 1 << 32:
+            raise self._error(f"gave an answer without an id for {what}")
+        return schema_id
 
     def _kept(self, path: str, what: str, wait: float) -> RegisteredSchema:
         found = self._found.get(path)
@@ -148,14 +184,20 @@ class SchemaRegistry:
             raise self._error(f"gave references of {what} that can't be read")
         return named
 
-    def _ask(self, path: str, what: str, deadline: float, *, waits_for_it: bool) -> Mapping[str, Any]:
-        """The answer of the first registry that gives one; all are asked again until the deadline."""
+    def _ask(
+        self, path: str, what: str, deadline: float, *, waits_for_it: bool, body: bytes | None = None
+    ) -> Mapping[str, Any]:
+        """The answer of the first registry that gives one; all are asked again until the deadline.
+
+        :param body: to be sent to it.
+        :raises _RefusedError: if it refuses that.
+        """
         pause = _FIRST_PAUSE
         while True:
             is_unknown, why = False, ""
             for url in self._options.urls:
                 try:
-                    return self._get(url, path, what, deadline)
+                    return self._get(url, path, what, deadline, body)
                 except _AgainError as e:
                     why = str(e)
                 except _UnknownError:
@@ -176,16 +218,18 @@ class SchemaRegistry:
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _get(self, url: str, path: str, what: str, deadline: float) -> Mapping[str, Any]:
+    def _get(self, url: str, path: str, what: str, deadline: float, body: bytes | None) -> Mapping[str, Any]:
         """The answer of one registry, which may take the time of one read beyond the deadline.
 
         :raises _AgainError: if it may answer later.
         :raises _UnknownError: if it does not know what is asked for.
+        :raises _RefusedError: if it refuses ``body``.
         """
         options = self._options
         if self._context is None and url.startswith("https:"):
             self._context = tls_context(options.tls, "schema.registry.ssl")
-        request = urllib.request.Request(f"{url.rstrip('/')}{path}", headers=self._headers())
+        headers = self._headers() if body is None else {**self._headers(), "Content-Type": _MEDIA_TYPE}
+        request = urllib.request.Request(f"{url.rstrip('/')}{path}", body, headers)
         try:
             with opener(self._context).open(request, timeout=options.timeout_ms / 1000) as response:
                 content = bytearray()
@@ -194,7 +238,10 @@ class SchemaRegistry:
                     if time.monotonic() > deadline + options.timeout_ms / 1000:
                         raise TimeoutError
         except urllib.error.HTTPError as e:
+            words = _words(e) if body is not None and e.code in _REFUSED else ""
             e.close()
+            if words:
+                raise _RefusedError(words) from None
             if e.code in _UNKNOWN:
                 raise _UnknownError from None
             if e.code in _DENIED:
@@ -228,6 +275,16 @@ class SchemaRegistry:
     def _error(self, did: str, hint: str | None = None) -> SchemaRegistryError:
         hosts = ", ".join(urlsplit(url).netloc for url in self._options.urls)
         return SchemaRegistryError(f"The schema registry {hosts} {did}", hint=hint)
+
+
+def _words(answer: urllib.error.HTTPError) -> str:
+    """What a registry says of a request that it refuses, in one line."""
+    try:
+        said = json.loads(answer.read(_PART).decode())["message"]
+    except (OSError, http.client.HTTPException, ValueError, RecursionError, TypeError, KeyError):
+        said = None
+    words = " ".join(said.split()) if isinstance(said, str) else ""
+    return words[:_MOST_WORDS] or f"HTTP status {answer.code}"
 
 
 _registries: dict[RegistryOptions, SchemaRegistry] = {}

@@ -63,7 +63,7 @@ ROOMS = {
     "audit": {"errors", "plugins", "codec", "options", "filesystem", "largemessage"},
     "writing": {
         *("errors", "model", "sinks", "topics", "plugins", "codec", "options", "largemessage", "audit"),
-        "transform",
+        *("transform", "schema_registry", "values"),
     },
     "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},

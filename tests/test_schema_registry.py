@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -33,6 +34,7 @@ class Double(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[tuple[int, Any]] = []
         self.requests: list[tuple[str, str | None]] = []
+        self.bodies: list[bytes] = []
         self.pause = self.pause_in_answer = 0.0
         self.url = f"http://127.0.0.1:{self.server_port}/base"
 
@@ -59,6 +61,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"" if self.server.pause_in_answer else answer)
         except OSError:
             pass  # it has been given up
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.do_GET()
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -97,6 +103,50 @@ def test_schemas_of_a_real_registry(registry: SchemaRegistryServer) -> None:
     assert (newest.schema_id, newest.text, newest.references) == (last, schema.text, schema.references)
     with pytest.raises(SchemaRegistryError, match=r"^The schema registry 127\.0\.0\.1:\d+ does not know"):
         found.latest(f"{name}-d")
+
+
+@pytest.mark.broker
+def test_schemas_are_registered_in_a_real_registry(registry: SchemaRegistryServer) -> None:
+    subject, found = f"{uuid.uuid4().hex[:8]}-a/value", SchemaRegistry(RegistryOptions((registry.url,)))
+    with pytest.raises(SchemaRegistryError, match="does not know this schema of subject"):
+        found.id_of(subject, json.dumps(A))
+    number = found.register(subject, json.dumps(A))
+    assert found.register(subject, json.dumps(A)) == number
+    assert found.id_of(subject, json.dumps(A)) == number
+    assert found.latest(subject).schema_id == number
+    registry.set_compatibility(quote(subject, safe=""), "BACKWARD")
+    other = {**A, "fields": [{"name": "x", "type": "string"}]}
+    with pytest.raises(
+        SchemaRegistryError, match=r"refuses this schema of subject .*: .*ncompatible"
+    ) as caught:
+        found.register(subject, json.dumps(other))
+    assert "Change the columns" in str(caught.value)
+    with pytest.raises(SchemaRegistryError, match="refuses"):
+        found.register(subject, '{"type": "recor"}')
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_why_a_schema_is_refused(double: Double, status: int) -> None:
+    double.answers = [(status, {"error_code": status, "message": "not\n  good " * 500})]
+    with pytest.raises(
+        SchemaRegistryError, match="refuses this schema of subject 's-value': not good not"
+    ) as e:
+        double.registry(token="a.b.c").register("s-value", "{}")
+    assert len(str(e.value)) < 1300
+    assert double.requests == [("/base/subjects/s-value/versions", "Bearer a.b.c")]
+    assert json.loads(double.bodies[0]) == {"schema": "{}"}
+    for body in (b"<html>", b"[]", {"message": 7}):
+        double.answers = [(status, body)]
+        with pytest.raises(SchemaRegistryError, match=f"refuses this schema .*: HTTP status {status}"):
+            double.registry().id_of("s-value", "{}")
+
+
+@pytest.mark.parametrize("answer", [{}, {"id": "7"}, {"id": -1}, {"id": 1 << 32}, {"id": True}])
+def test_an_answer_without_an_id(double: Double, answer: Any) -> None:
+    double.answers = [(503, b""), (200, answer)]
+    with pytest.raises(SchemaRegistryError, match="gave an answer without an id"):
+        double.registry().register("s-value", "{}")
+    assert len(double.bodies) == 2
 
 
 def test_an_id_is_asked_for_once(double: Double) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,10 +14,12 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import open_sink
-from pyspark_kafkalog.writing.columns import Transformed, as_columns
+from pyspark_kafkalog.writing.columns import Shaped, as_columns
 from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
+_MOST_ROWS = 1 << 16
+"""That are encoded at once."""
 _log = logging.getLogger("pyspark_kafkalog")
 
 
@@ -34,7 +36,7 @@ def write(options: Mapping[str, str], rows: Any) -> int:
         with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
             router = Router.to_sink(task, settings)
             try:
-                for found in arrow_batches:
+                for found in _sliced(arrow_batches) if settings.formats else arrow_batches:
                     records = records_of(found)
                     written += records.num_rows
                     write_rows([records], router, task, splitter=splitter)
@@ -53,15 +55,14 @@ def write(options: Mapping[str, str], rows: Any) -> int:
 
 
 def _shaping(settings: WriteOptions, first: pa.Schema | None) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What gives rows the columns of records: the transform, if there is one, and casts.
+    """What gives rows the columns of records: the transform and the formats, if there are any, and casts.
 
     :param first: the columns of the rows, if they are known before the first one; then they are checked here.
-    :raises OptionError: for a transform that can't be used with them.
+    :raises OptionError: for a transform or a format that can't be used with them.
     """
-    path, topic = settings.transform, settings.topic
-    if path is None:
-        return partial(as_columns, topic=topic)
-    of_columns = lru_cache(1)(partial(Transformed, path, topic=topic))
+    if settings.transform is None and not settings.formats:
+        return partial(as_columns, topic=settings.topic)
+    of_columns = lru_cache(1)(partial(Shaped, settings))
     if first is not None:
         of_columns(first)
     return lambda rows: of_columns(rows.schema)(rows)
@@ -77,6 +78,13 @@ def _batches(rows: Any) -> Iterable[pa.RecordBatch]:
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
         raise _not_arrow("an Arrow table, reader or batches to write", rows)
     return map(_checked, rows)
+
+
+def _sliced(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches whose columns of bytes stay below 2 GiB, unless rows are large."""
+    for found in arrow_batches:
+        for first in range(0, found.num_rows, _MOST_ROWS):
+            yield found.slice(first, _MOST_ROWS)
 
 
 def _checked(batch: Any) -> pa.RecordBatch:

@@ -10,7 +10,8 @@ from pyspark_kafkalog.options.registry import REGISTRY
 from pyspark_kafkalog.options.user_options import UserOptions
 
 CONFLUENT_AVRO = "confluent-avro"
-_INCLUDE_ID = "includeSchemaId"
+JSON = "json"
+_INCLUDE_ID, _REGISTER = "includeSchemaId", "auto.register.schemas"
 ID_COLUMNS: Mapping[str, str] = {"key": "keySchemaId", "value": "schemaId"}
 """The columns that may have a format, and those with the ids of the schemas of their values."""
 
@@ -60,6 +61,11 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
     if confluent is None and REGISTRY in user:
         raise OptionError(
             f"Option {REGISTRY!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
+            hint="Leave it out, or give the format.",
+        )
+    if confluent is None and user.value(_REGISTER):
+        raise OptionError(
+            f"Option {_REGISTER!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
             hint="Leave it out, or give the format.",
         )
     if not any(formats.values()):

@@ -41,7 +41,7 @@ from pyspark_kafkalog.options.brokers import (
     produce_options,
     transaction_options,
 )
-from pyspark_kafkalog.options.formats import ColumnFormat, column_formats
+from pyspark_kafkalog.options.formats import JSON, ColumnFormat, column_formats
 from pyspark_kafkalog.options.largemessages import (
     LargeMessageOptions,
     large_message_options,
@@ -263,6 +263,9 @@ class WriteOptions:
     fail_on_missing_marker: bool = from_option("failOnMissingMarker")
     splitter: SplitterSettings | None = None
     audit: AuditOptions | None = None
+    formats: tuple[ColumnFormat, ...] = ()
+    registry: RegistryOptions | None = None
+    auto_register: bool = from_option("auto.register.schemas")
 
     @property
     def encode_settings(self) -> EncodeSettings:
@@ -396,6 +399,13 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
 
 
 def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptions:
+    formats = column_formats(user)
+    for column in formats:
+        if column.format == JSON:
+            raise OptionError(
+                f"Option '{column.column}.format' is {JSON}, which can be written, but not read",
+                hint=f"Leave it out, and use from_json(CAST({column.column} AS string), '...').",
+            )
     return user.fill(
         ReadOptions,
         selection=selection(user),
@@ -404,7 +414,7 @@ def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptio
         limits=_limits(user),
         large_messages=large_message_options(user),
         audit=audit_options(user),
-        formats=column_formats(user),
+        formats=formats,
         registry=registry_options(user),
         **others,
     )
@@ -562,6 +572,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         checkpoint_location=user.value("checkpointLocation"),
         distribution=distribution(user),
         audit=audit_options(user),
+        formats=column_formats(user),
+        registry=registry_options(user),
     )
     splitter = splitter_settings(
         user,

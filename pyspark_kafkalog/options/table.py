@@ -122,7 +122,7 @@ _ANY = Use.READ | Use.WRITE | Use.INSPECT
 _PARTITION_VIEWS = Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW | Use.SEGMENTS_VIEW | Use.BATCHES_VIEW
 _SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
-_DECODING = _READ | Use.ADMIN
+_DECODING = Use.READ | Use.WRITE | Use.ADMIN
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
 _brokers = partial(Option, where=Where.BROKERS)
@@ -331,13 +331,13 @@ SECTIONS = (
     ),
     Section(
         "Values as columns",
-        Option("value.format", _DECODING, one_of("avro", "confluent-avro"), None,
+        Option("value.format", _DECODING, one_of("avro", "confluent-avro", "json"), None,
                "`avro` or `confluent-avro`: the column `value` is what these bytes are decoded to"
-               " ([how](typed-values.md))."),
+               " ([how](typed-values.md)). A write encodes it, also as `json`."),
         Option("value.schema", _DECODING, unless_blank(as_given), None,
                "The Avro schema of the column, as JSON. Default for `confluent-avro`: the newest one that the"
                " registry has for the topic."),
-        Option("key.format", _DECODING, one_of("avro", "confluent-avro"), None,
+        Option("key.format", _DECODING, one_of("avro", "confluent-avro", "json"), None,
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
@@ -346,6 +346,10 @@ SECTIONS = (
         Option("includeSchemaId", _READ, boolean, "false",
                "Read the column `schemaId`, the id of the schema of each `confluent-avro` value, and"
                " `keySchemaId` of such keys."),
+        Option("auto.register.schemas", _WRITE, boolean, "false",
+               "Register the schema of what is written, which is made of its columns unless `value.schema`"
+               " is given. Without it, the newest schema of the topic is written by, or `value.schema` if"
+               " the registry has it."),
     ),
     Section(
         "Schema registry",

@@ -6,9 +6,9 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.audit.counting import WriteAudit
     from pyspark_kafkalog.model import Held
     from pyspark_kafkalog.options.offsets_json import Offsets
+    from pyspark_kafkalog.writing.encoding import EncodedColumn
+
+    _Shaping: TypeAlias = tuple[pa.Schema, tuple[EncodedColumn, ...]]
+    """The columns of the rows, and what encodes some of what the transform makes of them."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -44,10 +48,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
         raise OptionError(
             "mode('overwrite') is not supported: a log can only be appended to", hint="Use mode('append')."
         )
-    settings, given = _checked(options, schema)
+    settings, shaping = _checked(options, schema)
     if settings.transactions is not None and settings.transactions.source_group is not None:
         raise OptionError("Option 'commitSourceOffsets' is for streaming queries only", hint="Leave it out.")
-    return LogBatchWriter(settings, given)
+    return LogBatchWriter(settings, shaping)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWriter:
@@ -55,7 +59,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
 
     :raises OptionError: for invalid options or columns.
     """
-    settings, given = _checked(options, schema)
+    settings, shaping = _checked(options, schema)
     if settings.batch is not None:
         raise OptionError(
             "Option 'txnAppId' is not valid in streaming queries",
@@ -68,25 +72,26 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
             hint="Give the checkpoint as an option of writeStream, even if Spark has a default for it: Spark"
             " does not pass the default to its sink.",
         )
-    return LogStreamWriter(settings, given=given)
+    return LogStreamWriter(settings, shaping=shaping)
 
 
-def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, pa.Schema | None]:
-    """What the options say, and what columns their transform gets, if there is one; plug-ins are loaded."""
-    settings, given = write_options(options), None
-    if settings.transform is None:
+def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, _Shaping | None]:
+    """What the options say, and how rows are changed, if they are; plug-ins are loaded."""
+    settings, shaping = write_options(options), None
+    if settings.transform is None and not settings.formats:
         check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
     else:
         with loading():
-            from pyspark_kafkalog.writing.columns import Transformed
+            from pyspark_kafkalog.writing.columns import Shaped
         given = arrow_schema(schema)
-        Transformed(settings.transform, given, settings.topic)
+        shaping = given, Shaped(settings, given).encoded
+        settings = replace(settings, registry=None)  # tasks don't need it
     if settings.splitter is not None and settings.splitter.serializer is not None:
         with loading():
             from pyspark_kafkalog.writing.rows import make_splitter
         make_splitter(settings.splitter)  # so that a serializer that can't be imported is refused here
     freeze_modules()
-    return settings, given
+    return settings, shaping
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,10 @@ class _Writer:
     """What both writers share. Created on the driver and pickled to the tasks, so it holds little."""
 
     def __init__(
-        self, options: WriteOptions, batch: QueryBatch | None = None, given: pa.Schema | None = None
+        self, options: WriteOptions, batch: QueryBatch | None = None, shaping: _Shaping | None = None
     ) -> None:
         self._options = options
-        self._given = given
+        self._shaping = shaping
         self._sink = open_sink(options, batch)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -119,11 +124,10 @@ class _Writer:
             from pyspark_kafkalog.writing.rows import make_splitter, write_rows
 
         options, context = self._options, _task()
-        if options.transform is not None:
-            from pyspark_kafkalog.writing.columns import Transformed
+        if self._shaping is not None:
+            from pyspark_kafkalog.writing.columns import Shaped
 
-            assert self._given is not None, "the driver has checked the transform with these columns"
-            rows = map(Transformed(options.transform, self._given, options.topic), filter(len, rows))
+            rows = map(Shaped(options, *self._shaping), filter(len, rows))
         attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
         with self._sink.open(batch, attempt) as sink:
             router = Router.to_sink(sink, options, first=context.taskAttemptId())
@@ -182,9 +186,9 @@ class _Writer:
 class LogBatchWriter(_Writer, DataSourceArrowWriter):
     """``df.write``."""
 
-    def __init__(self, options: WriteOptions, given: pa.Schema | None = None) -> None:
+    def __init__(self, options: WriteOptions, shaping: _Shaping | None = None) -> None:
         self._batch = options.batch or QueryBatch(uuid.uuid4().hex)
-        super().__init__(options, self._batch, given)
+        super().__init__(options, self._batch, shaping)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task."""

@@ -20,7 +20,10 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 _NULL = pa.scalar(b"null", TEXT)
 _OTHER_CASE = "[\x0b\x0e\x0f\x1a-\x1f]"
 """Control characters whose escapes have letters as digits, which Jackson writes in upper case."""
-_TIME = "%Y-%m-%dT%H:%M:%S"
+_DAY = 86_400_000
+_DIGITS = [(36_000_000, 3), (3_600_000, 10), (600_000, 6), (60_000, 10), (10_000, 6), (1000, 10)]
+_DIGITS += [(100, 10), (10, 10), (1, 10)]
+"""The milliseconds that each digit of a time stands for, and how many digits there are."""
 _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 """What a time of each unit is multiplied by, and divided by then, to be milliseconds."""
 
@@ -33,7 +36,7 @@ def check_json_type(kind: pa.DataType, path: str = "") -> None:
     if pa.types.is_struct(kind):
         for field in kind:
             check_json_type(field.type, f"{path}.{field.name}")
-    elif _is_list(kind):
+    elif pa.types.is_list(kind):
         check_json_type(kind.value_type, f"{path}.element")
     elif pa.types.is_map(kind):
         if _texts_of(kind.key_type) not in (_strings, _numbers):
@@ -52,9 +55,7 @@ def to_json(column: pa.Array, *, keep_nulls: bool = False) -> pa.LargeBinaryArra
     kind, rows = column.type, len(column)
     if pa.types.is_struct(kind):
         texts = _structs(column, keep_nulls)
-    elif pa.types.is_map(kind) or _is_list(kind):
-        if pa.types.is_large_list(kind):
-            column = column.cast(pa.list_(kind.value_type))
+    elif pa.types.is_map(kind) or pa.types.is_list(kind):
         offsets, _ = list_column(column)
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         if pa.types.is_map(kind):
@@ -101,7 +102,6 @@ def _structs(column: pa.StructArray, keep_nulls: bool) -> pa.LargeBinaryArray:
 
 
 def _strings(column: pa.Array) -> pa.Array:
-    column = column.cast(pa.string())
     texts = json_strings(column)
     if pc.any(pc.match_substring_regex(column, _OTHER_CASE)).as_py():
         rows = zip(column.to_pylist(), texts.to_pylist(), strict=True)
@@ -155,28 +155,46 @@ def _as_java(value: np.floating) -> str:
 
 
 def _dates(column: pa.Array) -> pa.Array:
-    return _in_quotes(_as_text(column))
+    return joined_texts([b'"', _days(column), b'"'], len(column))
+
+
+def _days(column: pa.Array) -> pa.Array:
+    """Dates, with a sign before years of more than four digits."""
+    return pc.replace_substring_regex(_as_text(column), r"^(\d{5,})", r"+\1").cast(TEXT)
 
 
 def _times(column: pa.Array) -> pa.Array:
     """Milliseconds, with the offset of the type's time zone if it has one."""
     factor, divisor = _PER_MS[column.type.unit]
     ms = column.cast(pa.int64()).fill_null(0).to_numpy() * factor // divisor
-    times, zone = pa.array(ms, pa.timestamp("ms")), column.type.tz
-    if zone is None:
-        return _in_quotes(pc.strftime(times, format=_TIME))
-    try:
-        there = pc.local_timestamp(times.cast(pa.timestamp("ms", zone)))
-    except pa.ArrowInvalid as e:
-        raise KafkaLogError(
-            f"Times of zone {zone!r} can't be written as JSON: {e}",
-            hint="Set spark.sql.session.timeZone to the name of a place, such as Europe/Berlin, or to UTC.",
-        ) from None
-    ahead, number = np.unique(there.cast(pa.int64()).to_numpy() - ms, return_inverse=True)
-    offsets = pa.array([_offset(int(each) // 1000) for each in ahead], pa.string())
-    return _in_quotes(
-        pc.binary_join_element_wise(pc.strftime(there, format=_TIME), offsets.take(pa.array(number)), "")
-    )
+    zone, offset = column.type.tz, b""
+    there = ms
+    if zone == "UTC":
+        offset = b"Z"
+    elif zone is not None:
+        times = pa.array(ms, pa.timestamp("ms")).cast(pa.timestamp("ms", zone))
+        try:
+            there = pc.local_timestamp(times).cast(pa.int64()).to_numpy()
+        except pa.ArrowInvalid as e:
+            raise KafkaLogError(
+                f"Times of zone {zone!r} can't be written as JSON: {e}",
+                hint="Set spark.sql.session.timeZone to the name of a place, such as Europe/Berlin.",
+            ) from None
+        ahead, number = np.unique(there - ms, return_inverse=True)
+        offset = pa.array([_offset(int(each) // 1000) for each in ahead], TEXT).take(pa.array(number))
+    days, number = np.unique(there // _DAY, return_inverse=True)
+    dates = _days(pa.array(days.astype(np.int32)).cast(pa.date32())).take(pa.array(number))
+    return joined_texts([b'"', dates, _clock(there % _DAY), offset, b'"'], len(column))
+
+
+def _clock(ms: np.ndarray) -> pa.Array:
+    """Times of a day, such as ``T23:59:59.999``."""
+    text = np.empty((ms.size, 13), np.uint8)
+    text[:] = np.frombuffer(b"T00:00:00.000", np.uint8)
+    for place, (unit, digits) in zip((1, 2, 4, 5, 7, 8, 10, 11, 12), _DIGITS, strict=True):
+        text[:, place] += (ms // unit % digits).astype(np.uint8)
+    ends = np.arange(ms.size + 1) * 13
+    return pa.Array.from_buffers(TEXT, ms.size, [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
 def _offset(seconds: int) -> str:
@@ -188,13 +206,8 @@ def _offset(seconds: int) -> str:
     return f"{text}:{rest:02}" if rest else text
 
 
-def _in_quotes(texts: pa.Array) -> pa.Array:
-    texts = pc.replace_substring_regex(texts, r"^(\d{5,})", r"+\1")
-    return joined_texts([b'"', texts.cast(TEXT), b'"'], len(texts))
-
-
 def _binaries(column: pa.Array) -> pa.Array:
-    return joined_texts([b'"', base64_strings(column.cast(pa.binary())), b'"'], len(column))
+    return joined_texts([b'"', base64_strings(column), b'"'], len(column))
 
 
 def _nulls(column: pa.Array) -> pa.Array:
@@ -203,7 +216,6 @@ def _nulls(column: pa.Array) -> pa.Array:
 
 _TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
     (pa.types.is_string, _strings),
-    (pa.types.is_large_string, _strings),
     (pa.types.is_integer, _numbers),
     (pa.types.is_floating, _floats),
     (pa.types.is_boolean, _booleans),
@@ -211,17 +223,12 @@ _TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array
     (pa.types.is_decimal128, _decimals),
     (pa.types.is_date32, _dates),
     (pa.types.is_binary, _binaries),
-    (pa.types.is_large_binary, _binaries),
     (pa.types.is_null, _nulls),
 )
 
 
 def _texts_of(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
     return next((write for is_of, write in _TEXTS if is_of(kind)), None)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _no_type(kind: pa.DataType, path: str) -> OptionError:

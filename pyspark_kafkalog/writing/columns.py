@@ -1,51 +1,75 @@
-"""Arrow rows of users as a sink takes them: transformed, their columns checked and cast."""
+"""Arrow rows of users as a sink takes them: transformed, encoded, their columns checked and cast."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import HEADERS_FIELD
 from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
+from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.transform import Transform
 from pyspark_kafkalog.writing.rows import RECORD
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.writing.encoding import EncodedColumn
 
 _TO_RETURN = f"Have the function return value, or more of {', '.join(SINK_FIELDS)}."
 
 
-class Transformed:
-    """Makes what a sink takes of rows of one schema, by the transform of a write.
+class Shaped:
+    """Makes what a sink takes of rows of one schema, by the transform and the formats of a write.
 
-    :param path: the import path of the transform.
+    :param options: of the write.
     :param given: the columns of the rows.
-    :param topic: the option ``topic``.
-    :raises OptionError: if it can't be imported, or does not return the columns of records when it is called
-        with no rows.
+    :param encoded: what encodes columns; None if that is not known yet, so that it is found here.
+    :raises OptionError: if the transform can't be imported, or does not return the columns of records when it
+        is called with no rows; or see :func:`.encoding.encoded_columns`.
     """
 
-    def __init__(self, path: str, given: pa.Schema, topic: str | None) -> None:
-        self._topic = topic
-        self._given = given
-        self._transform = Transform(path, given)
+    def __init__(
+        self, options: WriteOptions, given: pa.Schema, encoded: tuple[EncodedColumn, ...] | None = None
+    ) -> None:
+        self._topic, self._given = options.topic, given
+        self._transform = None if options.transform is None else Transform(options.transform, given)
+        schema = given if self._transform is None else self._transform.schema
+        formats = {column.column for column in options.formats}
+        found = [pa.field(f.name, pa.binary()) if f.name in formats else f for f in schema]
         try:
-            check_columns(self._transform.schema, topic)
+            check_columns(pa.schema(found), self._topic)
         except OptionError as e:
+            if self._transform is None:
+                raise
             raise self._transform.error(
                 f"returned columns that can't be written: {e.message}", kind=OptionError, hint=_TO_RETURN
             ) from None
+        self.encoded = encoded or ()
+        """What encodes columns."""
+        self._encode: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+        if options.formats:
+            from pyspark_kafkalog.writing.encoding import Encoding, encoded_columns
+
+            if encoded is None:
+                self.encoded = encoded_columns(options, schema)
+            self._encode = Encoding(self.encoded)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The records of ``rows``, of any number.
 
         :raises KafkaLogError: if the transform raises anything, or returns other columns, or values that a
             record can't hold.
+        :raises InvalidRecordError: for a value that the schema of its column can't hold.
         """
-        found = self._transform(_with_types(rows, self._given))
+        found = rows if self._transform is None else self._transform(_with_types(rows, self._given))
+        found = found if self._encode is None else self._encode(found)
         try:
             return as_columns(found, self._topic)
         except OptionError as e:
+            if self._transform is None:
+                raise
             raise self._transform.error(f"returned what can't be written: {e.message}", hint=e.hint) from None
 
 

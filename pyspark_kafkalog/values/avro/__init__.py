@@ -7,5 +7,6 @@ of each corrupt row why it is.
 
 ``schema.py`` parses. ``types.py`` gives Spark's types, as SchemaConverters of spark-avro does.
 ``resolution.py`` compiles a writer's and the reader's schema into a program, which ``kernels.py`` runs for
-each row.
+each row. ``encoder.py`` goes the other way, without a program: each type of a schema makes columns of bytes
+of a column, which are joined row by row.
 """

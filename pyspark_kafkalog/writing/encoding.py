@@ -1,0 +1,174 @@
+"""Columns of structs and other types as the bytes of keys and values.
+
+The schema that a column is written by is looked up, or registered, where a write is planned; so tasks need
+no registry, and what does not fit is refused before any row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import OptionError, SchemaError
+from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, JSON, ColumnFormat
+from pyspark_kafkalog.options.settings import WriteOptions
+from pyspark_kafkalog.schema_registry import RegisteredSchema, registry_of
+from pyspark_kafkalog.values.avro.encoder import Encoder, check_fits, schema_of
+from pyspark_kafkalog.values.avro.schema import parse
+from pyspark_kafkalog.values.to_json import check_json_type, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedColumn:
+    """What encodes one column. Sent to the tasks.
+
+    ``type`` is that of the column. ``schema`` is what it is written by, with its id if that comes before
+    each value; None for JSON.
+    """
+
+    format: ColumnFormat
+    type: pa.DataType
+    schema: RegisteredSchema | None
+
+    @property
+    def name(self) -> str:
+        return self.format.column
+
+
+def encoded_columns(options: WriteOptions, given: pa.Schema) -> tuple[EncodedColumn, ...]:
+    """What encodes each column that has a format; the registry is asked, or told, here.
+
+    :param given: the columns of the rows.
+    :raises OptionError: for columns that have no such form, and for a topic that isn't known before.
+    :raises SchemaError: if a column does not fit the schema; it names the field.
+    :raises SchemaRegistryError: if the registry has no schema, refuses one, or does not answer.
+    """
+    found = []
+    for column in options.formats:
+        if column.column not in given.names:
+            if column.column == "key":
+                raise OptionError(
+                    f"Option 'key.format' is {column.format}, and there is no column 'key'",
+                    hint="Leave it out, or add the column.",
+                )
+            continue  # which is refused for any format
+        field = given.field(column.column)
+        field = field.with_type(_plain(field.type))
+        schema = None
+        if column.format == JSON:
+            _check_json(column, field)
+        else:
+            schema = _schema_of(column, field, options)
+        found.append(EncodedColumn(column, field.type, schema))
+    return tuple(found)
+
+
+def _check_json(column: ColumnFormat, field: pa.Field) -> None:
+    kind = field.type
+    if column.schema is not None:
+        raise OptionError(f"Option '{column.column}.schema' is not for writing {JSON}", hint="Leave it out.")
+    if not (pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_list(kind)):
+        raise OptionError(
+            f"Column {field.name!r} has type {kind}, expected a struct, an array or a map for {JSON}",
+            hint=f"Make one, for example with struct(*) AS {field.name}.",
+        )
+    try:
+        check_json_type(kind)
+    except OptionError as e:
+        raise OptionError(f"Column {field.name!r} can't be written: {e.message}") from None
+
+
+def _schema_of(column: ColumnFormat, field: pa.Field, options: WriteOptions) -> RegisteredSchema:
+    """The schema that a column is written by, which it fits."""
+    text = column.schema
+    if column.format != CONFLUENT_AVRO:
+        assert text is not None, "the format needs it"
+        schema = RegisteredSchema(text)
+        _check_fits(schema, field, f"{column.column}.schema")
+        return schema
+    if options.topic is None:
+        raise OptionError(
+            f"Option '{column.column}.format' is {CONFLUENT_AVRO}, which needs the option 'topic'",
+            hint="Its name says where the schema is in the registry. Write each topic by itself.",
+        )
+    assert options.registry is not None, "the format needs it"
+    registry, subject = registry_of(options.registry), f"{options.topic}-{column.column}"
+    if text is None and not options.auto_register:
+        schema = registry.latest(subject)
+        if schema.kind != "AVRO":
+            raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected AVRO")
+        _check_fits(schema, field, f"the newest schema of subject {subject!r}")
+        return schema
+    try:
+        schema = RegisteredSchema(schema_of(field.type, field.name) if text is None else text)
+    except SchemaError as e:
+        raise OptionError(f"Column {field.name!r} can't be written: {e.message}") from None
+    _check_fits(schema, field, f"{column.column}.schema")
+    find = registry.register if options.auto_register else registry.id_of
+    return replace(schema, schema_id=find(subject, schema.text))
+
+
+def _check_fits(schema: RegisteredSchema, field: pa.Field, what: str) -> None:
+    try:
+        parsed = parse(schema.text, schema.references)
+        check_fits(parsed, field.type, field.name)
+    except SchemaError as e:
+        raise SchemaError(f"Column {field.name!r} can't be written by {what}: {e.message}") from None
+
+
+class Encoding:
+    """Encodes columns of rows, in a task.
+
+    :param columns: what encodes each of them.
+    """
+
+    def __init__(self, columns: Iterable[EncodedColumn]) -> None:
+        self._encode = {column.name: _encoder(column) for column in columns}
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with these columns encoded.
+
+        :raises InvalidRecordError: for a value that its schema can't hold; it names the field.
+        """
+        columns, fields = list(rows.columns), list(rows.schema)
+        for number, name in enumerate(rows.schema.names):
+            if name in self._encode:
+                column, kind = columns[number], _plain(columns[number].type)
+                columns[number] = self._encode[name](column if column.type == kind else column.cast(kind))
+                fields[number] = pa.field(name, pa.binary())
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A type with the forms of text, bytes and lists that have small offsets, at any depth."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            _plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)), kind.keys_sorted
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
+
+
+def _encoder(column: EncodedColumn) -> Callable[[pa.Array], pa.Array]:
+    if column.schema is None:
+        return _as_json
+    schema = parse(column.schema.text, column.schema.references)
+    is_framed = column.format.format == CONFLUENT_AVRO
+    prefix = b""
+    if is_framed:
+        assert column.schema.schema_id is not None, "the registry has given it"
+        prefix = b"\0" + column.schema.schema_id.to_bytes(4, "big")
+    return Encoder(schema, column.type, column.name, prefix=prefix, is_framed=is_framed).encode
+
+
+def _as_json(column: pa.Array) -> pa.Array:
+    return to_json(column).cast(pa.binary())
