@@ -46,6 +46,14 @@ DROPPED_FIELD = (
     "segments:array<struct<offset:bigint,number:int,value:binary>>>",
 )
 """The column that dead letters add: a dropped large message, null in all other rows."""
+CORRUPT_FIELD = (
+    "corrupt",
+    "struct<reason:string,column:string,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+    f"key:binary,value:binary,headers:{HEADERS_FIELD[1]}>",
+)
+"""The column that ``includeCorrupt`` adds: a record that can't be decoded, whole; null in all other rows."""
+ERROR_HEADERS = "__connect.errors."
+"""How the names of headers begin by which Kafka Connect says what is wrong with a dead letter."""
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 

@@ -69,13 +69,18 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             hint="Leave it out, or give the format.",
         )
     if not any(formats.values()):
-        user.refuse_without("value.format", "mode")
+        user.refuse_without("value.format", "mode", "includecorrupt")
     if confluent is None and user.value(_INCLUDE_ID):
         raise OptionError(
             f"Option {_INCLUDE_ID!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
             hint="Leave it out, or give the format.",
         )
     fails_fast = user.value("mode")
+    if fails_fast and user.value("includeCorrupt"):
+        raise OptionError(
+            "Option 'includeCorrupt' is true, and 'mode' is FAILFAST, which ends the query instead",
+            hint="Leave one of them out.",
+        )
     return tuple(
         ColumnFormat(column, name, user.value(f"{column}.schema"), fails_fast)
         for column, name in formats.items()

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import (
     COMMITTED,
+    CORRUPT_FIELD,
     DROPPED_FIELD,
     EARLIEST,
     HEADERS_FIELD,
@@ -195,6 +196,7 @@ class ReadOptions:
     no_match_is_latest: bool = from_option("startingOffsetsByTimestampStrategy")
     include_headers: bool = from_option("includeHeaders")
     include_schema_id: bool = from_option("includeSchemaId")
+    include_corrupt: bool = from_option("includeCorrupt")
     transform: str | None = from_option("transform")
     fail_on_data_loss: bool = from_option("failOnDataLoss")
     min_partitions: int | None = from_option("minPartitions")
@@ -219,6 +221,8 @@ class ReadOptions:
             columns.update([DROPPED_FIELD])
         if self.include_schema_id:
             columns.update((form.id_column, "int") for form in self.formats if form.id_column is not None)
+        if self.include_corrupt:
+            columns.update([CORRUPT_FIELD])
         return columns
 
     @property

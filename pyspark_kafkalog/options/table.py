@@ -346,6 +346,9 @@ SECTIONS = (
         Option("includeSchemaId", _READ, boolean, "false",
                "Read the column `schemaId`, the id of the schema of each `confluent-avro` value, and"
                " `keySchemaId` of such keys."),
+        Option("includeCorrupt", _READ, boolean, "false",
+               "Read the column `corrupt`: the whole record where its key or value can't be decoded, with the"
+               " reason; else null ([how](dead-letters.md)). It needs `PERMISSIVE`."),
         Option("auto.register.schemas", _WRITE, boolean, "false",
                "Register the schema of what is written, which is made of its columns unless `value.schema`"
                " is given. Without it, the newest schema of the topic is written by, or `value.schema` if"

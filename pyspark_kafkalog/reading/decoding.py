@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import binary_column, list_column
+from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError, OptionError, SchemaError
-from pyspark_kafkalog.model import HEADERS_FIELD, TopicPartition
+from pyspark_kafkalog.model import CORRUPT_FIELD, HEADERS_FIELD, TopicPartition
 from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, ColumnFormat
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
@@ -31,6 +32,15 @@ _PREFIX = 5
 """Bytes before a value: a zero, and the id of its schema, big-endian."""
 _BY_ID, _BY_GUID = 0, 1
 """What a header begins with: then comes an id of 4 bytes, or a GUID of 16."""
+_CORRUPT = pa.struct(
+    [
+        ("reason", pa.string()),
+        ("column", pa.string()),
+        *((name, ROW_TYPES[name]) for name in ("topic", "partition", "offset", "timestamp")),
+        *((name, ROW_TYPES[name]) for name in ("key", "value", "headers")),
+    ]
+)
+"""A record that can't be decoded, whole."""
 _log = logging.getLogger("pyspark_kafkalog")
 
 
@@ -39,13 +49,15 @@ class DecodedColumn:
     """What decodes one column. Sent to the tasks.
 
     ``schema`` is that of the reader, and ``type`` a part of what it gives; None if the values are not
-    wanted. With ``with_ids`` there is a column with the ids of their schemas.
+    wanted. With ``with_ids`` there is a column with the ids of their schemas, and with ``keeps_corrupt`` one
+    with the records that can't be decoded.
     """
 
     format: ColumnFormat
     schema: RegisteredSchema
     type: pa.DataType | None
     with_ids: bool
+    keeps_corrupt: bool
 
     @property
     def name(self) -> str:
@@ -57,7 +69,7 @@ class DecodedColumn:
         made = {} if self.type is None else {self.name: self.type}
         if self.with_ids and self.format.id_column is not None:
             made[self.format.id_column] = pa.int32()
-        return made
+        return made | ({CORRUPT_FIELD[0]: _CORRUPT} if self.keeps_corrupt else {})
 
     def part(self, wanted: pa.Schema) -> DecodedColumn | None:
         """What makes those of its columns that are wanted: structs may have some of their fields.
@@ -67,11 +79,14 @@ class DecodedColumn:
         names = wanted.names
         kind = wanted.field(self.name).type if self.name in names else None
         with_ids = self.format.id_column in names
-        if kind is None and not with_ids:
+        keeps_corrupt = self.keeps_corrupt and CORRUPT_FIELD[0] in names
+        if kind is None and not with_ids and not keeps_corrupt:
             return None
+        if kind is None and keeps_corrupt:
+            kind = self.type  # decoding finds them
         if kind is not None and kind != self.type:
             Decoder(parse(self.schema.text, self.schema.references), kind)
-        return replace(self, type=kind, with_ids=with_ids)
+        return replace(self, type=kind, with_ids=with_ids, keeps_corrupt=keeps_corrupt)
 
 
 def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
@@ -85,7 +100,7 @@ def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
         schema = _reader_schema(column, options)
         try:
             kind = arrow_type(parse(schema.text, schema.references))
-            found.append(DecodedColumn(column, schema, kind, with_ids=True))
+            found.append(DecodedColumn(column, schema, kind, True, options.include_corrupt))
         except SchemaError as e:
             looks_like_json = schema.text.lstrip()[:1] in ("{", "[", '"')
             raise OptionError(
@@ -119,9 +134,10 @@ class Decoding:
     :param registry: where their writers' schemas are.
     """
 
-    def __init__(self, columns: Iterable[DecodedColumn], registry: RegistryOptions | None) -> None:
+    def __init__(self, columns: Collection[DecodedColumn], registry: RegistryOptions | None) -> None:
         found = None if registry is None else registry_of(registry)
         self._columns = {column.name: _Column(column, found) for column in columns}
+        self._keeps_corrupt = any(column.keeps_corrupt for column in columns)
 
     def __call__(self, rows: Iterable[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition with these columns decoded.
@@ -134,15 +150,48 @@ class Decoding:
 
     def _decoded(self, batch: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
         columns, fields = list(batch.columns), list(batch.schema)
-        for number, name in enumerate(batch.schema.names):
-            if name in self._columns:
-                for made, column in self._columns[name].decode(batch, columns[number], partition).items():
-                    if made == name:
-                        columns[number], fields[number] = column, pa.field(name, column.type)
-                    else:
-                        columns.append(column)
-                        fields.append(pa.field(made, column.type))
+        corrupt: dict[int, tuple[str, str]] = {}
+        for name in sorted(self._columns):  # the key first, as Kafka Connect does
+            number, reasons = batch.schema.get_field_index(name), dict[int, str]()
+            for made, column in (
+                self._columns[name].decode(batch, columns[number], partition, reasons).items()
+            ):
+                if made == name:
+                    columns[number], fields[number] = column, pa.field(name, column.type)
+                else:
+                    columns.append(column)
+                    fields.append(pa.field(made, column.type))
+            corrupt = {row: (reason, name) for row, reason in reasons.items()} | corrupt
+        if self._keeps_corrupt:
+            columns.append(_whole(batch, corrupt, partition))
+            fields.append(pa.field(CORRUPT_FIELD[0], _CORRUPT))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _whole(
+    batch: pa.RecordBatch, corrupt: Mapping[int, tuple[str, str]], partition: TopicPartition
+) -> pa.Array:
+    """A column with the records of ``corrupt`` rows: why, and which column; null in all other rows."""
+    if not corrupt:
+        return pa.nulls(batch.num_rows, _CORRUPT)
+    rows = sorted(corrupt)
+    records = batch.take(pa.array(rows))
+    given: dict[str, Any] = {
+        "reason": [corrupt[row][0] for row in rows],
+        "column": [corrupt[row][1] for row in rows],
+        "topic": [partition.topic] * len(rows),
+        "partition": [partition.partition] * len(rows),
+    }
+    parts = [
+        pa.array(given[field.name], field.type) if field.name in given else records.column(field.name)
+        for field in _CORRUPT
+    ]
+    places = np.zeros(batch.num_rows, np.int64)
+    places[rows] = np.arange(len(rows))
+    is_good = np.ones(batch.num_rows, bool)
+    is_good[rows] = False
+    whole = pa.StructArray.from_arrays(parts, fields=list(_CORRUPT))
+    return whole.take(pa.array(places, mask=is_good))
 
 
 class _Column:
@@ -161,9 +210,17 @@ class _Column:
         self._has_warned = False
 
     def decode(
-        self, batch: pa.RecordBatch, bytes_: pa.Array, partition: TopicPartition
+        self,
+        batch: pa.RecordBatch,
+        bytes_: pa.Array,
+        partition: TopicPartition,
+        reasons: dict[int, str],
     ) -> dict[str, pa.Array]:
-        """What is made of a column of ``batch``: :attr:`DecodedColumn.types`."""
+        """What is made of a column of ``batch``: its values, and the ids of their schemas.
+
+        :param reasons: gets why each corrupt row is, if these are kept; else the first is an error or a
+            warning.
+        """
         offsets, validity, data = binary_column(bytes_)
         starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
         if validity.size:
@@ -184,7 +241,9 @@ class _Column:
                 return made
             entries = self._find_writers(ids, guids, place)
         decoded = self._decoder.decode(data, starts, sizes, entries)
-        if decoded.corrupt.size:
+        if self._column.keeps_corrupt:
+            reasons |= {row: self._reason(decoded, row) for row in decoded.corrupt.tolist()}
+        elif decoded.corrupt.size:
             row = int(decoded.corrupt[0])
             looks_framed = bool(sizes[row] >= _PREFIX and data[starts[row]] == 0)
             self._have_failed(decoded, place, looks_framed=looks_framed)
@@ -272,12 +331,15 @@ class _Column:
             self._entries[key] = entry
         return entry
 
+    def _reason(self, decoded: Decoded, row: int) -> str:
+        return f"The {self._column.name} can't be decoded: {decoded.reason(row)}"
+
     def _have_failed(
         self, decoded: Decoded, place: Callable[[int], dict[str, Any]], *, looks_framed: bool
     ) -> None:
         """Raise, or warn, of the first corrupt row, which ``looks_framed`` if it begins as an id does."""
-        row, name = int(decoded.corrupt[0]), self._column.name
-        text = f"The {name} can't be decoded: {decoded.reason(row)}"
+        row = int(decoded.corrupt[0])
+        text = self._reason(decoded, row)
         hint = None
         if not self._is_framed and looks_framed:
             hint = f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for these."

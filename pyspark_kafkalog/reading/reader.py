@@ -93,6 +93,8 @@ def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> l
         names.update(dict.fromkeys((column.name, "offset")))
         if column.format.format == CONFLUENT_AVRO:
             names[HEADERS_FIELD[0]] = None
+        if column.keeps_corrupt:
+            names.update(dict.fromkeys(("key", "value", "timestamp", HEADERS_FIELD[0])))
     return list(names)
 
 

@@ -142,7 +142,7 @@ def _decoded_alone(
     by_name = {column.name: column for column in decoded}
     plain = [field for field in wanted if field.name not in by_name]
     ids = {name: "int" for column in decoded for name in column.types if name != column.name}
-    allowed = {name: kind for name, kind in {**names, **ids}.items() if name not in by_name}
+    allowed = {name: kind for name, kind in {**ids, **names}.items() if name not in by_name}
     if plain:
         read_columns(((f.name, f.dataType.simpleString(), f.nullable) for f in plain), allowed)
     if not wanted.fields:

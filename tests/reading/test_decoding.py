@@ -6,6 +6,7 @@ import json
 import pickle
 import struct
 import uuid
+from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.confluent import body, guid_header, prefixed, record
 
 ITEM = record("Item", id="long", name=(["null", "string"], None))
 PRICED = record("Item", id="long", price=("double", 1.5), name=(["null", "string"], None))
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
 NULLS = {"id": None, "price": None, "name": None}
@@ -272,6 +274,56 @@ def test_the_readers_schema_is_that_of_load(schemas: Schemas, root: str) -> None
         assert "price" in str(reader._shaping.decoded)
 
 
+def test_records_that_can_not_be_decoded_are_kept(
+    schemas: Schemas, root: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whole: the bytes of key and value, headers and timestamp. The key is decoded first."""
+    good = prefixed(1, ITEM, {"id": 1, "name": "a"})
+    moment = datetime(2024, 5, 6, 7, 8, 9, 123000, timezone.utc)
+    schemas.add(4, "string")
+    schemas.add("items-key", "string")
+    key = prefixed(4, "string", "k")
+    write(
+        root,
+        [good, b"?", None, good[:-1], good],
+        key=pa.array([key, key, key, b"!", b"!"], pa.binary()),
+        headers=pa.array([None, [{"key": "a", "value": b"b"}, {"key": "a"}], None, None, None], HEADERS),
+        timestamp=pa.array([moment] * 5, pa.timestamp("ms", "UTC")),
+    )
+    options = {"includeCorrupt": "true", "key.format": "confluent-avro"}
+    rows = read(root, columns=["offset", "key", "value", "corrupt"], **options)
+    assert [row["offset"] for row in rows if row["corrupt"] is None] == [0, 2]
+    why = "expected a zero and the id of a schema first, as Confluent's serializers write it, at byte 0"
+    assert rows[1]["corrupt"] == {
+        "reason": f"The value can't be decoded: {why}",
+        "column": "value",
+        "topic": "items",
+        "partition": 0,
+        "offset": 1,
+        "timestamp": moment,
+        "key": key,
+        "value": b"?",
+        "headers": [{"key": "a", "value": b"b"}, {"key": "a", "value": None}],
+    }
+    assert (rows[1]["key"], rows[1]["value"]) == ("k", NULLS)
+    found = [(row["corrupt"]["column"], row["corrupt"]["value"]) for row in rows[3:]]
+    assert found == [("key", good[:-1]), ("key", good)]
+    assert rows[4]["corrupt"]["reason"] == f"The key can't be decoded: {why}"
+    assert not caplog.records
+    alone = read(root, columns=["corrupt"], **options)
+    assert alone == [{"corrupt": row["corrupt"]} for row in rows]
+    kept = connect(root).read(
+        options={
+            "subscribe": "items",
+            "value.format": "confluent-avro",
+            "schema.registry.url": "http://registry.invalid",
+            "includeCorrupt": "true",
+            "transform": "tests.plugins:same",
+        },
+    )
+    assert kept.read_all().column("corrupt").null_count == 3
+
+
 def test_a_transform_gets_columns(schemas: Schemas, root: str) -> None:
     write(root, [prefixed(1, ITEM, {"id": n, "name": "a"}) for n in range(5)])
     options = {
@@ -327,6 +379,11 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
         ({"schema.registry.url": "http://h"}, "applies only to"),
         ({"mode": "FAILFAST"}, "'mode' needs 'value.format'"),
         ({"includeSchemaId": "true"}, "'includeSchemaId' applies only to"),
+        ({"includeCorrupt": "true"}, "'includeCorrupt' needs 'value.format'"),
+        (
+            {"value.format": "avro", "value.schema": "{", "mode": "FAILFAST", "includeCorrupt": "true"},
+            "'mode' is FAILFAST",
+        ),
         ({"value.format": "avro", "value.schema": "{", "mode": "x"}, "expected one of PERMISSIVE, FAILFAST"),
         ({"value.format": "avro", "value.schema": "{"}, "The schema of column 'value' can't be used"),
     ],
