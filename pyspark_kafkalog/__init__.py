@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.kafka import GroupAdmin, Kafka, LogCare, Records, TopicAdmin, connect
     from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
     from pyspark_kafkalog.admin.read import Changes, RecordSplit
+    from pyspark_kafkalog.admin.redrive import Redriven
     from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
     from pyspark_kafkalog.admin.retain import DeletedRecords
     from pyspark_kafkalog.admin.select import RecordSelection
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     )
     from pyspark_kafkalog.options.settings import Selection
     from pyspark_kafkalog.spark.backup import backup
+    from pyspark_kafkalog.spark.dead_letters import dead_letters
     from pyspark_kafkalog.spark.doctor import doctor
     from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
     from pyspark_kafkalog.spark.reassemble import reassemble
@@ -133,6 +135,7 @@ __all__ = [
     "RecordSplit",
     "RecordTooLargeError",
     "Records",
+    "Redriven",
     "Registration",
     "RegistrationError",
     "RepairStep",
@@ -162,6 +165,7 @@ __all__ = [
     "__version__",
     "backup",
     "connect",
+    "dead_letters",
     "decode",
     "doctor",
     "in_arrow",
@@ -177,6 +181,7 @@ _LOADED_ON_USE = {
     "admin.kafka": ("GroupAdmin", "Kafka", "LogCare", "Records", "TopicAdmin", "connect"),
     "admin.partitions": ("PartitionState", "SegmentState"),
     "admin.read": ("Changes", "RecordSplit"),
+    "admin.redrive": ("Redriven",),
     "admin.reset": ("ResetStep", "ResetTo"),
     "admin.retain": ("DeletedRecords",),
     "admin.select": ("RecordSelection",),
@@ -206,6 +211,7 @@ _LOADED_ON_USE = {
     ),
     "options.settings": ("Selection",),
     "spark.backup": ("backup",),
+    "spark.dead_letters": ("dead_letters",),
     "spark.doctor": ("doctor",),
     "spark.listeners": ("AuditListener", "LagListener"),
     "spark.reassemble": ("reassemble",),

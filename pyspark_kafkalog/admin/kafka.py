@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.admin.compact import CompactedPartition
     from pyspark_kafkalog.admin.dump import DumpedBatch
     from pyspark_kafkalog.admin.read import Changes, Filters, RecordSplit
+    from pyspark_kafkalog.admin.redrive import Redriven
     from pyspark_kafkalog.admin.retain import DeletedRecords
     from pyspark_kafkalog.admin.select import RecordSelection
     from pyspark_kafkalog.admin.verify import VerifiedPartition
@@ -702,6 +703,29 @@ class Records:
         place = self._kafka.place
         wanted = partitions_of(place, internal=True) if partitions is None else partitions
         return verify(place, wanted, progress=progress)
+
+    def redrive(
+        self, topic: str, *, group: str = "kafkalog-redrive", execute: bool = False
+    ) -> list[Redriven]:
+        """Send the dead letters in ``topic`` back to the topics that they came from.
+
+        Their headers ``__connect.errors.topic`` and ``__connect.errors.partition`` say where that is: those
+        of Kafka Connect and of :func:`pyspark_kafkalog.dead_letters`. These headers are left out; key, value,
+        timestamp and the others are as they were. Records without such a header stay.
+
+        Each is sent once, also if a run is killed: to brokers in transactions, to a directory all of a batch
+        at once. Brokers forget a group's offsets some time after the last run (offsets.retention.minutes);
+        then all is sent again.
+
+        :param group: the consumer group that knows what has been sent.
+        :param execute: whether to do it; else nothing is changed.
+        :return: what there was to send, of each partition and to each topic.
+        :raises UnknownTopicOrPartitionError: if one of the topics does not exist; nothing is sent then.
+        :raises GroupError: if the group has live members, or its offsets are those of another log.
+        """
+        from pyspark_kafkalog.admin.redrive import redrive
+
+        return redrive(self._kafka.options, topic, group=group, execute=execute)
 
 
 class LogCare:

@@ -23,14 +23,17 @@ _MOST_ROWS = 1 << 16
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-def write(options: Mapping[str, str], rows: Any) -> int:
-    """See :meth:`.kafka.Kafka.write`."""
+def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Plan] | None = None) -> int:
+    """See :meth:`.kafka.Kafka.write`.
+
+    :param numbered: the batch, if it is one of a sequence, and how it was planned: it is written once.
+    """
     settings = write_options(options)
     arrow_batches = _batches(rows)
     records_of = _shaping(settings, getattr(arrow_batches, "schema", None))
     splitter, written = make_splitter(settings.splitter), 0
-    batch = settings.batch or QueryBatch(uuid.uuid4().hex)
-    sink = open_sink(settings, batch)
+    batch, plan = numbered or (settings.batch or QueryBatch(uuid.uuid4().hex), Plan())
+    sink = open_sink(settings, None if numbered else batch)
     messages: list[Any] = []
     try:
         with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
@@ -47,7 +50,7 @@ def write(options: Mapping[str, str], rows: Any) -> int:
             except Exception:
                 _log.warning("Writing ended with an error. %s", _visible(task.visible_records()))
                 raise
-        sink.commit(batch, messages, Plan())
+        sink.commit(batch, messages, plan)
     except BaseException:
         sink.abort(batch, messages)
         raise

@@ -34,7 +34,7 @@ PATIENCE = 120.0
 class Streams(Copies):
     """The drivers are Spark's."""
 
-    application = "tests.faults.shared_copying_stream"
+    application = "tests.faults.copying_stream"
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

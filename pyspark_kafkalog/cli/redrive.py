@@ -1,0 +1,41 @@
+"""``kafkalog redrive``: dead letters go back to where they came from."""
+
+from __future__ import annotations
+
+import click
+
+from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.cli.application import kafkalog
+from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows
+from pyspark_kafkalog.cli.parameters import execute_option, on_place
+from pyspark_kafkalog.saying import said
+
+
+@kafkalog.command()
+@on_place
+@click.argument("topic")
+@click.option(
+    "--group",
+    default="kafkalog-redrive",
+    show_default=True,
+    help="The consumer group that knows what has been sent. With another one all is sent again.",
+)
+@execute_option
+@json_option
+def redrive(kafka: Kafka, topic: str, group: str, execute: bool, as_json: bool) -> None:
+    """Send the dead letters in TOPIC back to the topics that they came from.
+
+    Their headers __connect.errors.topic and .partition say where that is, as Kafka Connect and
+    pyspark_kafkalog.dead_letters write them. Key, value, timestamp and all other headers are sent as they
+    were. Records without these headers stay where they are.
+
+    Each dead letter is sent once, also if a run is killed and started again, as long as the place keeps the
+    group's offsets: brokers do so for offsets.retention.minutes after the last run, 7 days by default, and a
+    directory for ever.
+    """
+    from pyspark_kafkalog.admin.redrive import Redriven
+
+    with said("Looking for dead letters"):
+        rows = kafka.records.redrive(topic, group=group, execute=execute)
+    show_rows(Redriven, rows, as_json=as_json)
+    say_if_dry(execute)

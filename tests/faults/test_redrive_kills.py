@@ -1,0 +1,75 @@
+"""A redrive that is killed -9 at any step, and run again, has sent each dead letter once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog import NewTopic, connect
+from pyspark_kafkalog.broker.transactions.stops import VARIABLE
+from tests.cli.running import command
+from tests.cli.test_redrive import Topics, letter, values, write
+from tests.faults.kill_matrix import IN_COMMITS
+from tests.faults.steps import KILLED, Runner, changes, step_runner
+from tests.kafka import Broker
+
+
+@pytest.fixture(scope="module")
+def redriver() -> Iterator[Runner]:
+    with step_runner("tests.faults.redriver") as run:
+        yield run
+
+
+@pytest.mark.slow
+def test_killed_at_steps(redriver: Runner, tmp_path: Path, soak: bool) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    connect(log).topics.create([NewTopic("orders", partitions=2), NewTopic("dead", partitions=2)])
+    write(str(log), "dead", [letter("orders", "1"), letter("orders")] * 3)
+    connect(log).records.redrive("dead", execute=True)
+    write(str(log), "dead", [letter("orders"), None, letter("orders", "1")] * 2, start=6)
+    whole = tmp_path / "whole"
+    shutil.copytree(log, whole / "log")
+    assert redriver(whole, 0) == 0
+    expected = [0, 1, 2, 3, 4, 5, 6, 8, 9, 11]
+    assert values(str(whole / "log"), "orders") == expected
+    steps = changes(whole / "steps")
+    for step in steps if soak else steps[:: max(1, len(steps) // 12)]:
+        folder = tmp_path / f"at-{step}"
+        shutil.copytree(log, folder / "log")
+        assert redriver(folder, step) == KILLED
+        write(str(folder / "log"), "dead", [letter("orders")], start=12)
+        assert redriver(folder, 0) == 0
+        assert values(str(folder / "log"), "orders") == [*expected, 12], step
+        shutil.rmtree(folder)
+    assert len(steps) > 20
+
+
+@pytest.mark.broker
+def test_killed_at_steps_of_a_transaction(broker: Broker, tmp_path: Path, soak: bool) -> None:
+    topics, expected = Topics(broker.bootstrap), list[int]()
+    for step in ("staged", *IN_COMMITS) if soak else ("staged", "marked", "ended"):
+        write(topics.place, topics.dead, [letter(topics.orders)] * 3, start=len(expected))
+        expected += range(len(expected), len(expected) + 3)
+        stop = tmp_path / step
+        stop.touch()
+        words = command("redrive", topics.place, topics.dead, "--group", topics.group, "--execute")
+        with subprocess.Popen(words, env={**os.environ, VARIABLE: str(tmp_path)}) as process:
+            deadline = time.monotonic() + 60
+            while not list(tmp_path.glob(f"{step}.stopped-*")):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            process.send_signal(signal.SIGKILL)
+        stop.unlink()
+        write(topics.place, topics.dead, [letter(topics.orders)], start=len(expected))
+        expected.append(len(expected))
+        assert topics.redrive("--execute").code == 0
+        assert values(topics.place, topics.orders) == expected, step
