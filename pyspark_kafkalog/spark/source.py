@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """Runs only if ``spark.sql.python.filterPushdown.enabled`` is true."""
+_COMMITTING_WORKER = "pyspark.sql.worker.python_streaming_sink_runner"
+"""Commits micro-batches."""
 
 
 @with_short_errors
@@ -94,7 +96,7 @@ class KafkaLogDataSource(DataSource):
             return shown(self.options, view, schema)
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
-        kind = FilteringLogBatchReader if _filters_are_pushed() else LogBatchReader
+        kind = FilteringLogBatchReader if _is_worker(_FILTERING_WORKER) else LogBatchReader
         return kind(self.options, schema, self._decoded)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -118,13 +120,13 @@ class KafkaLogDataSource(DataSource):
         """The micro-batch writer. In complete mode it appends every result table, as Spark's sink does."""
         from pyspark_kafkalog.spark.writer import stream_writer
 
-        return stream_writer(self.options, schema)
+        return stream_writer(self.options, schema, commits=_is_worker(_COMMITTING_WORKER))
 
 
 DefaultSource = KafkaLogDataSource
 """The name by which PySpark looks for a source in a package."""
 
 
-def _filters_are_pushed() -> bool:
-    """Whether this is PySpark's worker for filter pushdown, forked by its daemon or started directly."""
-    return _FILTERING_WORKER in sys.modules or started_module() == _FILTERING_WORKER
+def _is_worker(module: str) -> bool:
+    """Whether this is PySpark's worker of this module, forked by its daemon or started directly."""
+    return module in sys.modules or started_module() == module

@@ -54,12 +54,15 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
     return LogBatchWriter(settings, shaping)
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWriter:
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, *, commits: bool = False
+) -> LogStreamWriter:
     """The writer of ``df.writeStream``, which Spark creates for every micro-batch.
 
+    :param commits: whether it only commits or aborts what another one has planned, and asks no registry.
     :raises OptionError: for invalid options or columns.
     """
-    settings, shaping = _checked(options, schema)
+    settings, shaping = _checked(options, schema, encoded=() if commits else None)
     if settings.batch is not None:
         raise OptionError(
             "Option 'txnAppId' is not valid in streaming queries",
@@ -75,8 +78,13 @@ def stream_writer(options: Mapping[str, str], schema: StructType) -> LogStreamWr
     return LogStreamWriter(settings, shaping=shaping)
 
 
-def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, _Shaping | None]:
-    """What the options say, and how rows are changed, if they are; plug-ins are loaded."""
+def _checked(
+    options: Mapping[str, str], schema: StructType, encoded: tuple[EncodedColumn, ...] | None = None
+) -> tuple[WriteOptions, _Shaping | None]:
+    """What the options say, and how rows are changed, if they are; plug-ins are loaded.
+
+    :param encoded: what encodes columns; None if it is to be found.
+    """
     settings, shaping = write_options(options), None
     if settings.transform is None and not settings.formats:
         check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
@@ -84,7 +92,7 @@ def _checked(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptio
         with loading():
             from pyspark_kafkalog.writing.columns import Shaped
         given = arrow_schema(schema)
-        shaping = given, Shaped(settings, given).encoded
+        shaping = given, Shaped(settings, given, encoded).encoded
         settings = replace(settings, registry=None)  # tasks don't need it
     if settings.splitter is not None and settings.splitter.serializer is not None:
         with loading():

@@ -19,6 +19,7 @@ from tests.broker.producing import unused_topic
 from tests.confluent import record
 from tests.kafka import Broker
 from tests.schema_registry import SchemaRegistryServer
+from tests.test_schema_registry import serving
 
 ORDERS = """
 SELECT struct(
@@ -121,6 +122,29 @@ def test_a_stream_into_a_directory(
     assert sorted(row["value"] for row in found) == [*range(len(found))]
     assert len(found) >= 100
     assert {row["more"] for row in found} == {"d"}
+
+
+def test_a_commit_asks_no_registry(spark: SparkSession, tmp_path: Path) -> None:
+    """It comes when all rows are written, and the registry may be gone by then."""
+    schema, root = record("Rate", value="long"), str(tmp_path / "log")
+    options = {"topic": "t", "path": root, "checkpointLocation": str(tmp_path / "checkpoint")}
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "5").load()
+    with serving() as double:
+        double.answers = [(200, {"id": 7, "schema": json.dumps(schema)})]
+        options |= {"value.format": "confluent-avro", "schema.registry.url": double.url}
+        for run in (1, 2):
+            query = (
+                rows.selectExpr("struct(value) AS value")
+                .writeStream.format("kafkalog")
+                .options(**options)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            batches = len([*(tmp_path / "checkpoint" / "commits").glob("[0-9]*")])
+            assert batches >= run
+            assert len(double.requests) == batches
+    assert connect(root).records.count("t") == 5 * batches
 
 
 @pytest.mark.broker

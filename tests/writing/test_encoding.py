@@ -165,6 +165,19 @@ def test_other_forms_of_the_same_types(root: str) -> None:
     assert connect(root).read("avro", options=given).read_all().column("value").to_pylist() == rows
 
 
+def test_a_row_that_can_not_be_written_leaves_nothing(root: str) -> None:
+    given = {"value.format": "avro", "value.schema": json.dumps(record("Item", id="long", name="string"))}
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([[{"key": "h", "value": b"v"}]], kind)
+    table = pa.table({"value": pa.array(ROWS[:1], KIND), "headers": headers})
+    assert len(write(root, table, **given)) == 1
+    (found,) = connect(root).read("items", columns=["headers"]).read_all().to_pylist()
+    assert found == {"headers": [{"key": "h", "value": b"v"}]}
+    with pytest.raises(InvalidRecordError, match=r"value\.name: a row has null"):
+        write(root, pa.array([*ROWS[:1] * 1000, ROWS[-1]], KIND), **given)
+    assert len(values(root)) == 1
+
+
 def test_keys_decide_the_partition_by_their_bytes(schemas: Schemas, root: str) -> None:
     number = schemas.add("items-key", "string")
     keys = pa.array([f"k{n}" for n in range(20)] * 2)
