@@ -11,10 +11,12 @@ from pyspark_kafkalog.codec.buffers import allocate, as_array
 from pyspark_kafkalog.codec.rows import as_utf8
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.values.avro import kernels
-from pyspark_kafkalog.values.avro.resolution import Column, Compiler, Operation, rows_of
+from pyspark_kafkalog.values.avro.resolution import Compiler, Operation, rows_of
 from pyspark_kafkalog.values.avro.schema import Array, Map, Record, Schema, Union
 from pyspark_kafkalog.values.avro.types import arrow_type, parts
+from pyspark_kafkalog.values.columns import Arrays, Column, has_bytes, inner_type, lay_out
 from pyspark_kafkalog.values.ddl import ddl
+from pyspark_kafkalog.values.table import COUNT, POSITION
 
 CORRUPT = 0
 """An entry for rows whose framing is wrong: they come out as corrupt, whatever their bytes are."""
@@ -89,11 +91,11 @@ class Decoder:
         self._counts[:] = -1
         for column in self._columns:
             row = self._table[column.number]
-            row[kernels.POSITION] = column.level
+            row[POSITION] = column.level
             if column.items:
-                row[kernels.COUNT] = column.items
-            elif _has_bytes(column.type):
-                row[kernels.COUNT] = self._counts.size
+                row[COUNT] = column.items
+            elif has_bytes(column.type):
+                row[COUNT] = self._counts.size
                 self._counts = np.append(self._counts, 0)
             elif pa.types.is_decimal(column.type):
                 limit = 10**column.type.precision
@@ -141,17 +143,27 @@ class Decoder:
         stack, saved = np.empty(kernels.STACK, np.int64), np.empty_like(self._counts)
         faults = np.zeros((kernels.FAULT_COLUMNS, rows), np.int64)
         counts, table, out = self._counts.copy(), self._table.copy(), allocate(64)
+        room = counts
         for fill in (0, 1):
             if fill:
-                out = self._lay_out(rows, counts, table)
+                room = counts.copy()
+                room[: self._levels] += 1
+                room[0] = rows
+                out = lay_out(self._columns, table, room)
                 counts = self._counts.copy()
             kernels.decode(
                 *(data, starts, sizes, entries, self._program, table, constants, fill, counts, saved, stack),
                 *(out, out.view(np.int32), out.view(np.int64), faults),
             )
         causes = faults[kernels.CAUSE]
-        array = _Arrays(table, counts, out, sizes >= 0, causes).root(self._root)
-        return Decoded(array, causes, faults, self._paths)
+        corrupt = causes != kernels.FINE
+        given = sizes >= 0
+        fine = given & ~corrupt
+        arrays = _Arrays(table, room[: self._levels], out, None if fine.all() else fine)
+        valid = arrays.valid(self._root)
+        if pa.types.is_struct(self._root.type) and corrupt.any():
+            valid = corrupt | (given if valid is None else valid)
+        return Decoded(arrays.array(self._root, valid), causes, faults, self._paths)
 
     def _column(
         self,
@@ -197,138 +209,36 @@ class Decoder:
                     Schema("string"), pa.string(), key, f"{path}.key", column.items, False
                 )
             name, inner = ("value", schema.values) if isinstance(schema, Map) else ("element", schema.items)
-            wanted = None if wanted is None else _inner(wanted)
+            wanted = None if wanted is None else inner_type(wanted)
             column.children[name] = self._column(
-                inner, _inner(full), wanted, f"{path}.{name}", column.items, False
+                inner, inner_type(full), wanted, f"{path}.{name}", column.items, False
             )
         return column
 
-    def _lay_out(self, rows: int, counts: np.ndarray, table: np.ndarray) -> np.ndarray:
-        """Memory for all columns, zeroed but for bytes; ``table`` gets where each part lies in it."""
-        end = 0
 
-        def reserve(elements: int, width: int) -> int:
-            nonlocal end
-            at = end
-            end += -(-elements * width // 64) * 64
-            return at // width
+class _Arrays(Arrays):
+    def bytes(self, column: pa.Array) -> pa.Array:
+        return as_utf8(column) if pa.types.is_string(column.type) else column
 
-        for column in self._columns:
-            length = rows if column.level == 0 else int(counts[column.level]) + 1
-            row = table[column.number]
-            if column.nullable:
-                row[kernels.VALIDITY] = reserve(length, 1)
-            if column.items or _has_bytes(column.type):
-                row[kernels.SIZES] = reserve(length + 1, 4) + 1
-            elif not pa.types.is_struct(column.type) and not pa.types.is_null(column.type):
-                row[kernels.VALUES] = reserve(length, _width(column.type))
-        zeroed = end
-        for column in self._columns:
-            if _has_bytes(column.type):
-                row = table[column.number]
-                row[kernels.VALUES] = reserve(int(counts[row[kernels.COUNT]]), 1)
-        out = allocate(max(end, 64))
-        out[:zeroed] = 0
-        return out
-
-
-class _Arrays:
-    """Makes Arrow's arrays of what the kernel has filled."""
-
-    def __init__(
-        self, table: np.ndarray, counts: np.ndarray, out: np.ndarray, given: np.ndarray, causes: np.ndarray
-    ) -> None:
-        self._table = table
-        self._counts = counts
-        self._out = out
-        self._buffer = pa.py_buffer(out)
-        self._given = given
-        self._corrupt = causes != kernels.FINE
-        fine = given & ~self._corrupt
-        self._fine = None if fine.all() else fine
-
-    def root(self, column: Column) -> pa.Array:
-        """The column of rows."""
-        valid = self._valid(column, self._given.size)
-        if pa.types.is_struct(column.type) and self._corrupt.any():
-            valid = self._corrupt | (self._given if valid is None else valid)
-        return self._array(column, self._given.size, valid)
-
-    def _valid(self, column: Column, length: int) -> np.ndarray | None:
-        """Which values there are; None: all."""
-        if column.nullable:
-            at = int(self._table[column.number, kernels.VALIDITY])
-            return self._out[at : at + length].view(bool)
-        return self._fine if column.level == 0 else None
-
-    def _part(self, column: Column, length: int) -> pa.Array:
-        return self._array(column, length, self._valid(column, length))
-
-    def _array(self, column: Column, length: int, valid: np.ndarray | None) -> pa.Array:
-        kind, row = column.type, self._table[column.number]
-        if pa.types.is_null(kind):
-            return pa.nulls(length)
-        validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        if pa.types.is_struct(kind):
-            children = [self._part(column.children[field.name], length) for field in kind]
-            return pa.Array.from_buffers(kind, length, [validity], children=children)
-        if column.items:
-            offsets = self._offsets(row, length)
-            inner = [
-                self._part(part, int(self._counts[column.items]) + 1) for part in column.children.values()
-            ]
-            if "key" not in column.children:
-                return pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(offsets)], children=inner)
-            return _map(kind, validity, offsets, *inner)
-        if _has_bytes(kind):
-            offsets = self._offsets(row, length)
-            data = self._buffer.slice(int(row[kernels.VALUES]), int(offsets[-1]))
-            found = pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(offsets), data])
-            return as_utf8(found) if pa.types.is_string(kind) else found
-        width = _width(kind)
-        at = width * int(row[kernels.VALUES])
-        if pa.types.is_boolean(kind):
-            bits = np.packbits(self._out[at : at + length], bitorder="little")
-            return pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(bits)])
-        return pa.Array.from_buffers(kind, length, [validity, self._buffer.slice(at, width * length)])
-
-    def _offsets(self, row: np.ndarray, length: int) -> np.ndarray:
-        first = int(row[kernels.SIZES]) - 1
-        sizes = self._out.view(np.int32)[first : first + length + 1]
-        return np.cumsum(sizes, dtype=np.int32, out=sizes)
-
-
-def _map(
-    kind: pa.MapType, validity: pa.Buffer | None, offsets: np.ndarray, keys: pa.Array, values: pa.Array
-) -> pa.MapArray:
-    """A map, in which the last of entries with the same key counts, as in Java."""
-    _, key_ends, key_data = keys.buffers()
-    key_ends = np.frombuffer(key_ends, np.int32)[: len(keys) + 1]
-    if kernels.repeats(offsets, key_ends, as_array(key_data or b""), _FEW):
-        codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-        in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-        pairs = (in_map * (codes.max() + 1) + codes)[::-1]
-        kept = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
-        offsets = np.searchsorted(kept, offsets).astype(np.int32)
-        keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
-    fields = [kind.key_field, kind.item_field]
-    entries = pa.Array.from_buffers(pa.struct(fields), len(keys), [None], children=[keys, values])
-    return pa.Array.from_buffers(
-        kind, offsets.size - 1, [validity, pa.py_buffer(offsets)], children=[entries]
-    )
-
-
-def _has_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
-def _width(kind: pa.DataType) -> int:
-    """Bytes of a value while it is filled: a boolean has one."""
-    return 1 if pa.types.is_boolean(kind) else kind.bit_width // 8
-
-
-def _inner(kind: pa.DataType) -> pa.DataType:
-    return kind.item_type if pa.types.is_map(kind) else kind.value_type
+    def map(
+        self,
+        kind: pa.MapType,
+        validity: pa.Buffer | None,
+        offsets: np.ndarray,
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> pa.MapArray:
+        """The last of entries with the same key counts, as in Java."""
+        _, key_ends, key_data = keys.buffers()
+        key_ends = np.frombuffer(key_ends, np.int32)[: len(keys) + 1]
+        if kernels.repeats(offsets, key_ends, as_array(key_data or b""), _FEW):
+            codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+            in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+            pairs = (in_map * (codes.max() + 1) + codes)[::-1]
+            kept = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
+            offsets = np.searchsorted(kept, offsets).astype(np.int32)
+            keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
+        return super().map(kind, validity, offsets, keys, values)
 
 
 def _is_part(wanted: pa.DataType, full: pa.DataType) -> bool:

@@ -22,6 +22,7 @@ from pyspark_kafkalog.codec.signature import (
     OUT_TABLE,
     TABLE,
 )
+from pyspark_kafkalog.values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
 # Operations. Those up to LAST_LENGTH read a length and as many bytes, up to LAST_VARINT a varint, then up to
 # LAST_SIZED as many bytes as their parameter A says.
@@ -72,10 +73,8 @@ CALL takes NEXT until RETURN, and then row A. FAIL gives the cause A.
 SET_... put A, or A and B, or B bytes of the constants from A on. Numbers have a 1 as A if they are ints.
 """
 
-# Columns of the table of columns, one row a column: which count is the position in its list, or of its row;
-# which one counts its bytes or its items; where its validity, sizes, values or bytes lie, in elements; the
-# least decimal that is too large.
-POSITION, COUNT, VALIDITY, SIZES, VALUES, LIMIT_HIGH, LIMIT_LOW = range(7)
+# Columns of the table of columns behind those of values/table.py: the least decimal that is too large.
+LIMIT_HIGH, LIMIT_LOW = range(5, 7)
 COLUMN_COLUMNS = 7
 
 # Columns of a table of faults, one row a row: why it is corrupt or 0, the row of the program, the byte.

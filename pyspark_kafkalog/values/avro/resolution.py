@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.values.avro import kernels
 from pyspark_kafkalog.values.avro.schema import Array, Enum, Fixed, Map, Named, Record, Schema, Union
+from pyspark_kafkalog.values.columns import Column
 
 _PROMOTED = {
     "int": ("long", "float", "double"),
@@ -44,27 +45,6 @@ _PUT_NUMBER = {
 """How a varint gets into columns that aren't int64."""
 _TIMESTAMPS = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 _MOST_OPERATIONS = 200_000
-
-
-@dataclass(eq=False)
-class Column:
-    """A column that is filled, or a part of one.
-
-    :ivar path: where it is, for people.
-    :ivar number: its row in the kernels' table of columns; -1: it is not wanted.
-    :ivar level: 0: it has a position for each row; else for each item of the list with this number.
-    :ivar nullable: whether it has a validity of its own.
-    :ivar children: by name: the fields of a struct; ``element`` of a list; ``key`` and ``value`` of a map.
-    """
-
-    path: str
-    type: pa.DataType
-    number: int
-    level: int
-    nullable: bool
-    children: dict[str, Column] = field(default_factory=dict)
-    items: int = 0
-    """The level of a list's or a map's items."""
 
 
 @dataclass(eq=False)
