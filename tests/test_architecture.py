@@ -141,8 +141,9 @@ OUTSIDE_WORLD = set(
 )
 PURE = {"errors", "model", "groups", "topics", "options", "codec", "largemessage", "values"}
 """Rooms out of reach of files, sockets, clocks and the environment."""
-IMPURE_MODULES = {"codec.jit", "codec.library", "options.times"}
-"""Two find compiled code, and a place for it; the other reads ISO 8601, but no clock."""
+IMPURE_MODULES = {"codec.jit", "codec.library", "options.times", "values.json.times"}
+"""Two find compiled code, and a place for it; one reads ISO 8601, but no clock; the last one knows regions,
+and which day a time without a date is of."""
 OPENERS = {"broker.wire.oauth", "admin.doctor.probe"}
 """Modules outside of the log that open a file: one with a token; and one where all else is missing."""
 

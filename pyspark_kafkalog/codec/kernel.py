@@ -33,6 +33,7 @@ MODULES = (
     "largemessage.kernels",
     "log.segment.append_kernels",
     "values.avro.kernels",
+    "values.json.kernels",
 )
 """Those that have kernels."""
 

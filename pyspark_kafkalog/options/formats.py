@@ -11,6 +11,7 @@ from pyspark_kafkalog.options.user_options import UserOptions
 
 CONFLUENT_AVRO = "confluent-avro"
 JSON = "json"
+_CORRUPT, _ZONE = "columnNameOfCorruptRecord", "timeZone"
 _INCLUDE_ID, _REGISTER = "includeSchemaId", "auto.register.schemas"
 ID_COLUMNS: Mapping[str, str] = {"key": "keySchemaId", "value": "schemaId"}
 """The columns that may have a format, and those with the ids of the schemas of their values."""
@@ -21,13 +22,17 @@ class ColumnFormat:
     """How the bytes of one column become a value.
 
     ``schema`` is the text of the schema that its values are read with; None for the newest one that the
-    registry has for the topic. With ``fails_fast`` a value that can't be decoded ends the query.
+    registry has for the topic, or for JSON that of the DataFrame. With ``fails_fast`` a value that can't be
+    decoded ends the query. Of JSON the field ``corrupt`` gets such a value, and ``zone`` is the time zone of
+    times without one; None for the session's.
     """
 
     column: str
     format: str
     schema: str | None
     fails_fast: bool
+    corrupt: str
+    zone: str | None
 
     @property
     def id_column(self) -> str | None:
@@ -44,7 +49,7 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
     for column, name in formats.items():
         if name is None and f"{column}.schema" in user:
             raise OptionError(
-                f"Option '{column}.schema' needs '{column}.format'", hint="Give avro or confluent-avro."
+                f"Option '{column}.schema' needs '{column}.format'", hint="Give avro, confluent-avro or json."
             )
         if name == "avro" and user.value(f"{column}.schema") is None:
             raise OptionError(
@@ -75,14 +80,17 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             f"Option {_INCLUDE_ID!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
             hint="Leave it out, or give the format.",
         )
+    if JSON not in formats.values():
+        user.refuse_without("value.format=json", _CORRUPT.lower(), _ZONE.lower())
     fails_fast = user.value("mode")
     if fails_fast and user.value("includeCorrupt"):
         raise OptionError(
             "Option 'includeCorrupt' is true, and 'mode' is FAILFAST, which ends the query instead",
             hint="Leave one of them out.",
         )
+    rules = fails_fast, user.value(_CORRUPT), user.value(_ZONE)
     return tuple(
-        ColumnFormat(column, name, user.value(f"{column}.schema"), fails_fast)
+        ColumnFormat(column, name, user.value(f"{column}.schema"), *rules)
         for column, name in formats.items()
         if name is not None
     )

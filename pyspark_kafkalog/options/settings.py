@@ -42,7 +42,7 @@ from pyspark_kafkalog.options.brokers import (
     produce_options,
     transaction_options,
 )
-from pyspark_kafkalog.options.formats import JSON, ColumnFormat, column_formats
+from pyspark_kafkalog.options.formats import ColumnFormat, column_formats
 from pyspark_kafkalog.options.largemessages import (
     LargeMessageOptions,
     large_message_options,
@@ -403,13 +403,6 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
 
 
 def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptions:
-    formats = column_formats(user)
-    for column in formats:
-        if column.format == JSON:
-            raise OptionError(
-                f"Option '{column.column}.format' is {JSON}, which can be written, but not read",
-                hint=f"Leave it out, and use from_json(CAST({column.column} AS string), '...').",
-            )
     return user.fill(
         ReadOptions,
         selection=selection(user),
@@ -418,7 +411,7 @@ def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptio
         limits=_limits(user),
         large_messages=large_message_options(user),
         audit=audit_options(user),
-        formats=formats,
+        formats=column_formats(user),
         registry=registry_options(user),
         **others,
     )

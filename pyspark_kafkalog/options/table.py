@@ -332,17 +332,23 @@ SECTIONS = (
     Section(
         "Values as columns",
         Option("value.format", _DECODING, one_of("avro", "confluent-avro", "json"), None,
-               "`avro` or `confluent-avro`: the column `value` is what these bytes are decoded to"
-               " ([how](typed-values.md)). A write encodes it, also as `json`."),
+               "`avro`, `confluent-avro` or `json`: the column `value` is what these bytes are decoded to"
+               " ([how](typed-values.md)). A write encodes it."),
         Option("value.schema", _DECODING, unless_blank(as_given), None,
-               "The Avro schema of the column, as JSON. Default for `confluent-avro`: the newest one that the"
-               " registry has for the topic."),
+               "The Avro schema of the column, as JSON; to read `json`, its fields as Spark's DDL. Default"
+               " for `confluent-avro`: the newest one that the registry has for the topic; for `json`: the"
+               " type of the column in the DataFrame's schema."),
         Option("key.format", _DECODING, one_of("avro", "confluent-avro", "json"), None,
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
-               "What a value that can't be decoded is: a struct of nulls (`PERMISSIVE`), or an error that"
-               " names its place (`FAILFAST`)."),
+               "What a value that can't be decoded is: a struct of nulls, or of what could be read of JSON"
+               " (`PERMISSIVE`), or an error that names its place (`FAILFAST`)."),
+        Option("columnNameOfCorruptRecord", _READ, not_blank(as_given), "_corrupt_record",
+               "The field that gets the text of JSON that can't be decoded, if the schema has it."),
+        Option("timeZone", _READ, unless_blank(stripped), None,
+               "The time zone of timestamps in JSON that have none. Default: `spark.sql.session.timeZone`;"
+               " without Spark UTC."),
         Option("includeSchemaId", _READ, boolean, "false",
                "Read the column `schemaId`, the id of the schema of each `confluent-avro` value, and"
                " `keySchemaId` of such keys."),

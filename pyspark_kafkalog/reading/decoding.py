@@ -1,16 +1,18 @@
 """Keys and values as what their bytes mean: the last step of a read but for the user's own function.
 
 The schema that values are read with is pinned when a query is planned. That of each writer is asked for by
-the id before the value, or in a header, as Confluent's serializers put it there.
+the id before the value, or in a header, as Confluent's serializers put it there. JSON has no schema but the
+user's.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +22,17 @@ from pyspark_kafkalog.codec.buffers import binary_column, list_column
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError, OptionError, SchemaError
 from pyspark_kafkalog.model import CORRUPT_FIELD, HEADERS_FIELD, TopicPartition
-from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, ColumnFormat
+from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, JSON, ColumnFormat
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry, registry_of
 from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoded, Decoder
 from pyspark_kafkalog.values.avro.schema import parse
 from pyspark_kafkalog.values.avro.types import arrow_type
+from pyspark_kafkalog.values.ddl import ddl, parse_ddl
+from pyspark_kafkalog.values.json import decoder as json
+from pyspark_kafkalog.values.json.times import zone as zone_named
+from pyspark_kafkalog.values.json.types import check_type, has_timestamps, is_part
 
 _PREFIX = 5
 """Bytes before a value: a zero, and the id of its schema, big-endian."""
@@ -48,13 +54,14 @@ _log = logging.getLogger("pyspark_kafkalog")
 class DecodedColumn:
     """What decodes one column. Sent to the tasks.
 
-    ``schema`` is that of the reader, and ``type`` a part of what it gives; None if the values are not
-    wanted. With ``with_ids`` there is a column with the ids of their schemas, and with ``keeps_corrupt`` one
-    with the records that can't be decoded.
+    ``schema`` is that of the reader of Avro, and ``type`` a part of what it gives; None if the values are not
+    wanted. The type of JSON is None as long as only the DataFrame's schema names it. With ``with_ids`` there
+    is a column with the ids of their schemas, and with ``keeps_corrupt`` one with the records that can't be
+    decoded.
     """
 
     format: ColumnFormat
-    schema: RegisteredSchema
+    schema: RegisteredSchema | None
     type: pa.DataType | None
     with_ids: bool
     keeps_corrupt: bool
@@ -65,11 +72,25 @@ class DecodedColumn:
 
     @property
     def types(self) -> dict[str, pa.DataType]:
-        """The columns that it makes."""
-        made = {} if self.type is None else {self.name: self.type}
-        if self.with_ids and self.format.id_column is not None:
-            made[self.format.id_column] = pa.int32()
+        """The columns that it makes.
+
+        :raises OptionError: if the type of JSON is not known.
+        """
+        if self.format.format == JSON and self.type is None:
+            raise OptionError(
+                f"Option '{self.name}.format' is {JSON}, which needs to know the fields",
+                hint=f'Give {self.name}.schema, "id bigint, name string", or the type of the column:'
+                f' .schema("{self.name} struct<id: bigint, name: string>").',
+            )
+        made = self.ids if self.type is None else {self.name: self.type, **self.ids}
         return made | ({CORRUPT_FIELD[0]: _CORRUPT} if self.keeps_corrupt else {})
+
+    @property
+    def ids(self) -> dict[str, pa.DataType]:
+        """The column with the ids of schemas, if it makes that."""
+        return (
+            {} if not self.with_ids or self.format.id_column is None else {self.format.id_column: pa.int32()}
+        )
 
     def part(self, wanted: pa.Schema) -> DecodedColumn | None:
         """What makes those of its columns that are wanted: structs may have some of their fields.
@@ -85,8 +106,20 @@ class DecodedColumn:
         if kind is None and keeps_corrupt:
             kind = self.type  # decoding finds them
         if kind is not None and kind != self.type:
-            Decoder(parse(self.schema.text, self.schema.references), kind)
+            if self.schema is not None:
+                Decoder(parse(self.schema.text, self.schema.references), kind)
+            else:
+                self._check_json(kind)
         return replace(self, type=kind, with_ids=with_ids, keeps_corrupt=keeps_corrupt)
+
+    def _check_json(self, wanted: pa.DataType) -> None:
+        check_type(wanted, self.format.corrupt)
+        if self.type is not None:
+            inner = pa.struct([field for field in wanted if field.name != self.format.corrupt])
+            if not is_part(inner, self.type):
+                raise OptionError(
+                    f"Expected {ddl(self.type)}, or a part of it, for {self.name}, got {ddl(wanted)}"
+                )
 
 
 def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
@@ -95,19 +128,41 @@ def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
     :raises OptionError: for a schema that can't be read, or is that of several topics.
     :raises SchemaRegistryError: if the registry has none.
     """
-    found = []
-    for column in options.formats:
-        schema = _reader_schema(column, options)
+    return tuple(
+        _json_column(column, keeps_corrupt=options.include_corrupt)
+        if column.format == JSON
+        else _avro_column(column, options)
+        for column in options.formats
+    )
+
+
+def _json_column(column: ColumnFormat, *, keeps_corrupt: bool) -> DecodedColumn:
+    if column.zone is not None and zone_named(column.zone) is None:
+        raise OptionError(f"Option 'timeZone': there is no time zone {column.zone!r}")
+    kind = None
+    if column.schema is not None:
         try:
-            kind = arrow_type(parse(schema.text, schema.references))
-            found.append(DecodedColumn(column, schema, kind, True, options.include_corrupt))
+            kind = parse_ddl(column.schema)
         except SchemaError as e:
-            looks_like_json = schema.text.lstrip()[:1] in ("{", "[", '"')
             raise OptionError(
-                f"The schema of column {column.column!r} can't be used: {e.message}",
-                hint=None if looks_like_json else "Give the text of an Avro schema: JSON, not DDL or a file.",
+                f"Option '{column.column}.schema': {e.message}",
+                hint="Give fields as in Spark's DDL: id bigint, items array<struct<name: string>>.",
             ) from None
-    return tuple(found)
+        check_type(kind, column.corrupt)
+    return DecodedColumn(column, None, kind, with_ids=False, keeps_corrupt=keeps_corrupt)
+
+
+def _avro_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
+    schema = _reader_schema(column, options)
+    try:
+        kind = arrow_type(parse(schema.text, schema.references))
+        return DecodedColumn(column, schema, kind, with_ids=True, keeps_corrupt=options.include_corrupt)
+    except SchemaError as e:
+        looks_like_json = schema.text.lstrip()[:1] in ("{", "[", '"')
+        raise OptionError(
+            f"The schema of column {column.column!r} can't be used: {e.message}",
+            hint=None if looks_like_json else "Give the text of an Avro schema: JSON, not DDL or a file.",
+        ) from None
 
 
 def _reader_schema(column: ColumnFormat, options: ReadOptions) -> RegisteredSchema:
@@ -132,11 +187,20 @@ class Decoding:
 
     :param columns: what decodes each of them.
     :param registry: where their writers' schemas are.
+    :param zone: the name of the time zone of times in JSON that have none, unless an option gives another.
+    :raises OptionError: if there is no such zone here.
     """
 
-    def __init__(self, columns: Collection[DecodedColumn], registry: RegistryOptions | None) -> None:
+    def __init__(
+        self, columns: Collection[DecodedColumn], registry: RegistryOptions | None, zone: str
+    ) -> None:
         found = None if registry is None else registry_of(registry)
-        self._columns = {column.name: _Column(column, found) for column in columns}
+        self._columns: dict[str, _Column] = {
+            column.name: _JsonColumn(column, zone)
+            if column.format.format == JSON
+            else _AvroColumn(column, found)
+            for column in columns
+        }
         self._keeps_corrupt = any(column.keeps_corrupt for column in columns)
 
     def __call__(self, rows: Iterable[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
@@ -194,19 +258,28 @@ def _whole(
     return whole.take(pa.array(places, mask=is_good))
 
 
-class _Column:
+class _Values(NamedTuple):
+    """The values of a column of ``batch``: ``data[start:start + size]``; a size of -1 is null."""
+
+    batch: pa.RecordBatch
+    data: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    partition: TopicPartition
+
+    def place(self, row: int) -> dict[str, Any]:
+        """Where a row is from, for errors."""
+        return {"topic_partition": self.partition, "offset": self.batch.column("offset")[row].as_py()}
+
+
+class _Column(ABC):
     """Decodes one column."""
 
-    def __init__(self, column: DecodedColumn, registry: SchemaRegistry | None) -> None:
-        self._column, self._registry = column, registry
-        schema = parse(column.schema.text, column.schema.references)
-        self._decoder = Decoder(schema, column.type)
-        self._is_framed = column.format.format == CONFLUENT_AVRO
-        self._header = f"__{column.name}_schema_id"
-        self._entries: dict[int | uuid.UUID, int] = {}
-        """The decoder's entry for each writer's schema."""
-        if not self._is_framed:
-            self._own = self._decoder.add(schema)
+    left = "structs of nulls"
+    """What corrupt values are, in PERMISSIVE mode."""
+
+    def __init__(self, column: DecodedColumn) -> None:
+        self._column = column
         self._has_warned = False
 
     def decode(
@@ -226,28 +299,95 @@ class _Column:
         if validity.size:
             valid = np.unpackbits(validity, count=len(bytes_), bitorder="little").astype(bool)
             sizes[~valid] = -1
-
-        def place(row: int) -> dict[str, Any]:
-            return {"topic_partition": partition, "offset": batch.column("offset")[row].as_py()}
-
-        made: dict[str, pa.Array] = {}
-        entries = None if self._is_framed else np.full(len(bytes_), self._own, np.int64)
-        if entries is None:
-            ids, guids = self._find_ids(batch, data, starts, sizes)
-            id_column = self._column.format.id_column
-            if self._column.with_ids and id_column is not None:
-                made[id_column] = pa.array(ids.astype(np.int32), mask=ids < 0)
-            if self._column.type is None:
-                return made
-            entries = self._find_writers(ids, guids, place)
-        decoded = self._decoder.decode(data, starts, sizes, entries)
+        values = _Values(batch, data, starts, sizes, partition)
+        decoded, made = self.decoded(values)
+        if decoded is None:
+            return made
         if self._column.keeps_corrupt:
             reasons |= {row: self._reason(decoded, row) for row in decoded.corrupt.tolist()}
         elif decoded.corrupt.size:
-            row = int(decoded.corrupt[0])
-            looks_framed = bool(sizes[row] >= _PREFIX and data[starts[row]] == 0)
-            self._have_failed(decoded, place, looks_framed=looks_framed)
+            self._have_failed(decoded, values)
         return {**made, self._column.name: decoded.array}
+
+    @abstractmethod
+    def decoded(self, values: _Values) -> tuple[Decoded | json.Decoded | None, dict[str, pa.Array]]:
+        """What becomes of the values, if they are wanted, and the column with their ids, if that is.
+
+        Their starts and sizes may be changed.
+        """
+
+    def hint(self, values: _Values, row: int) -> str | None:
+        """What to do about a corrupt row, if that can be seen."""
+        return None
+
+    def _reason(self, decoded: Decoded | json.Decoded, row: int) -> str:
+        return f"The {self._column.name} can't be decoded: {decoded.reason(row)}"
+
+    def _have_failed(self, decoded: Decoded | json.Decoded, values: _Values) -> None:
+        """Raise, or warn, of the first corrupt row."""
+        row = int(decoded.corrupt[0])
+        text = self._reason(decoded, row)
+        hint = self.hint(values, row)
+        if self._column.format.fails_fast:
+            hint = hint or f"With mode=PERMISSIVE such values are {self.left}."
+            raise CorruptRecordError(text, hint=hint, **values.place(row))
+        if not self._has_warned:
+            self._has_warned = True
+            error = CorruptRecordError(text, hint=hint, **values.place(row))
+            _log.warning("%s; this one and others are %s", error, self.left)
+
+
+class _JsonColumn(_Column):
+    left = "structs of what could be read"
+
+    def __init__(self, column: DecodedColumn, zone: str) -> None:
+        super().__init__(column)
+        kind = column.types[column.name]
+        name = (column.format.zone or zone) if has_timestamps(kind) else "UTC"
+        found = zone_named(name)
+        if found is None:
+            raise OptionError(
+                f"There is no time zone {name!r} here, by which times in the {column.name} are read",
+                hint="Install tzdata on this machine, or give the option timeZone.",
+            )
+        self._decoder = json.Decoder(kind, found, column.format.corrupt)
+
+    def decoded(self, values: _Values) -> tuple[json.Decoded, dict[str, pa.Array]]:
+        return self._decoder.decode(values.data, values.starts, values.sizes), {}
+
+
+class _AvroColumn(_Column):
+    def __init__(self, column: DecodedColumn, registry: SchemaRegistry | None) -> None:
+        super().__init__(column)
+        self._registry = registry
+        assert column.schema is not None, "Avro has one"
+        schema = parse(column.schema.text, column.schema.references)
+        self._decoder = Decoder(schema, column.type)
+        self._is_framed = column.format.format == CONFLUENT_AVRO
+        self._header = f"__{column.name}_schema_id"
+        self._entries: dict[int | uuid.UUID, int] = {}
+        """The decoder's entry for each writer's schema."""
+        if not self._is_framed:
+            self._own = self._decoder.add(schema)
+
+    def decoded(self, values: _Values) -> tuple[Decoded | None, dict[str, pa.Array]]:
+        batch, data, starts, sizes, _ = values
+        made: dict[str, pa.Array] = {}
+        if self._is_framed:
+            ids, guids = self._find_ids(batch, data, starts, sizes)
+            made = {name: pa.array(ids.astype(np.int32), mask=ids < 0) for name in self._column.ids}
+            if self._column.type is None:
+                return None, made
+            entries = self._find_writers(ids, guids, values.place)
+        else:
+            entries = np.full(sizes.size, self._own, np.int64)
+        return self._decoder.decode(data, starts, sizes, entries), made
+
+    def hint(self, values: _Values, row: int) -> str | None:
+        looks_framed = values.sizes[row] >= _PREFIX and values.data[values.starts[row]] == 0
+        if not self._is_framed and looks_framed:
+            return f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for these."
+        return None
 
     def _find_ids(
         self, batch: pa.RecordBatch, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray
@@ -330,23 +470,3 @@ class _Column:
                 raise type(e)(e.message, hint=e.hint, **place(row)) from None
             self._entries[key] = entry
         return entry
-
-    def _reason(self, decoded: Decoded, row: int) -> str:
-        return f"The {self._column.name} can't be decoded: {decoded.reason(row)}"
-
-    def _have_failed(
-        self, decoded: Decoded, place: Callable[[int], dict[str, Any]], *, looks_framed: bool
-    ) -> None:
-        """Raise, or warn, of the first corrupt row, which ``looks_framed`` if it begins as an id does."""
-        row = int(decoded.corrupt[0])
-        text = self._reason(decoded, row)
-        hint = None
-        if not self._is_framed and looks_framed:
-            hint = f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for these."
-        if self._column.format.fails_fast:
-            hint = hint or "With mode=PERMISSIVE it is a struct of nulls."
-            raise CorruptRecordError(text, hint=hint, **place(row))
-        if not self._has_warned:
-            self._has_warned = True
-            error = CorruptRecordError(text, hint=hint, **place(row))
-            _log.warning("%s; this one and others are structs of nulls", error)

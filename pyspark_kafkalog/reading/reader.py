@@ -77,13 +77,15 @@ def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
     return find(options)
 
 
-def decoding_of(columns: tuple[DecodedColumn, ...], registry: RegistryOptions | None) -> Decoding | None:
-    """What decodes these columns in a task; None if there are none."""
+def decoding_of(
+    columns: tuple[DecodedColumn, ...], registry: RegistryOptions | None, zone: str = "UTC"
+) -> Decoding | None:
+    """What decodes these columns in a task; None if there are none. See :class:`.decoding.Decoding`."""
     if not columns:
         return None
     from pyspark_kafkalog.reading.decoding import Decoding
 
-    return Decoding(columns, registry)
+    return Decoding(columns, registry, zone)
 
 
 def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:
@@ -99,7 +101,10 @@ def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> l
 
 
 def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa.Schema:
-    """These columns of records, if ``columns`` are decoded."""
+    """These columns of records, if ``columns`` are decoded.
+
+    :raises OptionError: if the type of one is not known.
+    """
     types = dict(COLUMN_TYPES)
     for column in columns:
         types.update(column.types)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,24 @@ def started_module() -> str:
     """The module that this process was started with, by ``python -m`` as Spark's workers are; else empty."""
     started = getattr(sys.modules.get("__main__"), "__spec__", None)
     return "" if started is None else str(started.name)
+
+
+def session_zone() -> str:
+    """``spark.sql.session.timeZone`` in a task, where Spark puts the confs of the query's session.
+
+    If it isn't set, it is Java's default, which is the time zone of the machine.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    named = None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
+    return named or os.environ.get("TZ", "").lstrip(":") or _zone_of_machine()
+
+
+def _zone_of_machine() -> str:
+    """As Java finds it on Linux and macOS."""
+    _, found, name = os.path.realpath("/etc/localtime").partition("/zoneinfo/")
+    return name if found else "UTC"
 
 
 def cause_in(text: str) -> str:

@@ -26,6 +26,7 @@ from pyspark_kafkalog.reading.reader import (
     transformed,
 )
 from pyspark_kafkalog.spark.features import arrow_schema, nullable, spark_schema
+from pyspark_kafkalog.spark.session import session_zone
 from pyspark_kafkalog.transform import Transform
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Shaping:
 
         :raises OptionError: if the transform is not here what it was where the query was planned.
         """
-        decoding = decoding_of(self.decoded, self.registry)
+        decoding = decoding_of(self.decoded, self.registry, session_zone())
         return partial(self._rows, decoding, Transform(*self.transform) if self.transform else None)
 
     def _rows(
@@ -141,8 +142,8 @@ def _decoded_alone(
     """The schema of the user may name some fields of a decoded struct; the others are not decoded then."""
     by_name = {column.name: column for column in decoded}
     plain = [field for field in wanted if field.name not in by_name]
-    ids = {name: "int" for column in decoded for name in column.types if name != column.name}
-    allowed = {name: kind for name, kind in {**ids, **names}.items() if name not in by_name}
+    ids = {name: "int" for column in decoded for name in column.ids}
+    allowed = {name: kind for name, kind in {**names, **ids}.items() if name not in by_name}
     if plain:
         read_columns(((f.name, f.dataType.simpleString(), f.nullable) for f in plain), allowed)
     if not wanted.fields:

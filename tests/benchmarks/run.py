@@ -12,6 +12,7 @@ from pathlib import Path
 BENCHMARKS = (
     "decode",
     "avro",
+    "json",
     "read",
     "batches",
     "write",

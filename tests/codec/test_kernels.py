@@ -26,8 +26,10 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.largemessage import kernels as largemessage
 from pyspark_kafkalog.log.segment import append_kernels as append
 from pyspark_kafkalog.values.avro import kernels as avro
+from pyspark_kafkalog.values.json import kernels as json
 from tests.codec import fuzz
 from tests.values.avro import fuzz as avro_fuzz
+from tests.values.json import fuzz as json_fuzz
 
 ROOT = Path(__file__).parents[2]
 KERNELS = kernels()
@@ -199,10 +201,11 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     return made
 
 
-def avro_calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
-    """Calls by a decoder, which the machine code that is here answers: of hostile bodies."""
+def calls_of_decoders(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
+    """Calls by decoders, which the machine code that is here answers: of hostile values."""
     made: list[tuple[Kernel, tuple[Any, ...]]] = []
-    kernels = {avro.decode: avro.decode.machine_code, avro.repeats: avro.repeats.machine_code}
+    modules = {avro.decode: avro, avro.repeats: avro, json.decode: json}
+    kernels = {kernel: kernel.machine_code for kernel in modules}
 
     def noted(kernel: Kernel) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -213,9 +216,10 @@ def avro_calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for kernel in kernels:
-            patch.setattr(avro, kernel.__name__, noted(kernel))
+        for kernel, module in modules.items():
+            patch.setattr(module, kernel.__name__, noted(kernel))
         avro_fuzz.run(rng.randrange(1 << 30), 20)
+        json_fuzz.run(rng.randrange(1 << 30), 20)
     return made
 
 
@@ -231,7 +235,7 @@ def test_the_library_gives_what_numba_gives(seed: int, soak: bool) -> None:
     rng = random.Random(seed)
     seen = set()
     for _ in range(300 if soak else 40):
-        for kernel, arguments in [*calls(rng), *avro_calls(rng)]:
+        for kernel, arguments in [*calls(rng), *calls_of_decoders(rng)]:
             seen.add(kernel)
             compiled = library.find(kernel.function, kernel.signature)
             assert compiled is not None

@@ -206,6 +206,8 @@ NEEDED = {
     "key.schema": {"key.format": "avro"},
     "includeSchemaId": _REGISTRY,
     "mode": {"value.format": "avro", "value.schema": "{}"},
+    "columnNameOfCorruptRecord": {"value.format": "json"},
+    "timeZone": {"value.format": "json"},
     "schema.registry.": _REGISTRY,
     "basic.auth.": _REGISTRY,
     "bearer.auth.": _REGISTRY,

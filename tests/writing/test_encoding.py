@@ -15,6 +15,7 @@ from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import InvalidRecordError, OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry
+from pyspark_kafkalog.values.ddl import ddl
 from pyspark_kafkalog.writing.columns import Shaped
 from tests.confluent import body, prefixed, record
 
@@ -251,7 +252,8 @@ def test_columns_that_are_refused(root: str, rows: Any, options: dict[str, str |
         write(root, rows, topic=None if "topic" in options else "items", **given)
 
 
-def test_json_is_not_read(root: str) -> None:
+def test_json_is_read_as_it_was_written(root: str) -> None:
     write(root, pa.array(ROWS, KIND), value__format="json")
-    with pytest.raises(OptionError, match="can be written, but not read"):
-        connect(root).read("items", options={"value.format": "json"})
+    given = {"value.format": "json", "value.schema": ddl(KIND)}
+    read = connect(root).read("items", options=given).read_all()
+    assert read.column("value").to_pylist() == ROWS

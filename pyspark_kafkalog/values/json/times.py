@@ -1,0 +1,199 @@
+"""Dates and timestamps in texts as Spark's casts read them, and time zones as Java names them.
+
+Source: Spark's SparkDateTimeUtils, and java.time.ZoneId.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zoneinfo
+from functools import lru_cache
+
+_TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?([^0-9.].*)?)?)?"
+_DATE_AND_TIME = re.compile(
+    rf"([+-]?)([0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})(?:[ T]{_TIME})?)?)?", re.DOTALL
+)
+_TIME_ALONE = re.compile(_TIME, re.DOTALL)
+_DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
+_WHOLE = re.compile(r"[+-]?\d+")
+_TRIMMED = "".join(map(chr, [*range(0x21), 0x7F]))
+_JAVA_TRIMMED = _TRIMMED[:-1]
+_OFFSET = re.compile(r"([+-])(?:([0-9])|([0-9]{2})(?::?([0-9]{2})(?::?([0-9]{2}))?)?)")
+_OFFSET_FORMS = frozenset((2, 3, 5, 6, 7, 9))
+_SHORT_HOUR = re.compile(r"([+-])(\d):", re.ASCII)
+_SHORT_MINUTE = re.compile(r"([+-])(\d\d):(\d)$", re.ASCII)
+_REGION = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+")
+_NOT_JAVAS = ("posix/", "right/", "posixrules", "localtime", "Factory", "leapseconds", "tzdata")
+_SHORT_IDS = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+    "EST": "-05:00",
+    "MST": "-07:00",
+    "HST": "-10:00",
+}
+"""ZoneId.SHORT_IDS."""
+_MICROS = 1_000_000
+_DAY = 86_400
+_FIRST_JULIAN, _JULIAN_EPOCH = -141_427, 2_440_588
+"""Days before this one are of the Julian calendar; the Julian day of 1970-01-01."""
+
+Zone = int | zoneinfo.ZoneInfo
+"""Seconds east of UTC, or a region."""
+
+
+@lru_cache(1000)
+def zone(name: str) -> Zone | None:
+    """The time zone that Spark takes for a name; None if there is none."""
+    name = _SHORT_HOUR.sub(r"\g<1>0\2:", name, count=1)
+    name = _SHORT_MINUTE.sub(r"\1\2:0\3", name, count=1)
+    name = _SHORT_IDS.get(name, name)
+    if name == "Z":
+        return 0
+    if name[:1] in ("+", "-"):
+        return _offset(name)
+    for prefix in ("UTC", "GMT", "UT"):
+        if name == prefix:
+            return 0
+        if name.startswith(prefix) and name[len(prefix)] in "+-":
+            return _offset(name[len(prefix) :])
+    if not _REGION.fullmatch(name) or name.startswith(_NOT_JAVAS):
+        return None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _offset(text: str) -> int | None:
+    found = _OFFSET.fullmatch(text)
+    if found is None or len(text) not in _OFFSET_FORMS:
+        return None
+    sign, hour, *parts = found.groups()
+    hours, minutes, seconds = (int(part or 0) for part in (hour or parts[0], *parts[1:]))
+    colons = text.count(":")
+    if colons != {6: 1, 9: 2}.get(len(text), 0) or minutes > 59 or seconds > 59:
+        return None
+    total = 3600 * hours + 60 * minutes + seconds
+    if total > 18 * 3600:
+        return None
+    return -total if sign == "-" else total
+
+
+def timestamp(text: str, default: Zone | None) -> int | None:
+    """Microseconds since 1970, or None if ``text`` isn't a timestamp.
+
+    :param default: the zone of a text without one. None for timestamps without zone: then it may have none.
+    """
+    trimmed = text.strip(_TRIMMED)
+    found = _DATE_AND_TIME.fullmatch(trimmed)
+    if found is not None:
+        is_today = False
+        sign, *date, hour, minute, second, fraction, zone_name = found.groups()
+        year, month, day = (int(part or 1) for part in date)
+        year = -year if sign == "-" else year
+    else:
+        if default is None:
+            return None
+        has_letter = text.startswith("T")
+        found = _TIME_ALONE.fullmatch(trimmed[has_letter:])
+        if found is None or not (has_letter or found.group(2)):
+            return None
+        hour, minute, second, fraction, zone_name = found.groups()
+        is_today, year, month, day = True, 0, 0, 0
+    of = default
+    if zone_name is not None:
+        of = zone(zone_name.strip(_JAVA_TRIMMED))
+        if of is None or default is None:
+            return None
+    if is_today and of is not None:
+        seconds_east = datetime.timezone(datetime.timedelta(seconds=of)) if isinstance(of, int) else of
+        today = datetime.datetime.now(seconds_east)
+        year, month, day = today.year, today.month, today.day
+    hours, minutes, seconds = (int(part or 0) for part in (hour, minute, second))
+    days = _days(year, month, day)
+    if days is None or hours > 23 or minutes > 59 or seconds > 59:
+        return None
+    local = days * _DAY + 3600 * hours + 60 * minutes + seconds
+    if of is not None:
+        local -= _seconds_east(of, year, month, day, hours, minutes, seconds)
+    micros = local * _MICROS + int(((fraction or "") + "000000")[:6])
+    return micros if -(2**63) <= micros < 2**63 else None
+
+
+def _seconds_east(of: Zone, year: int, *rest: int) -> int:
+    if isinstance(of, int):
+        return of
+    if not 1 <= year <= 9999:  # weekdays are the same after 400 years
+        year = (9600 if year > 0 else 400) + year % 400
+    month, day, hours, minutes, seconds = rest
+    found = datetime.datetime(year, month, day, hours, minutes, seconds, tzinfo=of).utcoffset()
+    assert found is not None
+    return round(found.total_seconds())
+
+
+def date(text: str) -> int | None:
+    """Days since 1970, or None if ``text`` isn't a date."""
+    found = _DATE.fullmatch(text.strip(_TRIMMED))
+    if found is None:
+        return None
+    sign, *parts = found.groups()
+    year, month, day = (int(part or 1) for part in parts)
+    return _int32(_days(-year if sign == "-" else year, month, day))
+
+
+def days_as_number(text: str) -> int | None:
+    """A date as Spark 1.5 wrote it: the number of its days since 1970, before 1582 by the Julian calendar."""
+    if not _WHOLE.fullmatch(text) or any(char > "\uffff" for char in text):
+        return None
+    days = _int32(int(text)) if len(text) <= 1000 else None
+    if days is None or days >= _FIRST_JULIAN:
+        return days
+    # Richards' algorithm for the Julian calendar.
+    shifted = days + _JULIAN_EPOCH + 1401
+    shifted = 4 * shifted + 3
+    of_year = 5 * (shifted % 1461 // 4) + 2
+    day, month = of_year % 153 // 5 + 1, (of_year // 153 + 2) % 12 + 1
+    year = shifted // 1461 - 4716 + (14 - month) // 12
+    first = _days(year, month, 1)
+    assert first is not None
+    return _int32(first + day - 1)
+
+
+def _int32(days: int | None) -> int | None:
+    return days if days is not None and -(2**31) <= days < 2**31 else None
+
+
+def _days(year: int, month: int, day: int) -> int | None:
+    """Days since 1970 in the proleptic Gregorian calendar; None if there is no such day."""
+    if not 1 <= month <= 12 or not 1 <= day <= 31:
+        return None
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if (day > (29 if is_leap else 28) and month == 2) or (day > 30 and month in (4, 6, 9, 11)):
+        return None
+    since_march = year - (month <= 2)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return 365 * since_march + since_march // 4 - since_march // 100 + since_march // 400 + of_year - 719_468

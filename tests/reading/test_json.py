@@ -1,0 +1,132 @@
+"""JSON as columns without Spark: schemas, corrupt values, and what is refused before anything is read."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.errors import CorruptRecordError, OptionError
+from pyspark_kafkalog.spark.source import KafkaLogDataSource
+
+FIELDS = "id bigint, name string, _corrupt_record string"
+GOOD = b'{"id":1,"name":"a"}'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
+
+
+def write(root: str, values: list[bytes | None], **columns: list[Any]) -> None:
+    connect(root).write(pa.table({"value": pa.array(values, pa.binary()), **columns}), "items")
+
+
+def read(root: str, columns: list[str] | None = None, **options: str) -> list[Any]:
+    named = {name.replace("__", "."): text for name, text in options.items()}
+    given = {"subscribe": "items", "value.format": "json", "value.schema": FIELDS, **named}
+    rows = connect(root).read(columns=columns, options=given).read_all()
+    return rows.column("value").to_pylist() if columns is None else rows.to_pylist()
+
+
+def test_values_are_structs(root: str) -> None:
+    write(root, [GOOD, None, b"", b'{"id":"x","name":"b"}', b'{"more":[],"id":2}'] * 100)
+    found = {"id": 1, "name": "a", "_corrupt_record": None}
+    bad = {"id": None, "name": "b", "_corrupt_record": '{"id":"x","name":"b"}'}
+    assert read(root) == [found, None, None, bad, {**found, "id": 2, "name": None}] * 100
+    assert read(root, value__schema="id int")[:4] == [{"id": 1}, None, None, {"id": None}]
+    other = read(root, columnNameOfCorruptRecord="name")[3]
+    assert other == {"id": None, "name": '{"id":"x","name":"b"}', "_corrupt_record": None}
+
+
+def test_corrupt_values(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    write(root, [GOOD, b'{"id":1.5}', b"[1]"])
+    assert [row["_corrupt_record"] for row in read(root)] == [None, '{"id":1.5}', "[1]"]
+    (said,) = [line.getMessage() for line in caplog.records if "can't be decoded" in line.getMessage()]
+    assert "id: expected a whole number of 64 bits, at byte 6 (partition items-0, offset 1)" in said
+    assert "this one and others are structs of what could be read" in said
+    with pytest.raises(
+        CorruptRecordError, match=r"id: expected .* at byte 6 \(partition items-0, offset 1\)"
+    ):
+        read(root, mode="FAILFAST")
+    with pytest.raises(CorruptRecordError, match=r"expected an object, at byte 0.*offset 2"):
+        read(root, mode="FAILFAST", startingOffsets='{"items":{"0":2}}')
+
+
+def test_keys_too(root: str) -> None:
+    write(root, [GOOD], key=[b'{"k":[1,null]}'])
+    rows = read(
+        root,
+        ["key", "value"],
+        key__format="json",
+        key__schema="struct<k: array<int>>",
+        value__schema="id int",
+    )
+    assert rows == [{"key": {"k": [1, None]}, "value": {"id": 1}}]
+
+
+def test_times_without_a_zone(root: str) -> None:
+    write(root, [b'{"at":"2024-07-01T12:00:00"}'])
+    fields = "at timestamp"
+    noon = datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.timezone.utc)
+    assert read(root, value__schema=fields) == [{"at": noon}]
+    found = read(root, value__schema=fields, timeZone="Europe/Berlin")
+    assert found == [{"at": noon - datetime.timedelta(hours=2)}]
+    with pytest.raises(OptionError, match="Option 'timeZone': there is no time zone 'Europe/Nowhere'"):
+        read(root, value__schema=fields, timeZone="Europe/Nowhere")
+
+
+def test_a_transform_gets_columns(root: str) -> None:
+    write(root, [b'{"id":%d}' % n for n in range(5)])
+    given = {"subscribe": "items", "value.format": "json", "value.schema": "id bigint, name string"}
+    options = {**given, "transform": "tests.plugins:fields_of_value"}
+    rows = connect(root).read(options=options).read_all()
+    assert rows.column_names == ["id", "name"]
+    assert rows.column("id").to_pylist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"value__schema": "id foo"},
+            "'value.schema': expected a type of Spark's, got 'foo', at character 3",
+        ),
+        ({"value__schema": '{"type":"record"}'}, "Give fields as in Spark's DDL"),
+        ({"value__schema": "id binary"}, "can't be read as binary, the type of 'id'"),
+        ({"value__schema": "array<int>"}, "JSON is read as a struct, got array<int>"),
+        ({"value__schema": "_corrupt_record int"}, "so it must be a string, got int"),
+        ({"mode": "DROPMALFORMED"}, "expected one of PERMISSIVE, FAILFAST"),
+        ({"timestampFormat": "yyyy"}, "timestampFormat"),
+        ({"dateFormat": "yyyy"}, "dateFormat"),
+        ({"allowComments": "true"}, "allowComments"),
+        (
+            {"value__format": "avro", "value__schema": "{}", "timeZone": "UTC"},
+            "'timeZone' needs 'value.format=json'",
+        ),
+    ],
+)
+def test_what_is_refused(root: str, options: dict[str, str], said: str) -> None:
+    write(root, [GOOD])
+    with pytest.raises(OptionError, match=said):
+        read(root, **options)
+
+
+def test_json_needs_fields(root: str) -> None:
+    options = {"subscribe": "items", "value.format": "json"}
+    with pytest.raises(OptionError, match=r"'value.format' is json, which needs to know the fields\. Give"):
+        connect(root).read(options=options)
+    source = KafkaLogDataSource({**options, "path": root})
+    with pytest.raises(OptionError, match=r"needs to know the fields"):
+        source.schema()
+    value = StructType([StructField("id", LongType()), StructField("_corrupt_record", StringType())])
+    source.reader(StructType([StructField("value", value), StructField("offset", LongType())]))
+    with pytest.raises(OptionError, match=r"'value.format' is json, which needs to know the fields"):
+        KafkaLogDataSource({**options, "path": root, "transform": "tests.plugins:same"}).reader(
+            StructType([StructField("value", value)])
+        )

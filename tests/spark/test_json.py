@@ -1,0 +1,107 @@
+"""JSON as columns through Spark: a query moves from ``from_json`` by deleting a line."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.functions import expr, from_json
+from pyspark.sql.types import StructType
+
+from pyspark_kafkalog import NewTopic, connect
+from pyspark_kafkalog.values.ddl import ddl
+from tests.spark.test_json_oracle import check
+from tests.values.json import oracle
+from tests.values.json.fuzz import hostile
+from tests.values.json.values import KINDS
+
+
+def rows(frame: DataFrame) -> list[Any]:
+    column = frame.orderBy("offset").toArrow().column("value")
+    return [row for chunk in column.chunks for row in oracle.shown(chunk)]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_what_from_json_gives(spark: SparkSession, tmp_path: Path, chance: random.Random, zone: str) -> None:
+    root, kind = str(tmp_path / "log"), KINDS[0]
+    values = hostile(chance, 0, 500)
+    connect(root).write(pa.table({"value": pa.array(values, pa.binary())}), "t")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        source = spark.read.format("kafkalog").option("subscribe", "t")
+        row = from_json(expr("CAST(value AS STRING)"), StructType.fromDDL(ddl(kind)))
+        theirs = source.load(root).select("offset", row.alias("value"))
+        source = spark.read.format("kafkalog").option("subscribe", "t").option("value.format", "json")
+        ours = source.schema(f"value {ddl(kind)}, offset bigint").load(root)
+        assert ours.select("value").schema == theirs.select("value").schema
+        check(values, rows(ours), rows(theirs))
+        fewer = source.schema("offset bigint, value struct<note: string, id: bigint>").load(root)
+        expected = [row and {"note": row["note"], "id": row["id"]} for row in rows(theirs)]
+        assert rows(fewer) == expected
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_schema_in_an_option_or_in_the_dataframe(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    connect(root).write(pa.table({"value": [b'{"a":1,"b":"b","inner":{"x":2,"y":3}}']}), "t")
+
+    def source(**options: str) -> DataFrameReader:
+        return spark.read.format("kafkalog").options(**{"subscribe": "t", "value.format": "json", **options})
+
+    given = {"value.schema": "a int, b string, inner struct<x: int, y: int>"}
+    assert source(**given).load(root).select("value.*").columns == ["a", "b", "inner"]
+    found = source(**given).schema("value struct<inner: struct<y: int>>, offset bigint").load(root)
+    assert found.first().asDict(recursive=True) == {"value": {"inner": {"y": 3}}, "offset": 0}
+    with pytest.raises(PySparkException, match="needs to know the fields"):
+        source().load(root)
+    for schema, said in (
+        ("value binary", "JSON is read as a struct, got binary"),
+        ("value struct<a: binary>", "can't be read as binary, the type of 'a'"),
+        ("value struct<a: int NOT NULL>", "must be nullable, with all that is in it"),
+        ("value struct<a: interval day>", "the type of 'a'"),
+    ):
+        with pytest.raises(PySparkException, match=said):
+            source().schema(schema).load(root).collect()
+    with pytest.raises(PySparkException, match=r"Expected struct<.*, or a part of it, for value"):
+        source(**given).schema("value struct<c: int>").load(root).collect()
+    with pytest.raises(PySparkException, match=r"partition t-0, offset 0"):
+        source(mode="FAILFAST").schema("value struct<b: int>").load(root).collect()
+
+
+def test_a_stream_with_large_messages(spark: SparkSession, tmp_path: Path) -> None:
+    root, name = str(tmp_path / "log"), f"json_{uuid.uuid4().hex[:8]}"
+    (tmp_path / "log").mkdir()
+    connect(root).topics.create([NewTopic("t")])
+    large = {"large.message.enabled": "true"}
+    frame = (
+        spark.readStream.format("kafkalog")
+        .options(**{"subscribe": "t", "startingOffsets": "earliest", "value.format": "json", **large})
+        .schema("value struct<id: int, text: string>, offset bigint")
+        .load(root)
+        .selectExpr("value.id", "length(value.text) AS size")
+    )
+    query = (
+        frame.writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        for number in range(3):
+            text = b"x" * (number * 1_500_000)
+            values = pa.array([b'{"id":%d,"text":"%s"}' % (number, text), b"?"], pa.binary())
+            connect(root).write(pa.table({"value": values}), "t", options=large)
+            query.processAllAvailable()
+        found = sorted((row.id, row.size) for row in spark.table(name).collect() if row.id is not None)
+        assert found == [(0, 0), (1, 1_500_000), (2, 3_000_000)]
+        assert spark.table(name).count() == 6
+    finally:
+        query.stop()

@@ -1,0 +1,98 @@
+"""Hostile JSON: each value gives what the slow path gives, a row or a corrupt one, and nothing else.
+
+``python -m tests.values.json.fuzz --count 1000000 --seed 7`` tells what came of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.values.json.decoder import Decoder
+from pyspark_kafkalog.values.json.times import Zone
+from pyspark_kafkalog.values.json.times import zone as zone_named
+from tests.values.json import oracle
+from tests.values.json.values import KINDS, mutated, value
+
+BATCH = 2000
+ZONES = ("UTC", "Asia/Kolkata", "Europe/Berlin", "-07:00")
+
+
+@cache
+def bodies(kind: int) -> list[bytes]:
+    """Values of one of the types, some of them odd."""
+    rng = random.Random(kind)
+    return [value(rng, KINDS[kind]) for _ in range(500)]
+
+
+def hostile(rng: random.Random, kind: int, count: int) -> list[bytes | None]:
+    """Values of a type, of which half are mutated."""
+    found: list[bytes | None] = []
+    for _ in range(count):
+        body = rng.choice(bodies(kind)) if rng.random() < 0.5 else value(rng, KINDS[kind])
+        found.append(mutated(body, rng, bodies(kind)) if rng.random() < 0.5 else body)
+        if rng.random() < 0.01:
+            found[-1] = rng.choice([None, b"", b" \n"])
+    return found
+
+
+def run(seed: int, count: int, *, compared: int = BATCH) -> Counter[str]:
+    """Decode hostile values; ``compared`` of each batch are held against the slow path.
+
+    :raises AssertionError: if a row is not what it must be.
+    """
+    rng = random.Random(seed)
+    outcome: Counter[str] = Counter()
+    decoders = [[Decoder(kind, zone_of(zone), "_corrupt_record") for kind in KINDS] for zone in ZONES]
+    for first in range(0, count, BATCH):
+        rows = min(BATCH, count - first)
+        kind, zone = rng.randrange(len(KINDS)), rng.randrange(len(ZONES))
+        values = hostile(rng, kind, rows)
+        sizes = np.array([-1 if body is None else len(body) for body in values], np.int64)
+        starts = np.cumsum(np.maximum(sizes, 0)) - np.maximum(sizes, 0)
+        data = np.frombuffer(b"".join(body or b"" for body in values), np.uint8)
+        found = decoders[zone][kind].decode(data, starts, sizes)
+        found.array.validate(full=True)
+        assert found.array.type == KINDS[kind]
+        assert len(found.array) == rows
+        assert not found.causes[sizes < 0].any()
+        for row in found.corrupt[:20]:
+            outcome[found.reason(row).rpartition(", at byte")[0].rpartition(": ")[2]] += 1
+        outcome["corrupt"] += found.corrupt.size
+        outcome["values"] += rows - found.corrupt.size
+        mine = oracle.shown(found.array.slice(0, compared)) if compared else []
+        expected, corrupt = oracle.slow(values[:compared], KINDS[kind], zone_of(ZONES[zone]))
+        for row, (one, other) in enumerate(zip(mine, expected, strict=True)):
+            assert one == other, (values[row], one, other)
+            assert bool(found.causes[row]) == corrupt[row], values[row]
+            outcome["compared"] += 1
+    return outcome
+
+
+def zone_of(name: str) -> Zone:
+    found = zone_named(name)
+    assert found is not None
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--compared", type=int, default=0)
+    options = parser.parse_args()
+    begun = time.monotonic()
+    outcome = run(options.seed, options.count, compared=options.compared)
+    for what, times in outcome.most_common():
+        print(f"{times:10} {what}")
+    print(f"{options.count} values in {time.monotonic() - begun:.0f} s; pyarrow {pa.__version__}")
+
+
+if __name__ == "__main__":
+    main()
