@@ -324,6 +324,21 @@ def test_records_that_can_not_be_decoded_are_kept(
     assert kept.read_all().column("corrupt").null_count == 3
 
 
+def test_json_that_is_corrupt_is_kept_whole(root: str) -> None:
+    """Beside what of it could be read."""
+    write(root, [b'{"id": 1}', b'{"id": "?", "name": "a"}', b"", None])
+    options = {"subscribe": "items", "value.format": "json", "value.schema": "id bigint, name string"}
+    rows = connect(root).read(options={**options, "includeCorrupt": "true"}).read_all().to_pylist()
+    assert [row["value"] for row in rows] == [{"id": 1, "name": None}, {"id": None, "name": "a"}, None, None]
+    assert [row["corrupt"] and row["corrupt"]["value"] for row in rows] == [
+        None,
+        b'{"id": "?", "name": "a"}',
+        None,
+        None,
+    ]
+    assert rows[1]["corrupt"]["reason"].startswith("The value can't be decoded: id: ")
+
+
 def test_a_transform_gets_columns(schemas: Schemas, root: str) -> None:
     write(root, [prefixed(1, ITEM, {"id": n, "name": "a"}) for n in range(5)])
     options = {
