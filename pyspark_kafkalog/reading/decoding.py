@@ -104,7 +104,7 @@ class DecodedColumn:
         if kind is None and not with_ids and not keeps_corrupt:
             return None
         if kind is None and keeps_corrupt:
-            kind = self.type  # decoding finds them
+            kind = self.types[self.name]  # decoding finds them
         if kind is not None and kind != self.type:
             if self.schema is not None:
                 Decoder(parse(self.schema.text, self.schema.references), kind)

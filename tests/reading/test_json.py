@@ -58,6 +58,22 @@ def test_corrupt_values(root: str, caplog: pytest.LogCaptureFixture) -> None:
         read(root, mode="FAILFAST", startingOffsets='{"items":{"0":2}}')
 
 
+def test_corrupt_records_in_a_column(root: str) -> None:
+    write(root, [GOOD, b'{"id":1.5,"name":"b"}', None])
+    given = {"includeCorrupt": "true", "value__schema": "id bigint, name string"}
+    rows = read(root, ["value", "corrupt"], **given)
+    assert [row["value"] for row in rows] == [
+        {"id": 1, "name": "a"},
+        {"id": None, "name": "b"},
+        None,
+    ]
+    assert [row["corrupt"] is None for row in rows] == [True, False, True]
+    found = rows[1]["corrupt"]
+    assert found["reason"] == "The value can't be decoded: id: expected a whole number of 64 bits, at byte 6"
+    assert (found["column"], found["offset"], found["value"]) == ("value", 1, b'{"id":1.5,"name":"b"}')
+    assert [row["corrupt"] is None for row in read(root, ["corrupt"], **given)] == [True, False, True]
+
+
 def test_keys_too(root: str) -> None:
     write(root, [GOOD], key=[b'{"k":[1,null]}'])
     rows = read(
@@ -126,6 +142,12 @@ def test_json_needs_fields(root: str) -> None:
         source.schema()
     value = StructType([StructField("id", LongType()), StructField("_corrupt_record", StringType())])
     source.reader(StructType([StructField("value", value), StructField("offset", LongType())]))
+    given = {**options, "value.schema": "id int", "path": root, "includeCorrupt": "true"}
+    whole = KafkaLogDataSource(given).schema()
+    assert isinstance(whole, StructType)
+    del given["value.schema"]
+    with pytest.raises(OptionError, match=r"needs to know the fields"):
+        KafkaLogDataSource(given).reader(StructType([whole["corrupt"]]))
     with pytest.raises(OptionError, match=r"'value.format' is json, which needs to know the fields"):
         KafkaLogDataSource({**options, "path": root, "transform": "tests.plugins:same"}).reader(
             StructType([StructField("value", value)])

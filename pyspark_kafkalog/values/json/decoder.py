@@ -13,7 +13,7 @@ from pyspark_kafkalog.values.columns import Arrays, Column, has_bytes, inner_typ
 from pyspark_kafkalog.values.json import kernels
 from pyspark_kafkalog.values.json.rows import decoded as as_text
 from pyspark_kafkalog.values.json.rows import root
-from pyspark_kafkalog.values.json.times import Zone
+from pyspark_kafkalog.values.json.times import Zone, seconds_east
 from pyspark_kafkalog.values.json.tokens import Fault, as_chars
 from pyspark_kafkalog.values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
@@ -32,6 +32,9 @@ _KINDS = {
     pa.timestamp("us", tz="UTC"): kernels.TIMESTAMP,
     pa.timestamp("us"): kernels.TIMESTAMP_NTZ,
 }
+_QUARTER, _SINCE = 900_000_000, 315_532_800_000_000
+"""Microseconds of a quarter of an hour, at multiples of which clocks were changed since 1980."""
+_MOST_KEPT = 100_000
 _MOST_OF_18 = 18
 """Digits of a decimal that the kernel reads."""
 _LEAST_ROOM = 64
@@ -76,7 +79,9 @@ class Decoder:
         self.type: pa.StructType = kind
         self._corrupt = corrupt
         self._inner = pa.struct([field for field in kind if field.name != corrupt])
-        self._zone = zone if isinstance(zone, int) else kernels.NO_ZONE
+        self._zone = zone
+        self._seconds_east: dict[int, int] = {}
+        """By seconds since 1970 by the clocks of the region."""
         self._convert = root(self._inner, zone)
         self._columns: list[Column] = []
         self._levels = 1
@@ -136,11 +141,11 @@ class Decoder:
         stack, seen = np.empty(len(self._columns), np.int64), np.empty(2 * len(self._columns), np.int64)
         table = self._table.copy()
         out = lay_out(self._columns, table, room)
-        first = 0
+        first, seconds = 0, self._zone if isinstance(self._zone, int) else kernels.NO_ZONE
         while True:
             seen[:] = 0
             first, lacking = kernels.decode(
-                *(data, starts, sizes, first, self._zone, table, self._children, self._slots, self._names),
+                *(data, starts, sizes, first, seconds, table, self._children, self._slots, self._names),
                 *(_powers(), room, counts, saved, stack, seen),
                 *(out, out.view(np.int32), out.view(np.int64), marks),
             )
@@ -153,8 +158,36 @@ class Decoder:
             self._move(old, at, out, table, rows, counts)
         lengths = counts[: self._levels] + 1
         lengths[0] = rows
+        if not isinstance(self._zone, int):
+            self._place(table, lengths, out)
         self._room[1:] = np.maximum(counts[1:] + counts[1:] // 8, _LEAST_ROOM)
         return Arrays(table, lengths, out).of(self._root), marks
+
+    def _place(self, table: np.ndarray, lengths: np.ndarray, out: np.ndarray) -> None:
+        """Have timestamps by the clocks of the region be those of UTC."""
+        for column in self._columns:
+            row = table[column.number]
+            if row[kernels.KIND] != kernels.TIMESTAMP:
+                continue
+            valid = out[row[VALIDITY] : row[VALIDITY] + lengths[column.level]]
+            local = np.flatnonzero(valid == kernels.LOCAL)
+            if local.size:
+                valid[local] = 1
+                micros = out.view(np.int64)[row[VALUES] : row[VALUES] + lengths[column.level]]
+                there = micros[local]
+                # Before, clocks were changed by seconds, too.
+                unit = np.where(there < _SINCE, 1_000_000, _QUARTER)
+                begun, index = np.unique(there // unit * unit, return_inverse=True)
+                east = [self._east(int(each) // 1_000_000) for each in begun]
+                micros[local] -= np.array(east, np.int64)[index] * 1_000_000
+
+    def _east(self, local: int) -> int:
+        """Seconds east of UTC at a second since 1970 by the clocks of the region."""
+        if local not in self._seconds_east:
+            if len(self._seconds_east) > _MOST_KEPT:
+                self._seconds_east.clear()
+            self._seconds_east[local] = seconds_east(self._zone, local)
+        return self._seconds_east[local]
 
     def _move(
         self,
@@ -226,7 +259,8 @@ class Decoder:
                 own = _slots(encoded)
                 row[kernels.MASK] = len(own) - 1
                 slots += own
-                for name, child in zip(encoded, column.children.values(), strict=True):
+                for ordinal, (name, child) in enumerate(zip(encoded, column.children.values(), strict=True)):
+                    self._table[child.number, kernels.ORDINAL] = ordinal
                     self._table[child.number, kernels.NAME_AT] = len(names)
                     self._table[child.number, kernels.NAME_SIZE] = len(name)
                     names += name

@@ -46,14 +46,16 @@ from pyspark_kafkalog.values.table import COUNT, POSITION, SIZES, VALIDITY, VALU
 # Columns of the table of columns behind those of values/table.py, one row a column: what it is; where its
 # name lies in the names, and its bytes; the scale of a decimal, and the least that is too large, or 0 if all
 # of 18 digits fit; where the numbers of its fields begin, and how many there are, or its key's and its
-# item's; where its slots begin, and how many there are but one.
-KIND, NAME_AT, NAME_SIZE, SCALE, LIMIT, CHILDREN, FIELDS, SLOTS, MASK = range(5, 14)
-COLUMN_COLUMNS = 14
+# item's; where its slots begin, and how many there are but one; which field of its struct it is.
+KIND, NAME_AT, NAME_SIZE, SCALE, LIMIT, CHILDREN, FIELDS, SLOTS, MASK, ORDINAL = range(5, 15)
+COLUMN_COLUMNS = 15
 
 FINE, RARE = range(2)
 """What a row is."""
 NO_ZONE = 1 << 40
-"""In place of seconds: times without a zone are rare, as their region has no one offset."""
+"""In place of seconds, for a region, which has no one offset: times without a zone are :data:`LOCAL`."""
+_VALID, LOCAL = 1, 2
+"""Of validities: the second is that of a timestamp in microseconds since 1970 by the clocks of the region."""
 
 _BEGUN, _NEXT, _VALUE, _AFTER = range(4)
 """What comes in an object or array: its end or a first part, a part, a value, or what is behind one."""
@@ -420,11 +422,12 @@ def days_of(data: np.ndarray, at: Integer) -> Integer:
 
 @inlined
 def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zone: Integer) -> Integers:
-    """A timestamp as 2024-12-31T23:59:59.123456+01:00: the place behind its quote, or -1 if it is odd, and
-    microseconds since 1970. ``zone`` is that of one without, in seconds; if not ``has_zone`` none has one.
+    """A timestamp as 2024-12-31T23:59:59.123456+01:00: the place behind its quote, or -1 if it is odd;
+    microseconds since 1970; and what it is, as validities say. ``zone`` is that of one without, in seconds or
+    :data:`NO_ZONE`; if not ``has_zone`` none has one.
     """
     if end - at < 20:
-        return int64(-1), int64(0)
+        return int64(-1), int64(0), int64(0)
     days = days_of(data, at)
     hours = two_digits(data, at + 11)
     minutes = two_digits(data, at + 14)
@@ -438,7 +441,7 @@ def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zo
         or minutes > 59
         or seconds > 59
     ):
-        return int64(-1), int64(0)
+        return int64(-1), int64(0), int64(0)
     at += 19
     micros = int64(0)
     if data[at] == _POINT:
@@ -449,29 +452,32 @@ def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zo
             scale //= 10
             at += 1
         if at == end:
-            return int64(-1), int64(0)
+            return int64(-1), int64(0), int64(0)
     east = zone
     if data[at] != _QUOTE:
         if not has_zone:
-            return int64(-1), int64(0)
+            return int64(-1), int64(0), int64(0)
         if data[at] == _UPPER_Z:
             east = int64(0)
             at += 1
         else:
             sign = data[at]
             if (sign != _PLUS and sign != _MINUS) or end - at < 7 or data[at + 3] != _COLON:
-                return int64(-1), int64(0)
+                return int64(-1), int64(0), int64(0)
             of_hour = two_digits(data, at + 4)
             offset = 60 * two_digits(data, at + 1) + of_hour
             if of_hour > 59 or offset > _MOST_OFFSET:
-                return int64(-1), int64(0)
+                return int64(-1), int64(0), int64(0)
             east = 60 * (offset if sign == _PLUS else -offset)
             at += 6
         if at == end or data[at] != _QUOTE:
-            return int64(-1), int64(0)
-    elif has_zone and zone == NO_ZONE:
-        return int64(-1), int64(0)
-    return at + 1, _MICROS * (_DAY * days + 3600 * hours + 60 * minutes + seconds - east) + micros
+            return int64(-1), int64(0), int64(0)
+    what = int64(_VALID)
+    if east == NO_ZONE:
+        east = int64(0)
+        what = int64(LOCAL)
+    local = _DAY * days + 3600 * hours + 60 * minutes + seconds
+    return at + 1, _MICROS * (local - east) + micros, what
 
 
 @inlined
@@ -696,6 +702,7 @@ def decode(
                         break
                     state = int64(_AFTER)
                     continue
+                what = int64(_VALID)
                 if kind == STRING:
                     if byte != _QUOTE:
                         break
@@ -717,7 +724,7 @@ def decode(
                     depth += 1
                     column = target
                     at += 1
-                    out[columns[target, VALIDITY] + position] = 1
+                    out[columns[target, VALIDITY] + position] = _VALID
                     guess = int64(0)
                     state = int64(_BEGUN)
                     if kind == STRUCT:
@@ -801,13 +808,13 @@ def decode(
                     out32[columns[target, VALUES] + position] = days
                     at += 12
                 else:
-                    at, micros = micros_of(
+                    at, micros, what = micros_of(
                         data, at + 1, end, zone if kind == TIMESTAMP else int64(0), int64(kind == TIMESTAMP)
                     )
                     if at < 0:
                         break
                     out64[columns[target, VALUES] + position] = micros
-                out[columns[target, VALIDITY] + position] = 1
+                out[columns[target, VALIDITY] + position] = what
                 state = int64(_AFTER)
                 continue
             kind = columns[column, KIND]
@@ -825,10 +832,11 @@ def decode(
                 if depth == 0:
                     mark = int64(FINE)
                     break
+                inner = column
                 column = stack[depth]
                 own = seen[columns.shape[0] + column]
-                # Fields behind this one are likely to follow.
-                guess = columns[column, FIELDS]
+                # The field behind this one is likely to follow.
+                guess = columns[inner, ORDINAL] + 1
                 state = int64(_AFTER)
                 continue
             if kind != STRUCT:

@@ -50,6 +50,7 @@ _INFINITE = {
 _DECIMAL = re.compile(r"([+-]?)(?=\.?\d)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
 _MOST_SCALE = 2**31 - 1
 """Of Java's BigDecimal."""
+_MOST_DIGITS = 1000
 _LONGEST_DECIMAL = 39
 """Digits, of which Spark has 38."""
 _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
@@ -310,9 +311,13 @@ def _unscaled(text: str, scale: int) -> int | None:
     if exponent is not None and len(exponent.lstrip("+-").lstrip("0")) > 10:
         return None
     own = len(fraction or "") - int(exponent or 0)
-    if not -_MOST_SCALE - 1 <= own <= _MOST_SCALE or len(digits) > 4000:
+    if not -_MOST_SCALE - 1 <= own <= _MOST_SCALE:
         return None
-    number = int(digits)
+    # Those behind decide nothing, as only the first digit behind the last one that stays rounds.
+    if len(digits) > _MOST_DIGITS:
+        digits = "".join(str(int(digit)) for digit in digits).lstrip("0")
+    own -= max(len(digits) - _MOST_DIGITS, 0)
+    number = int(digits[:_MOST_DIGITS] or "0")
     shift = scale - own
     if number == 0:
         return 0

@@ -57,7 +57,10 @@ _SHORT_IDS = {
 }
 """ZoneId.SHORT_IDS."""
 _MICROS = 1_000_000
-_DAY = 86_400
+_DAY, _DAYS_OF_400_YEARS = 86_400, 146_097
+_EPOCH = datetime.datetime(1970, 1, 1)
+_BEGIN_OF_1, _END_OF_9999 = -62_135_596_800, 253_402_300_800
+"""Seconds, of Python's years."""
 _FIRST_JULIAN, _JULIAN_EPOCH = -141_427, 2_440_588
 """Days before this one are of the Julian calendar; the Julian day of 1970-01-01."""
 
@@ -130,8 +133,8 @@ def timestamp(text: str, default: Zone | None) -> int | None:
         if of is None or default is None:
             return None
     if is_today and of is not None:
-        seconds_east = datetime.timezone(datetime.timedelta(seconds=of)) if isinstance(of, int) else of
-        today = datetime.datetime.now(seconds_east)
+        clock = datetime.timezone(datetime.timedelta(seconds=of)) if isinstance(of, int) else of
+        today = datetime.datetime.now(clock)
         year, month, day = today.year, today.month, today.day
     hours, minutes, seconds = (int(part or 0) for part in (hour, minute, second))
     days = _days(year, month, day)
@@ -139,18 +142,22 @@ def timestamp(text: str, default: Zone | None) -> int | None:
         return None
     local = days * _DAY + 3600 * hours + 60 * minutes + seconds
     if of is not None:
-        local -= _seconds_east(of, year, month, day, hours, minutes, seconds)
+        local -= seconds_east(of, local)
     micros = local * _MICROS + int(((fraction or "") + "000000")[:6])
     return micros if -(2**63) <= micros < 2**63 else None
 
 
-def _seconds_east(of: Zone, year: int, *rest: int) -> int:
+def seconds_east(of: Zone, local: int) -> int:
+    """How far a zone is east of UTC at a second since 1970 by its clocks, as ZonedDateTime.of decides it."""
     if isinstance(of, int):
         return of
-    if not 1 <= year <= 9999:  # weekdays are the same after 400 years
-        year = (9600 if year > 0 else 400) + year % 400
-    month, day, hours, minutes, seconds = rest
-    found = datetime.datetime(year, month, day, hours, minutes, seconds, tzinfo=of).utcoffset()
+    # Weekdays are the same after 400 years; before the year 1 clocks followed the sun.
+    if local >= _END_OF_9999:
+        cycle = _DAY * _DAYS_OF_400_YEARS
+        local -= ((local - _END_OF_9999) // cycle + 1) * cycle
+    local = max(local, _BEGIN_OF_1)
+    there = _EPOCH + datetime.timedelta(seconds=local)
+    found = there.replace(tzinfo=of).utcoffset()
     assert found is not None
     return round(found.total_seconds())
 

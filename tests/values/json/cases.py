@@ -279,6 +279,8 @@ CASES: list[bytes | None] = [
     b'{"i":1,"' + b"n" * 50_001 + b'":1}',
     b'{"i":1,"x":' + b"[" * 70 + b"1" + b"]" * 70 + b',"h":2}',
     b'{"i":1,"x":' + b'{"a":' * 70 + b"1" + b"}" * 70 + b',"h":2}',
+    b'{"dec":"' + b"0" * 2000 + b"1." + b"3" * 3000 + b'","i":1}',
+    b'{"dec":"1' + b"0" * 5000 + b'e-5000","big":"0.' + b"0" * 4500 + b'1"}',
     b'{"i":1,"x":"' + b"x" * 5000 + b'","s":"' + b"y" * 9000 + b'","h":2}',
 ]
 """With one of each kind of fault; Jackson's bounds are met and passed."""

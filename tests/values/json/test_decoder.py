@@ -35,7 +35,9 @@ def rows(values: list[bytes | None], **fields: pa.DataType) -> list[Any]:
 
 def is_rare(values: list[bytes], **fields: pa.DataType) -> list[bool]:
     """Which the kernel leaves."""
-    decoder = Decoder(pa.struct(list(fields.items())), 0, "_corrupt_record")
+    berlin = zone("Europe/Berlin")
+    assert berlin is not None
+    decoder = Decoder(pa.struct(list(fields.items())), berlin, "_corrupt_record")
     sizes = np.array([len(each) for each in values], np.int64)
     data = np.frombuffer(b"".join(values), np.uint8)
     _, marks = decoder._common(data, np.cumsum(sizes) - sizes, sizes)
@@ -227,6 +229,27 @@ def test_floats_are_the_nearest(seed: int) -> None:
 def test_zones_have_javas_names(name: str, seconds: int | str | None) -> None:
     found = zone(name)
     assert (found if isinstance(found, int | None) else found.key) == seconds
+
+
+def test_many_times_in_a_region() -> None:
+    """Those without a zone are found by quarters of an hour."""
+    berlin, new_york = zone("Europe/Berlin"), zone("America/New_York")
+    assert berlin is not None
+    assert new_york is not None
+    rng = random.Random(1)
+    days = [
+        f"{rng.randrange(1850, 2100)}-{month:02}-{rng.randrange(1, 29):02}" for month in range(1, 13)
+    ] * 20
+    days += ["2024-03-31", "2024-10-27", "2024-03-10", "2024-11-03", "1980-04-06", "1945-05-24"] * 50
+    texts = [f"{day}T{rng.randrange(4):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.5" for day in days]
+    kind = pa.struct([("l", pa.list_(pa.field("element", pa.timestamp("us", tz="UTC"))))])
+    for of in (berlin, new_york):
+        found = decoded(
+            [f'{{"l":["{text}",null,"2024-01-01T00:00:00Z"]}}'.encode() for text in texts], kind, of
+        )
+        rows = [row["l"] for row in oracle.shown(found.array)]
+        assert rows == [[timestamp(text, of), None, 1_704_067_200_000_000] for text in texts]
+    assert not is_rare([b'{"at":"2024-07-01T12:00:00"}'], at=pa.timestamp("us", tz="UTC"))[0]
 
 
 def test_times_in_a_region() -> None:
