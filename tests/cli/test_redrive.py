@@ -97,6 +97,7 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
     place, orders, prices, dead = topics.place, topics.orders, topics.prices, topics.dead
     own = ("traceparent", b"00-1"), ("empty", None)
     given = [letter(orders, "2", *own), letter(prices, "1"), None, letter(orders, "9"), letter(orders, "2")]
+    given[4] = [*letter(dead), *given[4]]  # which was in a dead letter queue before
     write(place, dead, given)
     dry = topics.redrive()
     assert dry.code == 0
