@@ -19,6 +19,9 @@ from pyspark_kafkalog.values.avro.encoder import Encoder, check_fits, schema_of
 from pyspark_kafkalog.values.avro.schema import parse
 from pyspark_kafkalog.values.to_json import check_json_type, to_json
 
+_TAGS = ("variant", "geometry", "geography")
+"""Keys in the metadata of fields, as PySpark's to_arrow_type has them."""
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedColumn:
@@ -55,6 +58,7 @@ def encoded_columns(options: WriteOptions, given: pa.Schema) -> tuple[EncodedCol
                 )
             continue  # which is refused for any format
         field = given.field(column.column)
+        _check_known(field.type, field.name)
         field = field.with_type(_plain(field.type))
         schema = None
         if column.format == JSON:
@@ -63,6 +67,22 @@ def encoded_columns(options: WriteOptions, given: pa.Schema) -> tuple[EncodedCol
             schema = _schema_of(column, field, options)
         found.append(EncodedColumn(column, field.type, schema))
     return tuple(found)
+
+
+def _check_known(kind: pa.DataType, path: str) -> None:
+    """Refuse types of Spark's that come as structs of their parts.
+
+    :raises OptionError: naming the field.
+    """
+    parts = [kind.field(number) for number in range(kind.num_fields)]
+    for part in parts:
+        tag = next((tag for tag in _TAGS if tag.encode() in (part.metadata or {})), None)
+        if tag is not None:
+            raise OptionError(
+                f"{path} is of type {tag}, which can't be written",
+                hint="Convert it, for example with to_json or CAST(... AS string).",
+            )
+        _check_known(part.type, f"{path}.{part.name}")
 
 
 def _check_json(column: ColumnFormat, field: pa.Field) -> None:

@@ -324,21 +324,6 @@ def test_records_that_can_not_be_decoded_are_kept(
     assert kept.read_all().column("corrupt").null_count == 3
 
 
-def test_json_that_is_corrupt_is_kept_whole(root: str) -> None:
-    """Beside what of it could be read."""
-    write(root, [b'{"id": 1}', b'{"id": "?", "name": "a"}', b"", None])
-    options = {"subscribe": "items", "value.format": "json", "value.schema": "id bigint, name string"}
-    rows = connect(root).read(options={**options, "includeCorrupt": "true"}).read_all().to_pylist()
-    assert [row["value"] for row in rows] == [{"id": 1, "name": None}, {"id": None, "name": "a"}, None, None]
-    assert [row["corrupt"] and row["corrupt"]["value"] for row in rows] == [
-        None,
-        b'{"id": "?", "name": "a"}',
-        None,
-        None,
-    ]
-    assert rows[1]["corrupt"]["reason"].startswith("The value can't be decoded: id: ")
-
-
 def test_a_transform_gets_columns(schemas: Schemas, root: str) -> None:
     write(root, [prefixed(1, ITEM, {"id": n, "name": "a"}) for n in range(5)])
     options = {
@@ -412,7 +397,7 @@ def test_options_that_are_refused(root: str, options: dict[str, str], text: str)
 def test_json_that_can_not_be_decoded_is_kept(root: str) -> None:
     write(root, [b'{"id": 1}', b'{"id": "x"}', None, b"[", b""])
     options = {"value.format": "json", "value.schema": "id bigint", "includeCorrupt": "true"}
-    rows = connect(root).read(options={"subscribe": "items", **options}).read_all().to_pylist()
+    rows = connect(root).read("items", options=options).read_all().to_pylist()
     assert [row["value"] for row in rows if row["corrupt"] is None] == [{"id": 1}, None, None]
     assert [(row["offset"], row["corrupt"]["value"]) for row in rows if row["corrupt"]] == [
         (1, b'{"id": "x"}'),

@@ -178,6 +178,14 @@ def test_a_stream_to_brokers(
         assert len({row["partition"] for row in found if row["key"] == f"k{n}"}) == 1
 
 
+def test_variants_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """They come as structs of their parts."""
+    frame = spark.sql("SELECT struct(parse_json('{\"a\": 1}') AS v) AS value")
+    writer = frame.write.format("kafkalog").options(**{"topic": "t", "value.format": "json"})
+    with pytest.raises(PySparkException, match=r"value\.v is of type variant"):
+        writer.mode("append").save(str(tmp_path / "log"))
+
+
 def test_large_type_settings(spark: SparkSession, tmp_path: Path, orders: DataFrame) -> None:
     """A setting of Spark's gives tasks other Arrow types than it promises."""
     root, name = str(tmp_path / "log"), "spark.sql.execution.arrow.useLargeVarTypes"

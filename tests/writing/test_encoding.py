@@ -21,6 +21,10 @@ from tests.confluent import body, prefixed, record
 
 ITEM = record("Item", id="long", name=["null", "string"])
 KIND = pa.struct([("id", pa.int64()), ("name", pa.string())])
+_TAGGED = pa.field("metadata", pa.binary(), metadata={b"variant": b"true"})
+_VARIANT = pa.struct([("value", pa.binary()), _TAGGED])
+"""As PySpark has it in Arrow."""
+VARIANT = pa.struct({"l": pa.list_(pa.field("element", pa.struct({"v": _VARIANT})))})
 ROWS = [{"id": 1, "name": "a"}, None, {"id": 2, "name": None}]
 REGISTRY = {"schema.registry.url": "http://me:hidden@registry.invalid"}
 CONFLUENT = {"value.format": "confluent-avro", **REGISTRY}
@@ -238,6 +242,11 @@ def test_options_that_are_refused(root: str, options: dict[str, str], text: str)
     [
         (pa.array(["a"]), {"value.format": "json"}, "has type string, expected a struct"),
         (pa.array(ROWS, KIND), {}, "has type struct"),
+        (
+            pa.array([{"l": [{"v": {"value": b"", "metadata": b""}}]}], VARIANT),
+            {"value.format": "json"},
+            r"value\.l\.element\.v is of type variant",
+        ),
         (pa.table({"v": ["a"]}), {"value.format": "json"}, "Required column 'value'"),
         (
             pa.table({"value": pa.array(ROWS, KIND), "topic": ["t"] * 3}),
@@ -250,6 +259,16 @@ def test_columns_that_are_refused(root: str, rows: Any, options: dict[str, str |
     given = {name: value for name, value in options.items() if value is not None}
     with pytest.raises(OptionError, match=text):
         write(root, rows, topic=None if "topic" in options else "items", **given)
+
+
+def test_a_record_in_itself(root: str) -> None:
+    """Avro may have one that Spark has no type for; the struct ends somewhere."""
+    node = record("Node", v="int", next=["null", "Node"])
+    column = pa.array([{"v": 1, "next": {"v": 2}}, {"v": 3, "next": None}])
+    column = column.cast(pa.struct({"v": pa.int32(), "next": pa.struct({"v": pa.int32()})}))
+    found = write(root, column, value__format="avro", value__schema=json.dumps(node))
+    rows = [{"v": 1, "next": {"v": 2, "next": None}}, {"v": 3, "next": None}]
+    assert found == [body(node, row) for row in rows]
 
 
 def test_json_is_read_as_it_was_written(root: str) -> None:
