@@ -46,6 +46,16 @@ def test_values_are_objects(place: str) -> None:
     assert lines("cat", place, "items", *keys, *AVRO, "--format", r"%k %v\n")[0] == f"k1 {text[0]}"
 
 
+def test_json(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    values = pa.array([b'{"id": 1, "at": "2024-01-02T03:04:05Z", "more": {}}', None], pa.binary())
+    connect(root).write(pa.table({"value": values}), "items")
+    given = ("--value-format", "json", "-o", "value.schema=at timestamp, id int")
+    found = [row["value"] for row in records(root, "items", *given)]
+    assert found == [{"at": "2024-01-02T03:04:05.000Z", "id": 1}, None]
+    assert "value.schema" in run("cat", root, "items", "--value-format", "json").err
+
+
 def test_files(place: str, tmp_path: Path) -> None:
     def exported(suffix: str) -> str:
         path = str(tmp_path / f"items{suffix}")
