@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +27,8 @@ ROW_TYPES: dict[str, pa.DataType] = {
 }
 """The columns that can be decoded, with the Arrow types that PySpark makes of the row schema."""
 
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+"""Half of a surrogate pair, encoded by itself: Java makes one U+FFFD of its three bytes."""
 MAX_TIMESTAMP = ((1 << 63) - 1) // 1000
 """The most milliseconds, before or after the epoch, that a timestamp in microseconds can hold."""
 
@@ -147,7 +150,10 @@ def as_utf8(strings: pa.StringArray) -> pa.StringArray:
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:
-        raw = pa.Array.from_buffers(pa.binary(), len(strings), strings.buffers())
-        texts = [None if text is None else text.decode(errors="replace") for text in raw.to_pylist()]
-        return pa.array(texts, pa.string())
+        texts = strings.cast(pa.binary()).to_pylist()
+        return pa.array([None if text is None else _as_java(text) for text in texts], pa.string())
     return strings
+
+
+def _as_java(text: bytes) -> str:
+    return _SURROGATE.sub("\ufffd".encode(), text).decode(errors="replace")

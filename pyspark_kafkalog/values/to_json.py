@@ -7,6 +7,7 @@ Numbers with a point have the shortest digits that are read as the same number, 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
+from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, as_utf8
 from pyspark_kafkalog.codec.text import TEXT, base64_strings, joined_texts, json_strings
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError, OptionError
 
 _NULL = pa.scalar(b"null", TEXT)
 _OTHER_CASE = "[\x0b\x0e\x0f\x1a-\x1f]"
@@ -26,13 +28,17 @@ _DIGITS += [(100, 10), (10, 10), (1, 10)]
 """The milliseconds that each digit of a time stands for, and how many digits there are."""
 _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 """What a time of each unit is multiplied by, and divided by then, to be milliseconds."""
+_ZONE = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?")
 
 
 def check_json_type(kind: pa.DataType, path: str = "") -> None:
     """Check that values of this type can be written.
 
     :raises OptionError: naming the field that can't.
+    :raises KafkaLogError: for a time zone that is not known here.
     """
+    if pa.types.is_timestamp(kind):
+        _times(pa.array([0], kind))
     if pa.types.is_struct(kind):
         for field in kind:
             check_json_type(field.type, f"{path}.{field.name}")
@@ -50,7 +56,7 @@ def to_json(column: pa.Array, *, keep_nulls: bool = False) -> pa.LargeBinaryArra
     """Each row as JSON; nulls stay.
 
     :param keep_nulls: write fields that are null, which are left out otherwise (``ignoreNullFields``).
-    :raises KafkaLogError: for a time zone that is not known here.
+    :raises InvalidRecordError: for a time that is too large for Spark's.
     """
     kind, rows = column.type, len(column)
     if pa.types.is_struct(kind):
@@ -103,6 +109,9 @@ def _structs(column: pa.StructArray, keep_nulls: bool) -> pa.LargeBinaryArray:
 
 def _strings(column: pa.Array) -> pa.Array:
     texts = json_strings(column)
+    if pc.any(pc.starts_with(texts, "{")).as_py():  # which is not UTF-8
+        column = as_utf8(column)
+        texts = json_strings(column)
     if pc.any(pc.match_substring_regex(column, _OTHER_CASE)).as_py():
         rows = zip(column.to_pylist(), texts.to_pylist(), strict=True)
         return pa.array([text if row is None else _in_upper_case(row) for row, text in rows], TEXT)
@@ -135,7 +144,7 @@ def _floats(column: pa.Array) -> pa.Array:
     values = column.fill_null(0).to_numpy(zero_copy_only=False)
     texts = _as_text(column)
     texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         plain = ((np.abs(values) >= 1e-3) & (np.abs(values) < 1e7)) | (values == 0)
     if not plain.all():
         found = texts.to_pylist()
@@ -150,7 +159,11 @@ def _as_java(value: np.floating) -> str:
         return '"NaN"'
     if np.isinf(value):
         return '"Infinity"' if value > 0 else '"-Infinity"'
-    mantissa, _, exponent = np.format_float_scientific(value, unique=True, trim="0").partition("e")
+    text = np.format_float_scientific(value, unique=True, trim="0")
+    if text.partition("e")[0].endswith(".0"):  # of one digit: Java takes the nearest two
+        nearest = np.format_float_scientific(value, precision=1, unique=False, trim="0")
+        text = nearest if type(value)(nearest) == value else text
+    mantissa, _, exponent = text.partition("e")
     return f"{mantissa}E{int(exponent)}"
 
 
@@ -160,19 +173,28 @@ def _dates(column: pa.Array) -> pa.Array:
 
 def _days(column: pa.Array) -> pa.Array:
     """Dates, with a sign before years of more than four digits."""
-    return pc.replace_substring_regex(_as_text(column), r"^(\d{5,})", r"+\1").cast(TEXT)
+    texts = _as_text(column)
+    unknown = pc.starts_with(texts, "<")  # beyond the years that Arrow writes
+    if pc.any(unknown).as_py():
+        days = column.cast(pa.int32()).fill_null(0).to_numpy().astype("datetime64[D]")
+        texts = pc.if_else(unknown, pa.array(np.datetime_as_string(days)), texts)
+    return pc.replace_substring_regex(texts, r"^(\d{5,})", r"+\1").cast(TEXT)
 
 
 def _times(column: pa.Array) -> pa.Array:
     """Milliseconds, with the offset of the type's time zone if it has one."""
     factor, divisor = _PER_MS[column.type.unit]
-    ms = column.cast(pa.int64()).fill_null(0).to_numpy() * factor // divisor
+    given = column.cast(pa.int64()).fill_null(0).to_numpy()
+    most = MAX_TIMESTAMP // factor
+    if divisor == 1 and ((given > most) | (given < -most)).any():
+        raise InvalidRecordError("A time is too large for JSON: it is beyond the year 290,000")
+    ms = given * factor // divisor
     zone, offset = column.type.tz, b""
     there = ms
     if zone == "UTC":
         offset = b"Z"
     elif zone is not None:
-        times = pa.array(ms, pa.timestamp("ms")).cast(pa.timestamp("ms", zone))
+        times = pa.array(ms, pa.timestamp("ms")).cast(pa.timestamp("ms", _zone(zone)))
         try:
             there = pc.local_timestamp(times).cast(pa.int64()).to_numpy()
         except pa.ArrowInvalid as e:
@@ -185,6 +207,14 @@ def _times(column: pa.Array) -> pa.Array:
     days, number = np.unique(there // _DAY, return_inverse=True)
     dates = _days(pa.array(days.astype(np.int32)).cast(pa.date32())).take(pa.array(number))
     return joined_texts([b'"', dates, _clock(there % _DAY), offset, b'"'], len(column))
+
+
+def _zone(name: str) -> str:
+    """A time zone by the name that Arrow has for it; Java has more (ZoneId.of)."""
+    found = _ZONE.fullmatch(name)
+    if found is None:
+        return "UTC" if name in ("Z", "UT") else name
+    return f"{found[1]}{int(found[2]):02}:{found[3] or '00'}"
 
 
 def _clock(ms: np.ndarray) -> pa.Array:

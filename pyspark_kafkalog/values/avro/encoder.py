@@ -29,6 +29,7 @@ _PROMOTED = {
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _NESTED = (Record, Array, Map)
 _MOST_DIGITS = 38
+_MOST_LONG = (1 << 63) - 1
 
 
 def check_fits(schema: Schema, kind: pa.DataType, path: str) -> None:
@@ -270,19 +271,23 @@ def _leaf(schema: Schema, column: pa.Array, path: str) -> list[_Part]:
         kind = np.float32 if schema.kind == "float" else np.float64
         return [_of_width(column.fill_null(0).to_numpy(), kind, valid)]
     if pa.types.is_timestamp(column.type):
-        return [_varints(_timestamps(schema, column), valid)]
+        return [_varints(_timestamps(schema, column, path), valid)]
     numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
     return [_varints(numbers.fill_null(0).to_numpy().astype(np.int64), valid)]
 
 
-def _timestamps(schema: Schema, column: pa.Array) -> np.ndarray:
+def _timestamps(schema: Schema, column: pa.Array, path: str) -> np.ndarray:
     numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
     per_second = 1000 if (schema.logical or "").endswith("millis") else 1_000_000
     given = _PER_SECOND[column.type.unit]
     if given > per_second:
         numbers = numbers // (given // per_second)
     else:
-        numbers = numbers * (per_second // given)
+        factor = per_second // given
+        most = _MOST_LONG // factor
+        if factor > 1 and ((numbers > most) | (numbers < -most)).any():
+            raise InvalidRecordError(f"{path}: a row has a time that is too large for its {schema}")
+        numbers = numbers * factor
     return np.asarray(numbers, np.int64)
 
 

@@ -194,6 +194,18 @@ def test_values_that_a_schema_can_not_hold(
         encoded(record("A", a=schema), column)
 
 
+@pytest.mark.parametrize(("unit", "per_second"), [("s", 1), ("ms", 1000)])
+def test_times_that_are_too_large(unit: str, per_second: int) -> None:
+    schema = {"type": "long", "logicalType": "timestamp-micros"}
+    most = (2**63 - 1) * per_second // 10**6
+    column = pa.array([most, -most, None], pa.timestamp(unit, "UTC"))
+    factor = 10**6 // per_second
+    assert read("long", encoded(schema, column)) == [most * factor, -most * factor, None]
+    for value in (most + 1, -most - 1, 2**62, -(2**63)):
+        with pytest.raises(InvalidRecordError, match="value: a row has a time that is too large"):
+            encoded(schema, pa.array([value], pa.timestamp(unit, "UTC")))
+
+
 def test_bytes_without_a_length() -> None:
     column = pa.array([b"ab", None, b""], pa.binary())
     assert encoded("bytes", column, prefix=b"p", is_framed=True) == [b"pab", None, b"p"]

@@ -1,0 +1,82 @@
+"""What JSON holds where Arrow, Python and Java differ, and what it can't hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError
+from pyspark_kafkalog.values.to_json import check_json_type, to_json
+
+
+def texts(column: pa.Array) -> list[str | None]:
+    return [None if text is None else text.decode() for text in to_json(column).to_pylist()]
+
+
+def test_text_that_is_not_utf8() -> None:
+    """As Java decodes it: a struct would be another type, and can't be the key of a map."""
+    raw = pa.array([b"\xff\x0b", b"ok", None, b"\xed\xa0\x80", b"\xe2\x82"])
+    strings = raw.view(pa.string())
+    assert texts(strings) == ['"\ufffd\\u000B"', '"ok"', None, '"\ufffd"', '"\ufffd"']
+    assert texts(strings.slice(3)) == ['"\ufffd"', '"\ufffd"']
+    assert texts(pa.StructArray.from_arrays([strings.slice(1, 3)], ["s"])) == [
+        '{"s":"ok"}',
+        "{}",
+        '{"s":"\ufffd"}',
+    ]
+    keys = pa.array([b"\xff", b"{"]).view(pa.string())
+    assert texts(pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), keys, pa.array([1, 2]))) == [
+        '{"\ufffd":1,"{":2}'
+    ]
+
+
+def test_days_and_times_of_all_years() -> None:
+    days = pa.array([2**31 - 1, None, -(2**31), 0], pa.int32()).cast(pa.date32())
+    assert texts(days) == ['"+5881580-07-11"', None, '"-5877641-06-23"', '"1970-01-01"']
+    times = pa.array([2**63 - 1, -(2**63)], pa.timestamp("us", "UTC"))
+    assert texts(times) == ['"+294247-01-10T04:00:54.775Z"', '"-290308-12-21T19:59:05.224Z"']
+
+
+@pytest.mark.parametrize(("unit", "most"), [("s", (2**63 - 1) // 10**6), ("ms", (2**63 - 1) // 1000)])
+def test_times_that_are_too_large(unit: str, most: int) -> None:
+    assert texts(pa.array([most, -most, None], pa.timestamp(unit)))[2] is None
+    for value in (most + 1, -most - 1, -(2**63), 2**62):
+        with pytest.raises(InvalidRecordError, match="A time is too large for JSON"):
+            to_json(pa.array([value], pa.timestamp(unit)))
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("GMT+2", "1970-01-01T02:00:00.000+02:00"),
+        ("UTC-03:30", "1969-12-31T20:30:00.000-03:30"),
+        ("+5", "1970-01-01T05:00:00.000+05:00"),
+        ("Z", "1970-01-01T00:00:00.000Z"),
+    ],
+)
+def test_zones_that_only_java_knows(zone: str, text: str) -> None:
+    assert texts(pa.array([0], pa.timestamp("us", zone))) == [f'"{text}"']
+
+
+def test_a_zone_that_does_not_exist() -> None:
+    with pytest.raises(KafkaLogError, match="Times of zone 'No/Where' can't be written"):
+        check_json_type(pa.struct({"a": pa.list_(pa.timestamp("us", "No/Where"))}))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5e-324, "4.9E-324"),
+        (-1e-323, "-9.9E-324"),
+        (1.5e-323, "1.5E-323"),
+        (2e23, "2.0E23"),
+        (np.float32(1e-45), "1.4E-45"),
+        (np.float32(3e-45), "2.8E-45"),
+        (np.float16(60000), "60000.0"),
+    ],
+)
+def test_small_numbers_have_two_digits(value: Any, text: str) -> None:
+    assert texts(pa.array([value])) == [text]
