@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -150,9 +150,9 @@ class _Reading:
         self._total = sum(end - start for start, end in ranges.values())
         if self._wanted.tail is None:
             for partition, offsets in ranges.items():
-                yield from self._shown(self._rows(partition, offsets))
+                yield from self._shown(self._rows(partition, offsets), partition)
         else:
-            yield from self._shown(self._tail(ranges, self._wanted.tail))
+            yield from self._tail(ranges, self._wanted.tail)
         if follow:
             yield from self._follow({partition: offsets.end for partition, offsets in ranges.items()})
 
@@ -191,14 +191,14 @@ class _Reading:
         return ranges
 
     def _rows(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """The selected records of these offsets."""
+        """The selected records of these offsets, before they are decoded."""
         if offsets.start >= offsets.end:
             return
         position = offsets.start
         for rows in self._reader.read(Split(partition, offsets, seen=self._seen[partition])):
             selected = self._selected(rows)
             if selected.num_rows:
-                yield from [selected] if self._decoding is None else self._decoding([selected], partition)
+                yield selected
             if self._progress is not None:
                 last = rows.column("offset")[-1].as_py()
                 self._progress(max(0, last + 1 - position), self._total)
@@ -223,10 +223,20 @@ class _Reading:
 
     def _tail(self, ranges: Mapping[TopicPartition, OffsetRange], count: int) -> Iterator[pa.RecordBatch]:
         """The last ``count`` selected records, by timestamp."""
-        last = [self._last_of(partition, offsets, count) for partition, offsets in ranges.items()]
-        found = pa.Table.from_batches([rows for part in last for rows in part], self._schema)
-        order = pc.sort_indices(found, [("timestamp", "ascending")])  # stable
-        yield from found.take(order[max(0, len(order) - count) :]).combine_chunks().to_batches()
+        last = [
+            (partition, rows)
+            for partition, offsets in ranges.items()
+            for rows in self._last_of(partition, offsets, count)
+        ]
+        order = _by_time(pa.Table.from_batches([rows for _, rows in last], self._rules.schema))
+        wanted = np.zeros(len(order), bool)
+        wanted[order[max(0, len(order) - count) :]] = True
+        found: list[pa.RecordBatch] = []
+        for partition, rows in last:
+            found += self._decoded([rows.filter(pa.array(wanted[: rows.num_rows]))], partition)
+            wanted = wanted[rows.num_rows :]
+        table = pa.Table.from_batches(found, self._schema)
+        yield from table.take(_by_time(table)).combine_chunks().select(self._columns).to_batches()
 
     def _last_of(self, partition: TopicPartition, offsets: OffsetRange, count: int) -> list[pa.RecordBatch]:
         """The last ``count`` selected records of these offsets, found by reading ever larger windows."""
@@ -255,15 +265,24 @@ class _Reading:
                 self._bounds(grown)
             for partition in grown:
                 offsets = OffsetRange(positions[partition], ends[partition])
-                yield from self._shown(self._rows(partition, offsets))
+                yield from self._shown(self._rows(partition, offsets), partition)
                 positions[partition] = offsets.end
             if not grown:
                 time.sleep(_PAUSE)
 
-    def _shown(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in found:
-            if rows.num_rows:
-                yield rows.select(self._columns)
+    def _decoded(
+        self, found: Iterable[pa.RecordBatch], partition: TopicPartition
+    ) -> Iterable[pa.RecordBatch]:
+        return found if self._decoding is None else self._decoding(found, partition)
+
+    def _shown(self, found: Iterator[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        for rows in self._decoded(found, partition):
+            yield rows.select(self._columns)
+
+
+def _by_time(rows: pa.Table) -> np.ndarray:
+    """The numbers of the rows by their timestamps; those of one keep their order."""
+    return pc.sort_indices(rows, [("timestamp", "ascending")]).to_numpy()  # type: ignore[no-any-return]
 
 
 def _micros(ms: int) -> int:

@@ -120,3 +120,22 @@ def test_a_registry(tmp_path: Path, registry: SchemaRegistryServer) -> None:
     done = run("cat", place, "other", *words)
     assert "does not know subject 'other-value'" in done.err
     assert "hidden" not in done.err
+
+
+def test_only_what_is_shown_is_decoded(place: str) -> None:
+    connect(place).write(pa.table({"value": [b"\x02", body(ITEM, ROWS[0])]}), "items")
+    assert [row["value"] for row in records(place, "items", *AVRO, "--tail", 1)] == [ROWS[0]]
+    assert lines("cat", place, "items", *AVRO, "--offset", 4) == ['{"id":1,"name":"a","tags":{"x":1}}']
+    assert run("cat", place, "items", *AVRO, "--tail", 2).code == 3
+
+
+def test_the_last_records_of_several_partitions(tmp_path: Path) -> None:
+    place, count = str(tmp_path / "log"), 40
+    values = [body(ITEM, {**ROWS[0], "id": number}) for number in range(count)]
+    times = pa.array(range(count), pa.timestamp("ms", "UTC"))
+    table = pa.table({"value": values, "timestamp": times})
+    connect(place).write(table, "items", options={"numPartitions": "3"})
+    found = records(place, "items", *AVRO, "--tail", 9)
+    assert [row["timestamp"] for row in found] == [*range(count - 9, count)]
+    assert all(row["value"]["id"] == row["timestamp"] for row in found)
+    assert not lines("cat", place, "items", *AVRO, "--tail", 0)
