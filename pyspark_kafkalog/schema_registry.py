@@ -45,7 +45,7 @@ class RegisteredSchema:
     """A schema as the registry has it.
 
     ``kind`` is ``AVRO``, ``JSON`` or ``PROTOBUF``. ``references`` are the texts of the schemas that it names,
-    each before those that need it. ``schema_id`` is None if it was found by its GUID.
+    each before those that need it. ``schema_id`` is None if the registry did not tell it.
     """
 
     text: str
@@ -118,8 +118,8 @@ class SchemaRegistry:
             raise self._error(
                 f"refuses {what}: {e}", hint="Change the columns, or the subject's compatibility."
             ) from None
-        schema_id = answer.get("id")
-        if type(schema_id) is not int or not 0 <= schema_id < 1 << 32:
+        schema_id = _id(answer)
+        if schema_id is None:
             raise self._error(f"gave an answer without an id for {what}")
         return schema_id
 
@@ -137,12 +137,12 @@ class SchemaRegistry:
         """
         found: dict[tuple[str, int], str] = {}
         self._refer(answer, what, found, (), time.monotonic() + wait)
-        schema_id, kind = answer.get("id"), answer.get("schemaType", "AVRO")
+        kind = answer.get("schemaType", "AVRO")
         return RegisteredSchema(
             self._text(answer, what),
             kind if isinstance(kind, str) else "",
             tuple(found.values()),
-            schema_id if isinstance(schema_id, int) else None,
+            _id(answer),
         )
 
     def _refer(
@@ -205,7 +205,8 @@ class SchemaRegistry:
             if is_unknown and not waits_for_it:
                 raise self._error(
                     f"does not know {what}",
-                    hint=f"Check {REGISTRY} and the name of the topic, or give value.schema (key.schema).",
+                    hint=f"Check {REGISTRY} and the name of the topic. Or give value.schema (key.schema) to a"
+                    " read, and auto.register.schemas=true to a write.",
                 )
             left = deadline - time.monotonic()
             if left <= 0 and is_unknown:
@@ -275,6 +276,12 @@ class SchemaRegistry:
     def _error(self, did: str, hint: str | None = None) -> SchemaRegistryError:
         hosts = ", ".join(urlsplit(url).netloc for url in self._options.urls)
         return SchemaRegistryError(f"The schema registry {hosts} {did}", hint=hint)
+
+
+def _id(answer: Mapping[str, Any]) -> int | None:
+    """The id in an answer; None for none that four bytes can hold."""
+    found = answer.get("id")
+    return found if type(found) is int and 0 <= found < 1 << 32 else None
 
 
 def _words(answer: urllib.error.HTTPError) -> str:

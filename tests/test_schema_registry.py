@@ -159,6 +159,19 @@ def test_an_answer_without_an_id(double: Double, answer: Any) -> None:
     assert len(double.bodies) == 2
 
 
+def test_an_id_of_the_newest_schema_that_can_not_be_one(double: Double) -> None:
+    for number in (None, "7", -1, 1 << 32, True):
+        double.answers = [(200, {"schema": "1", "id": number})]
+        assert double.registry().latest("s-value").schema_id is None
+
+
+def test_a_schema_that_a_subject_does_not_have(double: Double) -> None:
+    double.answers = [(404, {"error_code": 40403, "message": "Schema not found"})]
+    with pytest.raises(SchemaRegistryError, match="does not know this schema") as caught:
+        double.registry().id_of("s-value", "{}")
+    assert "auto.register.schemas=true to a write" in str(caught.value)
+
+
 def test_an_id_is_asked_for_once(double: Double) -> None:
     double.answers = [(200, {"schema": "1"}), (200, {"schema": "2", "schemaType": "JSON"})]
     registry = double.registry()

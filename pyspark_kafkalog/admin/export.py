@@ -87,6 +87,9 @@ def export(
         os.replace(temporary, path)
     except OSError as e:
         raise KafkaLogError(f"Cannot write {path!r}: {e.strerror or e}") from e
+    except pa.ArrowNotImplementedError as e:
+        why = str(e).rstrip(".")
+        raise KafkaLogError(f"Cannot write {path!r}: {why}", hint="Write JSON or CSV.") from e
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)

@@ -42,7 +42,7 @@ _Part: TypeAlias = bytes | Callable[[pa.RecordBatch], pa.Array]
 def _as_text(column: pa.Array) -> pa.Array:
     """Text, or what was decoded to anything else as JSON."""
     is_text = pa.types.is_binary(column.type) or pa.types.is_string(column.type)
-    return column.cast(TEXT) if is_text else to_json(column, keep_nulls=True)
+    return column.cast(TEXT) if is_text else to_json(column, in_full=True)
 
 
 FORMS: Mapping[Form, Callable[[pa.Array], pa.Array]] = {
@@ -175,7 +175,7 @@ def _json(name: str, rows: pa.RecordBatch) -> pa.Array:
     column = rows.column(name)
     if pa.types.is_binary(column.type):
         return json_strings(column)
-    return to_json(column, keep_nulls=True).fill_null(pa.scalar(b"null", TEXT))
+    return to_json(column, in_full=True).fill_null(pa.scalar(b"null", TEXT))
 
 
 def _formed(name: str, form: Form, rows: pa.RecordBatch) -> pa.Array:

@@ -105,6 +105,8 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
         import_arrow()
         kafka = _decoding(kafka, topic, "key", key_format, key_as)
         kafka = _decoding(kafka, topic, "value", value_format, value_as)
+        if key is not None and key_format is not None:
+            raise click.UsageError("--key looks for bytes: give it with --key-as, not with --key-format.")
         from pyspark_kafkalog.admin.select import RecordSelection
 
         names = ("partitions", "offset", "since", "until", "tail", "grep", "read_committed", "large_messages")

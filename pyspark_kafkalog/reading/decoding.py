@@ -158,10 +158,8 @@ def _avro_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
         kind = arrow_type(parse(schema.text, schema.references))
         return DecodedColumn(column, schema, kind, with_ids=True, keeps_corrupt=options.include_corrupt)
     except SchemaError as e:
-        looks_like_json = schema.text.lstrip()[:1] in ("{", "[", '"')
         raise OptionError(
-            f"The schema of column {column.column!r} can't be used: {e.message}",
-            hint=None if looks_like_json else "Give the text of an Avro schema: JSON, not DDL or a file.",
+            f"The schema of column {column.column!r} can't be used: {e.message}", hint=e.hint
         ) from None
 
 

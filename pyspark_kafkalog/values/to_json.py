@@ -28,6 +28,7 @@ _DIGITS += [(100, 10), (10, 10), (1, 10)]
 """The milliseconds that each digit of a time stands for, and how many digits there are."""
 _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 """What a time of each unit is multiplied by, and divided by then, to be milliseconds."""
+_MICROS = pa.array([b"", *(b"%03d" % number for number in range(1, 1000))], TEXT)
 _ZONE = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?")
 
 
@@ -52,45 +53,44 @@ def check_json_type(kind: pa.DataType, path: str = "") -> None:
         raise _no_type(kind, path)
 
 
-def to_json(column: pa.Array, *, keep_nulls: bool = False) -> pa.LargeBinaryArray:
+def to_json(column: pa.Array, *, in_full: bool = False) -> pa.LargeBinaryArray:
     """Each row as JSON; nulls stay.
 
-    :param keep_nulls: write fields that are null, which are left out otherwise (``ignoreNullFields``).
+    :param in_full: write fields that are null, which are left out otherwise (``ignoreNullFields``), and
+        the microseconds of times.
     :raises InvalidRecordError: for a time that is too large for Spark's.
     """
     kind, rows = column.type, len(column)
     if pa.types.is_struct(kind):
-        texts = _structs(column, keep_nulls)
+        texts = _structs(column, in_full)
     elif pa.types.is_map(kind) or pa.types.is_list(kind):
         offsets, _ = list_column(column)
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         if pa.types.is_map(kind):
             keys, items = column.keys.slice(first, count), column.items.slice(first, count)
             quoted = to_json(keys) if _texts_of(kind.key_type) is _strings else to_json(_as_text(keys))
-            inner = joined_texts(
-                [quoted, b":", to_json(items, keep_nulls=keep_nulls).fill_null(_NULL)], count
-            )
+            inner = joined_texts([quoted, b":", to_json(items, in_full=in_full).fill_null(_NULL)], count)
         else:
-            inner = to_json(column.values.slice(first, count), keep_nulls=keep_nulls).fill_null(_NULL)
+            inner = to_json(column.values.slice(first, count), in_full=in_full).fill_null(_NULL)
         lists = pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), inner)
         opening, closing = (b"{", b"}") if pa.types.is_map(kind) else (b"[", b"]")
         texts = joined_texts([opening, pc.binary_join(lists, pa.scalar(b",", TEXT)), closing], rows)
     else:
         write = _texts_of(kind)
         assert write is not None, "the types are checked where a write or a read is planned"
-        texts = write(column)
+        texts = write(column) if write is not _times else _times(column, in_full=in_full)
     if column.null_count and texts.null_count != column.null_count:
         texts = pc.if_else(column.is_valid(), texts, pa.scalar(None, TEXT))
     return texts
 
 
-def _structs(column: pa.StructArray, keep_nulls: bool) -> pa.LargeBinaryArray:
+def _structs(column: pa.StructArray, in_full: bool) -> pa.LargeBinaryArray:
     parts: list[bytes | pa.Array] = [b"{"]
     before: np.ndarray | None = np.zeros(len(column), bool)
     """Whether a row has a field before; None: each has."""
     for number, field in enumerate(column.type):
-        texts = to_json(column.field(number), keep_nulls=keep_nulls)
-        if keep_nulls:
+        texts = to_json(column.field(number), in_full=in_full)
+        if in_full:
             texts = texts.fill_null(_NULL)
         (name,) = _strings(pa.array([field.name])).to_pylist()
         names = [b"", name + b":", b"," + name + b":"]
@@ -181,8 +181,8 @@ def _days(column: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(texts, r"^(\d{5,})", r"+\1").cast(TEXT)
 
 
-def _times(column: pa.Array) -> pa.Array:
-    """Milliseconds, with the offset of the type's time zone if it has one."""
+def _times(column: pa.Array, *, in_full: bool = False) -> pa.Array:
+    """Milliseconds, with the offset of the type's time zone if it has one; microseconds if there are some."""
     factor, divisor = _PER_MS[column.type.unit]
     given = column.cast(pa.int64()).fill_null(0).to_numpy()
     most = MAX_TIMESTAMP // factor
@@ -206,7 +206,10 @@ def _times(column: pa.Array) -> pa.Array:
         offset = pa.array([_offset(int(each) // 1000) for each in ahead], TEXT).take(pa.array(number))
     days, number = np.unique(there // _DAY, return_inverse=True)
     dates = _days(pa.array(days.astype(np.int32)).cast(pa.date32())).take(pa.array(number))
-    return joined_texts([b'"', dates, _clock(there % _DAY), offset, b'"'], len(column))
+    micros: bytes | pa.Array = b""
+    if in_full and divisor > 1:
+        micros = _MICROS.take(pa.array(given // (divisor // 1000) % 1000))
+    return joined_texts([b'"', dates, _clock(there % _DAY), micros, offset, b'"'], len(column))
 
 
 def _zone(name: str) -> str:

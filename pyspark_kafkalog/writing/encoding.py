@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from pyspark_kafkalog.errors import OptionError, SchemaError
+from pyspark_kafkalog.errors import OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, JSON, ColumnFormat
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.schema_registry import RegisteredSchema, registry_of
@@ -28,7 +28,7 @@ class EncodedColumn:
     """What encodes one column. Sent to the tasks.
 
     ``type`` is that of the column. ``schema`` is what it is written by, with its id if that comes before
-    each value; None for JSON.
+    each value; None for JSON, and for a column that is null in all rows.
     """
 
     format: ColumnFormat
@@ -63,7 +63,7 @@ def encoded_columns(options: WriteOptions, given: pa.Schema) -> tuple[EncodedCol
         schema = None
         if column.format == JSON:
             _check_json(column, field)
-        else:
+        elif not pa.types.is_null(field.type):
             schema = _schema_of(column, field, options)
         found.append(EncodedColumn(column, field.type, schema))
     return tuple(found)
@@ -89,6 +89,8 @@ def _check_json(column: ColumnFormat, field: pa.Field) -> None:
     kind = field.type
     if column.schema is not None:
         raise OptionError(f"Option '{column.column}.schema' is not for writing {JSON}", hint="Leave it out.")
+    if pa.types.is_null(kind):
+        return
     if not (pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_list(kind)):
         raise OptionError(
             f"Column {field.name!r} has type {kind}, expected a struct, an array or a map for {JSON}",
@@ -119,13 +121,15 @@ def _schema_of(column: ColumnFormat, field: pa.Field, options: WriteOptions) -> 
         schema = registry.latest(subject)
         if schema.kind != "AVRO":
             raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected AVRO")
+        if schema.schema_id is None:
+            raise SchemaRegistryError(f"The schema registry gave no id of the newest schema of {subject!r}")
         _check_fits(schema, field, f"the newest schema of subject {subject!r}")
         return schema
     try:
         schema = RegisteredSchema(schema_of(field.type, field.name) if text is None else text)
     except SchemaError as e:
         raise OptionError(f"Column {field.name!r} can't be written: {e.message}") from None
-    _check_fits(schema, field, f"{column.column}.schema")
+    _check_fits(schema, field, "the schema that is made of it" if text is None else f"{column.column}.schema")
     find = registry.register if options.auto_register else registry.id_of
     return replace(schema, schema_id=find(subject, schema.text))
 
@@ -135,7 +139,9 @@ def _check_fits(schema: RegisteredSchema, field: pa.Field, what: str) -> None:
         parsed = parse(schema.text, schema.references)
         check_fits(parsed, field.type, field.name)
     except SchemaError as e:
-        raise SchemaError(f"Column {field.name!r} can't be written by {what}: {e.message}") from None
+        raise SchemaError(
+            f"Column {field.name!r} can't be written by {what}: {e.message}", hint=e.hint
+        ) from None
 
 
 class Encoding:
@@ -175,7 +181,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return _plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
-    return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
+    return pa.binary() if any(is_bytes(kind) for is_bytes in _BYTES) else kind
+
+
+_BYTES = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 
 
 def _encoder(column: EncodedColumn) -> Callable[[pa.Array], pa.Array]:

@@ -71,6 +71,16 @@ def test_files(place: str, tmp_path: Path) -> None:
     assert [json.loads(text) if text else None for text in texts] == [*ROWS, None]
 
 
+def test_a_record_without_fields(place: str, tmp_path: Path) -> None:
+    connect(place).write(pa.table({"value": [b""]}), "empty")
+    empty = ("--value-format", "avro", "-o", f"value.schema={json.dumps(record('Empty'))}")
+    assert lines("cat", place, "empty", *empty) == ["{}"]
+    done = run("export", place, "empty", tmp_path / "empty.parquet", *empty)
+    assert done.code == 3
+    assert "Write JSON or CSV." in done.err
+    assert not [*tmp_path.glob("empty*")]
+
+
 def test_what_can_not_be_decoded(place: str) -> None:
     connect(place).write(pa.table({"value": [b"\x02", body(ITEM, ROWS[0])]}), "items")
     done = run("cat", place, "items", *AVRO, "--json")
@@ -91,6 +101,7 @@ def test_what_can_not_be_decoded(place: str) -> None:
         (["--value-format", "avro"], "which needs 'value.schema'"),
         (["--value-format", "xml"], "expected one of"),
         (["--key-format", "confluent-avro"], "which needs 'schema.registry.url'"),
+        (["--key-format", "avro", "--key", "k1"], "give it with --key-as, not with --key-format"),
     ],
 )
 def test_wrong_commands(place: str, words: list[str], said: str) -> None:

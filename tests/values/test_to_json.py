@@ -48,6 +48,20 @@ def test_times_that_are_too_large(unit: str, most: int) -> None:
             to_json(pa.array([value], pa.timestamp(unit)))
 
 
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_microseconds_in_full(unit: str) -> None:
+    factor = 1 if unit == "us" else 1000
+    times = pa.array([t * factor for t in (-1, 0, 1_000, 123_456_007)], pa.timestamp(unit, "UTC"))
+    column = pa.StructArray.from_arrays([times, pa.nulls(4)], ["t", "n"])
+    assert texts(column)[3] == '{"t":"1970-01-01T00:02:03.456Z"}'
+    assert to_json(column, in_full=True).to_pylist() == [
+        b'{"t":"1969-12-31T23:59:59.999999Z","n":null}',
+        b'{"t":"1970-01-01T00:00:00.000Z","n":null}',
+        b'{"t":"1970-01-01T00:00:00.001Z","n":null}',
+        b'{"t":"1970-01-01T00:02:03.456007Z","n":null}',
+    ]
+
+
 @pytest.mark.parametrize(
     ("zone", "text"),
     [

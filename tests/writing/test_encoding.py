@@ -146,17 +146,19 @@ def test_json(root: str) -> None:
 def test_other_forms_of_the_same_types(root: str) -> None:
     """As Polars and others have them."""
     text = pa.dictionary(pa.int32(), pa.large_string())
+    fixed = pa.binary(3)
     inner = pa.struct([("x", pa.string_view()), ("t", text)])
     kind = pa.struct(
         [
             ("l", pa.large_list(inner)),
             ("m", pa.map_(pa.large_string(), pa.binary_view())),
             ("b", pa.large_binary()),
+            ("f", fixed),
         ]
     )
-    rows = [{"l": [{"x": "a", "t": "b"}, None], "m": [("k", b"v")], "b": b"c"}, None]
+    rows = [{"l": [{"x": "a", "t": "b"}, None], "m": [("k", b"v")], "b": b"c", "f": b"xyz"}, None]
     column = pa.array(rows, kind)
-    expected = [b'{"l":[{"x":"a","t":"b"},null],"m":{"k":"dg=="},"b":"Yw=="}', None]
+    expected = [b'{"l":[{"x":"a","t":"b"},null],"m":{"k":"dg=="},"b":"Yw==","f":"eHl6"}', None]
     assert write(root, column, value__format="json") == expected
     inner_schema = record("Inner", x="string", t="string")
     schema = record(
@@ -164,6 +166,7 @@ def test_other_forms_of_the_same_types(root: str) -> None:
         l={"type": "array", "items": ["null", inner_schema]},
         m={"type": "map", "values": "bytes"},
         b="bytes",
+        f={"type": "fixed", "name": "F", "size": 3},
     )
     given = {"value.format": "avro", "value.schema": json.dumps(schema)}
     write(root, column, "avro", **given)
@@ -181,6 +184,22 @@ def test_a_row_that_can_not_be_written_leaves_nothing(root: str) -> None:
     with pytest.raises(InvalidRecordError, match=r"value\.name: a row has null"):
         write(root, pa.array([*ROWS[:1] * 1000, ROWS[-1]], KIND), **given)
     assert len(values(root)) == 1
+
+
+@pytest.mark.parametrize("given", [CONFLUENT, {"value.format": "json"}])
+def test_a_column_of_nulls_needs_no_schema(root: str, given: dict[str, str]) -> None:
+    assert write(root, pa.nulls(2), **given) == [None, None]
+
+
+def test_what_is_said_of_schemas(schemas: Schemas, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SchemaError, match="Give the text of an Avro schema"):
+        write(root, pa.array(ROWS, KIND), **{"value.format": "avro", "value.schema": "id bigint"})
+    column = pa.array([{"a": 120}], pa.struct({"a": pa.decimal128(4, -1)}))
+    with pytest.raises(SchemaError, match=r"by the schema that is made of it: value\.a: the schema expects"):
+        write(root, column, **CONFLUENT, auto__register__schemas="true")
+    monkeypatch.setattr(SchemaRegistry, "latest", lambda *_: RegisteredSchema(json.dumps(ITEM)))
+    with pytest.raises(SchemaRegistryError, match="gave no id of the newest schema of 'items-value'"):
+        write(root, pa.array(ROWS, KIND), **CONFLUENT)
 
 
 def test_keys_decide_the_partition_by_their_bytes(schemas: Schemas, root: str) -> None:

@@ -158,7 +158,9 @@ class _Parser:
             written = json.loads(text)
             json.dumps(written, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
         except UNREADABLE as e:
-            raise SchemaError(f"An Avro schema is not JSON: {e}") from None
+            raise SchemaError(
+                f"An Avro schema is not JSON: {e}", hint="Give the text of an Avro schema, not DDL or a file."
+            ) from None
         return self.schema(written, "", "", 0)
 
     def schema(self, written: Any, path: str, space: str, depth: int) -> Schema:
