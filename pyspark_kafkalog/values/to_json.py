@@ -7,7 +7,6 @@ Numbers with a point have the shortest digits that are read as the same number, 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +17,7 @@ from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, as_utf8
 from pyspark_kafkalog.codec.text import TEXT, base64_strings, joined_texts, json_strings
 from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError, OptionError
+from pyspark_kafkalog.values.json.times import zone
 
 _NULL = pa.scalar(b"null", TEXT)
 _OTHER_CASE = "[\x0b\x0e\x0f\x1a-\x1f]"
@@ -29,7 +29,6 @@ _DIGITS += [(100, 10), (10, 10), (1, 10)]
 _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 """What a time of each unit is multiplied by, and divided by then, to be milliseconds."""
 _MICROS = pa.array([b"", *(b"%03d" % number for number in range(1, 1000))], TEXT)
-_ZONE = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?")
 
 
 def check_json_type(kind: pa.DataType, path: str = "") -> None:
@@ -189,21 +188,7 @@ def _times(column: pa.Array, *, in_full: bool = False) -> pa.Array:
     if divisor == 1 and ((given > most) | (given < -most)).any():
         raise InvalidRecordError("A time is too large for JSON: it is beyond the year 290,000")
     ms = given * factor // divisor
-    zone, offset = column.type.tz, b""
-    there = ms
-    if zone == "UTC":
-        offset = b"Z"
-    elif zone is not None:
-        times = pa.array(ms, pa.timestamp("ms")).cast(pa.timestamp("ms", _zone(zone)))
-        try:
-            there = pc.local_timestamp(times).cast(pa.int64()).to_numpy()
-        except pa.ArrowInvalid as e:
-            raise KafkaLogError(
-                f"Times of zone {zone!r} can't be written as JSON: {e}",
-                hint="Set spark.sql.session.timeZone to the name of a place, such as Europe/Berlin.",
-            ) from None
-        ahead, number = np.unique(there - ms, return_inverse=True)
-        offset = pa.array([_offset(int(each) // 1000) for each in ahead], TEXT).take(pa.array(number))
+    there, offset = (ms, b"") if column.type.tz is None else _local(ms, column.type.tz)
     days, number = np.unique(there // _DAY, return_inverse=True)
     dates = _days(pa.array(days.astype(np.int32)).cast(pa.date32())).take(pa.array(number))
     micros: bytes | pa.Array = b""
@@ -212,12 +197,21 @@ def _times(column: pa.Array, *, in_full: bool = False) -> pa.Array:
     return joined_texts([b'"', dates, _clock(there % _DAY), micros, offset, b'"'], len(column))
 
 
-def _zone(name: str) -> str:
-    """A time zone by the name that Arrow has for it; Java has more (ZoneId.of)."""
-    found = _ZONE.fullmatch(name)
-    if found is None:
-        return "UTC" if name in ("Z", "UT") else name
-    return f"{found[1]}{int(found[2]):02}:{found[3] or '00'}"
+def _local(ms: np.ndarray, name: str) -> tuple[np.ndarray, bytes | pa.Array]:
+    """What clocks in a time zone show, in milliseconds, and their offsets from UTC as text."""
+    known = zone(name)
+    if isinstance(known, int):
+        return ms + 1000 * known, _offset(known).encode()
+    times = pa.array(ms, pa.timestamp("ms")).cast(pa.timestamp("ms", name if known is None else known.key))
+    try:
+        there = pc.local_timestamp(times).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as e:
+        raise KafkaLogError(
+            f"Times of zone {name!r} can't be written as JSON: {e}",
+            hint="Set spark.sql.session.timeZone to the name of a place, such as Europe/Berlin.",
+        ) from None
+    ahead, number = np.unique(there - ms, return_inverse=True)
+    return there, pa.array([_offset(int(each) // 1000) for each in ahead], TEXT).take(pa.array(number))
 
 
 def _clock(ms: np.ndarray) -> pa.Array:

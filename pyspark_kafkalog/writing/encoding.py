@@ -161,24 +161,33 @@ class Encoding:
         columns, fields = list(rows.columns), list(rows.schema)
         for number, name in enumerate(rows.schema.names):
             if name in self._encode:
-                column, kind = columns[number], _plain(columns[number].type)
-                columns[number] = self._encode[name](column if column.type == kind else column.cast(kind))
+                columns[number] = self._encode[name](_as_plain(columns[number]))
                 fields[number] = pa.field(name, pa.binary())
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _as_plain(column: pa.Array) -> pa.Array:
+    kind = _plain(column.type)
+    if column.type == kind:
+        return column
+    return column.cast(_plain(column.type, keeps_dictionaries=True)).cast(kind)  # views have no other way
+
+
+def _plain(kind: pa.DataType, *, keeps_dictionaries: bool = False) -> pa.DataType:
     """A type with the forms of text, bytes and lists that have small offsets, at any depth."""
+
+    def of(kind: pa.DataType) -> pa.DataType:
+        return _plain(kind, keeps_dictionaries=keeps_dictionaries)
+
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+        return pa.struct([field.with_type(of(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(
-            _plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)), kind.keys_sorted
-        )
+        return pa.map_(of(kind.key_type), kind.item_field.with_type(of(kind.item_type)), kind.keys_sorted)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(of(kind.value_type)))
     if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
+        values = of(kind.value_type)
+        return pa.dictionary(kind.index_type, values, kind.ordered) if keeps_dictionaries else values
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if any(is_bytes(kind) for is_bytes in _BYTES) else kind

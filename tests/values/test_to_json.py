@@ -69,6 +69,7 @@ def test_microseconds_in_full(unit: str) -> None:
         ("UTC-03:30", "1969-12-31T20:30:00.000-03:30"),
         ("+5", "1970-01-01T05:00:00.000+05:00"),
         ("Z", "1970-01-01T00:00:00.000Z"),
+        ("PST", "1969-12-31T16:00:00.000-08:00"),
     ],
 )
 def test_zones_that_only_java_knows(zone: str, text: str) -> None:

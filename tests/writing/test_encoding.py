@@ -173,6 +173,15 @@ def test_other_forms_of_the_same_types(root: str) -> None:
     assert connect(root).read("avro", options=given).read_all().column("value").to_pylist() == rows
 
 
+def test_dictionaries_of_views(root: str) -> None:
+    """Polars has them."""
+    texts = pa.DictionaryArray.from_arrays(
+        pa.array([1, None, 0], pa.uint32()), pa.array(["a", "b"]).cast(pa.string_view())
+    )
+    column = pa.StructArray.from_arrays([texts], ["c"])
+    assert write(root, column, value__format="json") == [b'{"c":"b"}', b"{}", b'{"c":"a"}']
+
+
 def test_a_row_that_can_not_be_written_leaves_nothing(root: str) -> None:
     given = {"value.format": "avro", "value.schema": json.dumps(record("Item", id="long", name="string"))}
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
