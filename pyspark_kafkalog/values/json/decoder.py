@@ -86,6 +86,8 @@ class Decoder:
         self._columns: list[Column] = []
         self._levels = 1
         self._root = self._column(self._inner, "", 0)
+        self._has_odd_names = any("\ufffd" in column.path for column in self._columns)
+        """Whether bytes that are not UTF-8 may be a name, as Java takes them for this character."""
         self._table = np.zeros((len(self._columns), kernels.COLUMN_COLUMNS), np.int64)
         self._fill_table()
         self._room = np.full(self._counts.size, _LEAST_ROOM, np.int64)
@@ -109,6 +111,8 @@ class Decoder:
         :param sizes: in bytes; negative for null.
         """
         array, marks = self._common(data, starts, sizes)
+        if self._has_odd_names:
+            marks[sizes >= 0] = kernels.RARE
         rare = np.flatnonzero(marks)
         causes = np.zeros(sizes.size, np.int64)
         faults: dict[int, tuple[Fault, bytes]] = {}

@@ -178,6 +178,11 @@ def test_names_are_told_apart() -> None:
     assert decoded([b'{"a":{"a":1},"a":{"a":2}}'], nested).array.to_pylist() == [{"a": {"a": 2}}]
 
 
+def test_names_that_are_not_utf8() -> None:
+    values: list[bytes | None] = [b'{"\xff":1}', '{"\ufffd":2}'.encode(), None, b""]
+    assert rows(values, **{"\ufffd": pa.int64()}) == [{"\ufffd": 1}, {"\ufffd": 2}, None, None]
+
+
 def test_maps_keep_keys_that_repeat() -> None:
     assert rows([b'{"m":{"a":1,"a":2,"b":null}}'], m=pa.map_(pa.string(), pa.int32())) == [
         {"m": [("a", 1), ("a", 2), ("b", None)]}
