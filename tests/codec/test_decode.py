@@ -114,7 +114,7 @@ def test_header_keys_that_are_not_utf8_are_shown_as_java_shows_them() -> None:
     keys = [b"good", b"\xff", b"a\xc3", b"\xed\xa0\x80"]
     data = batch([record(b"", headers=[(key, None) for key in keys])])
     (row,) = rows(data)
-    assert [header["key"] for header in row["headers"]] == ["good", "�", "a�", "���"]
+    assert [header["key"] for header in row["headers"]] == ["good", "�", "a�", "�"]
 
 
 def test_progress_comes_from_headers() -> None:

@@ -234,7 +234,7 @@ def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[A
 def test_the_library_gives_what_numba_gives(seed: int, soak: bool) -> None:
     rng = random.Random(seed)
     seen = set()
-    for _ in range(300 if soak else 40):
+    for _ in range(300 if soak else 20):
         for kernel, arguments in [*calls(rng), *calls_of_decoders(rng)]:
             seen.add(kernel)
             compiled = library.find(kernel.function, kernel.signature)
