@@ -192,8 +192,11 @@ class Driver:
                     self._start_streams([self.streams[name]])
 
     def planners(self) -> list[psutil.Process]:
-        """The processes that plan queries."""
-        return self._application.planners()
+        """The processes that plan queries; none while the driver is away."""
+        try:
+            return self._application.planners()
+        except psutil.NoSuchProcess:
+            return []
 
     def kill_planner(self, choice: float) -> bool:
         """Kill the Python process that plans a query, which dies with it. False without such a process."""
