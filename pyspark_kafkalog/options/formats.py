@@ -63,23 +63,19 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             f"Option '{confluent}.format' is {CONFLUENT_AVRO}, which needs {REGISTRY!r}",
             hint="Give the URL of the schema registry, such as https://host:8081.",
         )
-    if confluent is None and REGISTRY in user:
-        raise OptionError(
-            f"Option {REGISTRY!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
-            hint="Leave it out, or give the format.",
-        )
-    if confluent is None and user.value(_REGISTER):
-        raise OptionError(
-            f"Option {_REGISTER!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
-            hint="Leave it out, or give the format.",
-        )
+    given = {
+        REGISTRY: REGISTRY in user,
+        _REGISTER: user.value(_REGISTER),
+        _INCLUDE_ID: user.value(_INCLUDE_ID),
+    }
+    for option, is_given in given.items():
+        if confluent is None and is_given:
+            raise OptionError(
+                f"Option {option!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
+                hint="Leave it out, or give the format.",
+            )
     if not any(formats.values()):
         user.refuse_without("value.format", "mode", "includecorrupt")
-    if confluent is None and user.value(_INCLUDE_ID):
-        raise OptionError(
-            f"Option {_INCLUDE_ID!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
-            hint="Leave it out, or give the format.",
-        )
     if JSON not in formats.values():
         user.refuse_without("value.format=json", _CORRUPT.lower(), _ZONE.lower())
     fails_fast = user.value("mode")
