@@ -8,10 +8,8 @@ writers.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-import time
 from collections import Counter
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ import pyarrow as pa
 from pyspark_kafkalog.values.avro import kernels
 from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoder
 from pyspark_kafkalog.values.avro.schema import parse
+from tests.values import fuzzing
 from tests.values.avro import oracle
 from tests.values.avro.test_schema import fixed, logical, record
 
@@ -297,18 +296,5 @@ def _compare(body: bytes, writer: int, parsed: Any, reader: oracle.Json, cause: 
         assert cause in EXPLAINED or is_cut, (body, cause, found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--compared", type=int, default=0)
-    options = parser.parse_args()
-    begun = time.monotonic()
-    outcome = run(options.seed, options.count, compared=options.compared)
-    for what, times in outcome.most_common():
-        print(f"{times:10} {what}")
-    print(f"{options.count} bodies in {time.monotonic() - begun:.0f} s; fastavro {fastavro.__version__}")
-
-
 if __name__ == "__main__":
-    main()
+    fuzzing.main(run, f"fastavro {fastavro.__version__}")

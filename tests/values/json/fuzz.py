@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import argparse
 import random
-import time
 from collections import Counter
 from functools import cache
 
@@ -17,6 +15,7 @@ import pyarrow as pa
 from pyspark_kafkalog.values.json.decoder import Decoder
 from pyspark_kafkalog.values.json.times import Zone
 from pyspark_kafkalog.values.json.times import zone as zone_named
+from tests.values import fuzzing
 from tests.values.json import oracle
 from tests.values.json.values import KINDS, mutated, value
 
@@ -81,18 +80,5 @@ def zone_of(name: str) -> Zone:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--compared", type=int, default=0)
-    options = parser.parse_args()
-    begun = time.monotonic()
-    outcome = run(options.seed, options.count, compared=options.compared)
-    for what, times in outcome.most_common():
-        print(f"{times:10} {what}")
-    print(f"{options.count} values in {time.monotonic() - begun:.0f} s; pyarrow {pa.__version__}")
-
-
 if __name__ == "__main__":
-    main()
+    fuzzing.main(run, f"pyarrow {pa.__version__}")
