@@ -125,15 +125,20 @@ def _begin(tokens: Tokens) -> int | None:
     return None if tokens.kind == NULL else tokens.kind
 
 
+def _opens(tokens: Tokens, kind: int, expected: str) -> bool:
+    """Whether an object or array begins here; not for null, and where the parser gives no more."""
+    begun = _begin(tokens)
+    if begun not in (None, kind):
+        raise tokens.fault(expected)
+    return begun is not None
+
+
 def _struct(kind: pa.StructType, zone: times.Zone) -> Convert:
     fields: Mapping[str | None, Convert] = {field.name: _converter(field.type, zone) for field in kind}
 
     def convert(tokens: Tokens) -> Any:
-        begun = _begin(tokens)
-        if begun is None:
+        if not _opens(tokens, START_OBJECT, "an object"):
             return None
-        if begun != START_OBJECT:
-            raise tokens.fault("an object")
         row, first = {}, None
         while tokens.advance() not in (None, END_OBJECT):
             name = tokens.name
@@ -163,11 +168,8 @@ def _within(name: str | None, fault: Fault) -> Fault:
 
 def _array(item: Convert) -> Convert:
     def convert(tokens: Tokens) -> Any:
-        begun = _begin(tokens)
-        if begun is None:
+        if not _opens(tokens, START_ARRAY, "an array"):
             return None
-        if begun != START_ARRAY:
-            raise tokens.fault("an array")
         items, first = [], None
         while tokens.advance() not in (None, END_ARRAY):
             try:
@@ -184,11 +186,8 @@ def _array(item: Convert) -> Convert:
 
 def _map(item: Convert) -> Convert:
     def convert(tokens: Tokens) -> Any:
-        begun = _begin(tokens)
-        if begun is None:
+        if not _opens(tokens, START_OBJECT, "an object"):
             return None
-        if begun != START_OBJECT:
-            raise tokens.fault("an object")
         entries, first, missing = [], None, None
         while tokens.advance() not in (None, END_OBJECT):
             key = without_surrogates(tokens.name or "")
