@@ -1,6 +1,7 @@
 """Streams of small micro-batches, against Spark's ``kafka`` and beside sources and sinks that do nothing.
 
-From a broker to ``noop``, to a broker and to a directory; and how long after its producer a row arrives.
+From a broker to ``noop``, to a broker and to a directory; of JSON, against ``from_json``; and how long after
+its producer a row arrives.
 
 Spark talks to its Python processes over TCP, as it does unless somebody configures Unix sockets.
 """
@@ -17,7 +18,9 @@ from typing import NamedTuple
 
 from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import from_json
 
+from tests.benchmarks.json import FLAT, flat, values_of
 from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, results_by_turns, rows
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
@@ -77,6 +80,7 @@ def main() -> None:
         for shape in shapes:
             _to_noop(spark, broker, folder, shape, args.rounds)
         _to_sinks(spark, broker, folder, shapes[0], args.rounds)
+        _of_json(spark, broker, folder, shapes[0]._replace(topic="json"), args.rounds)
         _latency(spark, broker, folder, max(SECONDS * args.scale, 1), args.rounds)
 
 
@@ -160,6 +164,42 @@ def _to_sinks(spark: SparkSession, broker: Broker, folder: Path, shape: Shape, r
 
     taken = _medians({name: run(name) for name in sinks}, rounds)
     _print(f"micro-batch of {shape.rows:,} rows to a sink", taken, SINK_BARS)
+
+
+def _of_json(spark: SparkSession, broker: Broker, folder: Path, shape: Shape, rounds: int) -> None:
+    """JSON that our tasks decode, or Spark, from rows with our plan or from its own source."""
+    broker.create_topic(shape.topic, shape.partitions)
+    values = values_of(flat, shape.rows * shape.micro_batches).to_numpy(zero_copy_only=False)
+    with KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", linger_ms=50) as producer:
+        for number, value in enumerate(values):
+            producer.send(shape.topic, value, partition=number % shape.partitions)
+
+    def in_spark(frame: DataFrame) -> DataFrame:
+        return frame.select(from_json(frame.value.cast("string"), FLAT).alias("value"))
+
+    sources = _sources(broker, shape)
+    kind, options = sources[_OURS]
+    typed = {**options, "value.format": "json", "value.schema": FLAT}
+    runs = {
+        _OURS: available_now(
+            spark, kind, typed, folder / "checkpoints-json", step=lambda rows: rows.select("value")
+        ),
+        "ours and from_json": available_now(
+            spark, kind, options, folder / "checkpoints-json-in-spark", step=in_spark
+        ),
+        _PEER: available_now(spark, *sources[_PEER], folder / "checkpoints-json-of-kafka", step=in_spark),
+    }
+    found = results_by_turns(runs, rounds)
+    for which, part in (("the first ", slice(1)), ("", slice(1, None))):
+        taken = {
+            name: statistics.median(
+                progress["durationMs"]["triggerExecution"] for run in each for progress in run[part]
+            )
+            for name, each in found.items()
+        }
+        _print(
+            f"{which}micro-batch of {shape.rows:,} rows of JSON", taken, {_OURS: SINK_BARS["at least once"]}
+        )
 
 
 def _print(what: str, taken: Mapping[str, float], bars: Mapping[str, float | None]) -> None:
