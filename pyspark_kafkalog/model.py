@@ -291,6 +291,7 @@ class TaskAttempt(NamedTuple):
 class EncodeSettings:
     """How records are put into batches; names and defaults are Kafka's.
 
+    ``level`` is that of the compression, one that Kafka allows for it (KIP-390); None: its default there.
     ``batch_size`` bounds a batch before compression, in bytes, unless it holds a single record;
     ``max_message_bytes`` bounds it as stored, and ``limit`` names what sets that bound, for errors.
     With ``needs_keys``, as in a compacted topic, a record without a key is refused. Without ``checksums``
@@ -307,6 +308,7 @@ class EncodeSettings:
     transactional: bool = False
     needs_keys: bool = False
     checksums: bool = True
+    level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

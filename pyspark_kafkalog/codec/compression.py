@@ -25,8 +25,7 @@ from pyspark_kafkalog.codec.buffers import Stage, as_array
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, NONE, SNAPPY, ZSTD
 from pyspark_kafkalog.errors import CorruptRecordError
 
-_GZIP_LEVEL = 6
-_ZSTD_LEVEL = 3
+_LEVELS = {GZIP: 6, ZSTD: 3}
 """Kafka's defaults (KIP-390); pyarrow's are 9 and 1."""
 
 _STREAM_FAILURES = (pa.ArrowException, OSError, ValueError)
@@ -86,16 +85,18 @@ def decompress_each(
         yield stage.size
 
 
-def compress(compression: int, data: np.ndarray) -> bytes:
-    """``data`` compressed in the form in which the Java producer writes it to a v2 batch."""
+def compress(compression: int, data: np.ndarray, level: int | None = None) -> bytes:
+    """``data`` compressed in the form in which the Java producer writes it to a v2 batch.
+
+    :param level: of gzip, lz4 or zstd, as Kafka counts it; None: Kafka's default.
+    """
     if compression == NONE:
         return data.tobytes()
     if compression == SNAPPY:
         return _compress_snappy(data)
     if compression == LZ4:
-        return lz4.compress_frame(data)
-    level = {GZIP: _GZIP_LEVEL, ZSTD: _ZSTD_LEVEL}[compression]
-    codec = pa.Codec(_name(compression), compression_level=level)
+        return lz4.compress_frame(data, level)
+    codec = pa.Codec(_name(compression), compression_level=_LEVELS[compression] if level is None else level)
     compressed: bytes = codec.compress(pa.py_buffer(data), asbytes=True)
     return compressed
 

@@ -77,7 +77,7 @@ def encode(
         data,
     )
     if compression != NONE:
-        data, sizes = _compressed(data, sizes, compression)
+        data, sizes = _compressed(data, sizes, compression, settings.level)
     if count and sizes.max() > settings.max_message_bytes:
         batch, ends = int(sizes.argmax()), [*starts[1:], rows.size]
         largest = int(starts[batch] + record_sizes[starts[batch] : ends[batch]].argmax())
@@ -111,14 +111,16 @@ def put_checksums(data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) ->
     kernels.put_ints(data, positions + CRC_V2, np.array(crcs, np.int64), 4)
 
 
-def _compressed(data: np.ndarray, sizes: np.ndarray, compression: int) -> tuple[np.ndarray, np.ndarray]:
+def _compressed(
+    data: np.ndarray, sizes: np.ndarray, compression: int, level: int | None
+) -> tuple[np.ndarray, np.ndarray]:
     """The same batches with compressed records, and their new sizes."""
     parts: list[np.ndarray] = []
     new_sizes = np.empty_like(sizes)
     position = 0
     for i, size in enumerate(sizes.tolist()):
         records = np.frombuffer(
-            compress(compression, data[position + RECORDS_V2 : position + size]), np.uint8
+            compress(compression, data[position + RECORDS_V2 : position + size], level), np.uint8
         )
         parts += (data[position : position + RECORDS_V2], records)
         new_sizes[i] = RECORDS_V2 + records.size

@@ -21,6 +21,8 @@ _MAGIC = b"\x04\x22\x4d\x18"
 _BLOCK = 64 * 1024
 _PLAIN_FLAGS, _BLOCK_CODE = 0x60, 0x40
 """Version 1, independent blocks, no checksums, no content size; blocks of at most 64 KiB."""
+_FAST, _LOWEST, _HIGHEST = 9, 2, 12
+"""Kafka's level for the fast compressor, and those of the other one that differ from lower and higher ones."""
 _STORED = 0x80000000
 """Bit of a block's size that says the block is not compressed."""
 _CONTENT_SIZE_BIT, _DICTIONARY_BIT = 0x08, 0x01
@@ -78,9 +80,14 @@ def decompress_frame(frame: np.ndarray, stage: Stage, max_bytes: int) -> None:
         raise ValueError("Content size mismatch")
 
 
-def compress_frame(data: np.ndarray) -> bytes:
-    """An LZ4 frame with independent blocks: pyarrow's over 64 KiB have dependent ones, which Java refuses."""
-    codec = pa.Codec("lz4_raw")
+def compress_frame(data: np.ndarray, level: int | None = None) -> bytes:
+    """An LZ4 frame with independent blocks: pyarrow's over 64 KiB have dependent ones, which Java refuses.
+
+    :param level: 1 to 17, as Kafka counts it: 9, its default, is the fast compressor, and 1 is 2 and
+        17 is 12 of the other one (Lz4BlockOutputStream).
+    """
+    given = None if level in (None, _FAST) else min(max(level, _LOWEST), _HIGHEST)
+    codec = pa.Codec("lz4_raw", compression_level=given)
     header = struct.pack("<4sBBq", _MAGIC, _PLAIN_FLAGS | _CONTENT_SIZE_BIT, _BLOCK_CODE, data.size)
     parts = [header, bytes([header_checksum(header[4:])])]
     for position in range(0, data.size, _BLOCK):

@@ -52,9 +52,8 @@ REFUSED_WRITING: Mapping[str, str] = {
 WITHOUT_EFFECT: frozenset[str] = frozenset(
     f"kafka.{name}"
     for name in """
-    allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter compression.gzip.level
-    compression.lz4.level compression.zstd.level default.api.timeout.ms enable.metrics.push
-    exclude.internal.topics internal.leave.group.on.close
+    allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter default.api.timeout.ms
+    enable.metrics.push exclude.internal.topics internal.leave.group.on.close
     internal.throw.on.fetch.stable.offset.unsupported max.block.ms max.poll.records metadata.max.idle.ms
     metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
     metrics.num.samples metrics.recording.level metrics.sample.window.ms

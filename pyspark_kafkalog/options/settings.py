@@ -247,6 +247,9 @@ class WriteOptions:
     partitioner: str | None = from_option("partitioner")
     num_partitions: int = from_option("numPartitions")
     compression: str = from_option("compression.type", "kafka.compression.type")
+    gzip_level: int = from_option("compression.gzip.level", "kafka.compression.gzip.level")
+    lz4_level: int = from_option("compression.lz4.level", "kafka.compression.lz4.level")
+    zstd_level: int = from_option("compression.zstd.level", "kafka.compression.zstd.level")
     batch_size: int = from_option("batch.size", "kafka.batch.size")
     max_message_bytes: int = from_option("max.message.bytes", "kafka.max.request.size")
     log_append_time: bool = from_option("message.timestamp.type")
@@ -274,7 +277,9 @@ class WriteOptions:
     @property
     def encode_settings(self) -> EncodeSettings:
         """How record batches are made."""
-        return EncodeSettings(self.compression, self.batch_size, self.max_message_bytes)
+        levels = {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}
+        level = levels.get(self.compression)
+        return EncodeSettings(self.compression, self.batch_size, self.max_message_bytes, level=level)
 
     @property
     def log_settings(self) -> LogSettings:

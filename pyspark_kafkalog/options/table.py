@@ -11,6 +11,7 @@ LinkedIn's (li-apache-kafka-clients 1.0.66). Other settings of Kafka's are in :m
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -30,9 +31,11 @@ from pyspark_kafkalog.options.values import (
     compression,
     group_id,
     group_instance_id,
+    gzip_level,
     import_path,
     integer,
     location,
+    lz4_level,
     milliseconds,
     not_blank,
     offsets_or,
@@ -51,6 +54,7 @@ from pyspark_kafkalog.options.values import (
     topics,
     unless_blank,
     zookeeper_connect,
+    zstd_level,
 )
 
 
@@ -132,6 +136,15 @@ _ASSEMBLER, _SPLITTER = AssemblerSettings(), SplitterSettings()
 def _text(value: object) -> str:
     """A value as users write it."""
     return str(value).lower()
+
+
+def _levels(option: Callable[..., Option], prefix: str) -> Iterator[Option]:
+    """The levels of compressions (KIP-390)."""
+    kinds = (("gzip", gzip_level, "-1"), ("lz4", lz4_level, "9"), ("zstd", zstd_level, "3"))
+    ranges = {"gzip": "1 to 9, or -1 for 6", "lz4": "1 to 17; 9 is the fast one", "zstd": "-131072 to 22"}
+    for name, parser, default in kinds:
+        meaning = f"With `{name}`, how hard to compress: {ranges[name]}."
+        yield option(f"{prefix}.{name}.level", _WRITE, parser, default, meaning)
 
 
 # fmt: off
@@ -419,6 +432,7 @@ SECTIONS = (
                    "Partitions of a topic that this write creates."),
         _directory("compression.type", _WRITE, compression, "none",
                    "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+        *_levels(_directory, "compression"),
         _directory("batch.size", _WRITE, integer(0), "16384",
                    "Bytes of records, uncompressed, that fill a record batch."),
         _directory("max.message.bytes", _WRITE, integer(0), "1048588",
@@ -501,6 +515,7 @@ SECTIONS = (
                  " more than 5 requests in flight."),
         _brokers("kafka.compression.type", _WRITE, compression, "none",
                  "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+        *_levels(_brokers, "kafka.compression"),
         _brokers("kafka.batch.size", _WRITE, integer(0), "262144",
                  "Bytes of records, uncompressed, that fill a record batch. Kafka's default, 16 KiB, is"
                  " for latency; a task has its rows at hand."),

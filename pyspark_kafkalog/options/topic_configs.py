@@ -36,7 +36,7 @@ _ANY = "any text", lambda text: True
 
 TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "cleanup.policy": ("delete, compact or compact,delete", _policies),
-    "compression.gzip.level": _number(-1, 9),
+    "compression.gzip.level": _one_of("-1", *map(str, range(1, 10))),
     "compression.lz4.level": _number(1, 17),
     "compression.type": _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
     "compression.zstd.level": _number(-131072, 22),

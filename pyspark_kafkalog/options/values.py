@@ -165,6 +165,16 @@ compression = one_of("none", "gzip", "snappy", "lz4", "zstd")
 """A compression by Kafka's name."""
 
 
+def gzip_level(name: str, text: str) -> int:
+    """What Kafka's GzipCompression takes: 1 to 9, or -1 for the usual 6."""
+    return 6 if text.strip() == "-1" else int(integer(1, 9)(name, text))
+
+
+lz4_level = integer(1, 17)
+zstd_level = integer(-131072, 22)
+"""What Kafka's Lz4Compression and ZstdCompression take."""
+
+
 def some_of(*words: str) -> Parser:
     """Some of these words, separated by commas, at least one."""
 

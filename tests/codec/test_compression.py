@@ -55,6 +55,24 @@ def test_kafka_python_reads_what_was_compressed(compression: int, size: int) -> 
     assert bytes(decode(compress(compression, text(size)))) == text(size).tobytes()
 
 
+@pytest.mark.parametrize(
+    ("compression", "levels"), [(GZIP, (1, 6, 9)), (LZ4, (9, 1, 2, 3, 12, 17)), (ZSTD, (-131072, 1, 3, 22))]
+)
+def test_a_higher_level_takes_fewer_bytes(compression: int, levels: tuple[int, ...]) -> None:
+    """In the order of Kafka's levels, but for the 9 of lz4, which is its fast compressor."""
+    words = np.random.default_rng(3).choice([b"order", b"item", b"price", b"a", b"the"], 40_000)
+    plain = array(b" ".join(words.tolist()))
+    sizes = []
+    for level in levels:
+        data = compress(compression, plain, level)
+        assert decompressed(compression, data) == plain.tobytes()
+        sizes.append(len(data))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+    usual = {GZIP: 6, LZ4: 9, ZSTD: 3}[compression]
+    assert compress(compression, plain) == compress(compression, plain, usual)
+
+
 def test_snappy_is_written_as_java_frames_it() -> None:
     data = compress(SNAPPY, text(100_000))
     assert data[:16] == b"\x82SNAPPY\0\0\0\0\1\0\0\0\1"

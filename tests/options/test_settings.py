@@ -565,6 +565,20 @@ class TestWriting:
         )
 
     @pytest.mark.parametrize(
+        ("compression", "level", "used"),
+        [("gzip", "-1", 6), ("gzip", "9", 9), ("lz4", "12", 12), ("zstd", "-7", -7)],
+    )
+    @pytest.mark.parametrize("place", [{"path": "/log"}, {"kafka.bootstrap.servers": "host:9092"}])
+    def test_levels_of_compressions(
+        self, place: dict[str, str], compression: str, level: str, used: int
+    ) -> None:
+        prefix = "" if "path" in place else "kafka."
+        levels = {f"{prefix}compression.{compression}.level": level}
+        for name, expected in ((compression, used), ("snappy", None)):
+            options = write_options({**place, f"{prefix}compression.type": name, **levels})
+            assert options.encode_settings.level == expected
+
+    @pytest.mark.parametrize(
         ("name", "value"),
         [
             ("topic", ""),
@@ -572,6 +586,9 @@ class TestWriting:
             ("topic", ".."),
             ("numPartitions", "0"),
             ("compression.type", "brotli"),
+            ("compression.gzip.level", "10"),
+            ("compression.lz4.level", "0"),
+            ("compression.zstd.level", "-131073"),
             ("batch.size", "-1"),
             ("max.message.bytes", "-1"),
             ("message.timestamp.type", "none"),

@@ -225,6 +225,7 @@ VALUES = [
     "true",
     "false",
     "1234567",
+    "1",
     "read_committed",
     "latest",
     "committed",
