@@ -22,7 +22,7 @@ _BLOCK = 64 * 1024
 _PLAIN_FLAGS, _BLOCK_CODE = 0x60, 0x40
 """Version 1, independent blocks, no checksums, no content size; blocks of at most 64 KiB."""
 _FAST, _LOWEST, _HIGHEST = 9, 2, 12
-"""Kafka's level for the fast compressor, and those of the other one that differ from lower and higher ones."""
+"""Kafka's level for the fast compressor; the levels of the other one differ from 2 to 12."""
 _STORED = 0x80000000
 """Bit of a block's size that says the block is not compressed."""
 _CONTENT_SIZE_BIT, _DICTIONARY_BIT = 0x08, 0x01
