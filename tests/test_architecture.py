@@ -40,6 +40,7 @@ ROOMS = {
     "sinks": {"errors", "model"},
     "staging": {"model", "sinks", "codec", "filesystem"},
     "plugins": {"errors"},
+    "clouds": {"plugins", "named_origin"},
     "transform": {"errors", "plugins"},
     "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},
@@ -48,7 +49,7 @@ ROOMS = {
     "log": {"errors", "model", "rows", "sinks", "staging", "topics", "codec", "filesystem", "garbage"},
     "broker": {
         *("errors", "model", "sinks", "staging", "topics", "codec", "options", "filesystem", "garbage"),
-        *("plugins", "named_origin", "tls"),
+        *("plugins", "named_origin", "tls", "clouds"),
     },
     "named_origin": set(),
     "tls": {"errors", "options"},
@@ -67,7 +68,7 @@ ROOMS = {
     },
     "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
-    "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker", "values"},
+    "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker", "values", "clouds"},
     "cli": {"errors", "model", "rows", "groups", "topics", "options", "saying", "admin", "backups", "log"},
     "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups", "log"},
 }

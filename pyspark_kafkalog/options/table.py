@@ -44,6 +44,7 @@ from pyspark_kafkalog.options.values import (
     partitions,
     paths,
     patterns,
+    rack,
     separated,
     servers,
     size_in_bytes,
@@ -501,8 +502,10 @@ SECTIONS = (
                  "About the most bytes of a fetch."),
         _brokers("kafka.max.partition.fetch.bytes", _READ_OR_INSPECT, integer(0), "8388608",
                  "About the most bytes of one partition in a fetch (Kafka's default: 1 MiB)."),
-        _brokers("kafka.client.rack", _READ_OR_INSPECT, stripped, "",
-                 "The rack of the readers. They fetch from a replica in the same rack."),
+        _brokers("kafka.client.rack", _READ_OR_INSPECT, rack, "",
+                 "The rack of the readers: they fetch from a replica in the same one. So that each worker has"
+                 " its own: `env:NAME`, an environment variable; `aws`, `gcp` or `azure`, whose metadata tell"
+                 " the zone; or `package.module:function`, which returns it."),
         _brokers("kafka.check.crcs", _READ_OR_INSPECT, boolean, "true",
                  "As `checkCrcs`, which takes precedence."),
     ),

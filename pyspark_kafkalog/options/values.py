@@ -59,6 +59,7 @@ _LIST = re.compile(r"""\s*\[\s*['"].*\]\s*""", re.DOTALL)
 _LONGEST_GROUP_ID = 32767
 """Bytes: requests give the length of a group id in 16 bits."""
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ASSIGNORS_PACKAGE = "org.apache.kafka.clients.consumer."
 _ASSIGNORS = {
@@ -229,6 +230,16 @@ def import_path(name: str, text: str) -> str:
             f"Option {name!r}: expected an import path such as package.module:callable{shown(name, text)}"
         )
     return f"{module}:{last}"
+
+
+def rack(name: str, text: str) -> str:
+    """A rack, ``env:NAME``, or with another colon an import path; see :mod:`pyspark_kafkalog.clouds.rack`."""
+    before, colon, after = text.strip().partition(":")
+    if not colon or (before == "env" and _VARIABLE.fullmatch(after)):
+        return text.strip()
+    if before == "env":
+        raise OptionError(f"Option {name!r}: expected the name of a variable after env:, got {after!r}")
+    return import_path(name, text)
 
 
 def auditor(name: str, text: str) -> str:

@@ -8,11 +8,12 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyspark_kafkalog
 from pyspark_kafkalog.admin.doctor.report import Finding, State
+from pyspark_kafkalog.clouds.rack import rack_of
 from pyspark_kafkalog.codec import library
 from pyspark_kafkalog.codec.kernel import kernels as all_kernels
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
@@ -20,7 +21,7 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER
 from pyspark_kafkalog.options.user_options import near_names
@@ -68,7 +69,7 @@ def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
     if has_place(options):
         place = place_options(options)
         if place.brokers is not None:
-            findings += _brokers(place.brokers)
+            findings += [*_rack(place.fetch), *_brokers(place.brokers)]
         else:
             partitions = _directory(place, findings)
     marks = {
@@ -162,6 +163,23 @@ def _temporary_folder() -> Finding:
             f"it cannot be written to: {e.strerror}",
             "Set TMPDIR to a folder that the user of Spark's Python processes may write to.",
         )
+
+
+def _rack(fetch: FetchOptions | None) -> Iterator[Finding]:
+    """Where fetches come from, if the user names a rack."""
+    name = "kafka.client.rack"
+    if fetch is None or not fetch.client_rack:
+        return
+    try:
+        rack = rack_of(fetch.client_rack)
+    except KafkaLogError as e:
+        yield _failed(name, e, "Correct the function.")
+        return
+    if rack:
+        yield Finding("", name, State.FINE, rack)
+    else:
+        remedy = "Records come from the leaders. See the log of this process for why."
+        yield Finding("", name, State.UNKNOWN, f"{fetch.client_rack}: not known here", remedy)
 
 
 def _brokers(connection: ConnectionOptions) -> list[Finding]:

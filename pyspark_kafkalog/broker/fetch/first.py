@@ -28,6 +28,7 @@ from pyspark_kafkalog.broker.fetch.protocol import (
 )
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.clouds.rack import rack_of
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import Fetch, TopicPartition
@@ -64,7 +65,7 @@ def fetch_first(
     :param wanted: from different partitions, all of them of one isolation level.
     :param max_bytes: of all record batches from one broker; its first one comes whole, however large.
     """
-    if options.client_rack:  # the leader would only name a replica that is nearer
+    if rack_of(options.client_rack):  # the leader would only name a replica that is nearer
         return {}
     of_partition = {fetch.partition: fetch for fetch in wanted}
     with_ids = {fetch.partition for fetch in wanted if fetch.topic_id}

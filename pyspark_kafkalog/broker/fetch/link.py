@@ -25,6 +25,7 @@ from pyspark_kafkalog.broker.fetch.protocol import (
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
+from pyspark_kafkalog.clouds.rack import rack_of
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import Fetch
 from pyspark_kafkalog.options.brokers import FetchOptions
@@ -234,7 +235,7 @@ class FetchLink:
             min_bytes=max(options.fetch_min_bytes, 1),
             max_wait_ms=params.max_wait_ms,
             read_committed=self._read_committed,
-            rack=options.client_rack,
+            rack=rack_of(options.client_rack),
         )
         deadline = Deadline.after_ms(
             self._options.poll_timeout_ms

@@ -1,0 +1,1 @@
+"""What a machine in a cloud can be asked: which zone it is in."""

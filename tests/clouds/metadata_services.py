@@ -1,0 +1,90 @@
+"""Doubles of the metadata services of AWS, Google and Azure, on loopback, as strict as the real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from unittest import mock
+from urllib.parse import urlsplit
+
+from pyspark_kafkalog.clouds import metadata
+
+SESSION = "session-of-imds-5e1a"
+
+
+class MetadataServices(ThreadingHTTPServer):
+    """All three at one address. ``answers`` are by path; ``failures`` are statuses that come first.
+
+    ``asked`` are the methods and paths of requests. Each answer takes ``delay`` seconds.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.address = f"127.0.0.1:{self.server_port}"
+        self.answers: dict[str, str] = {}
+        self.failures: list[int] = []
+        self.asked: list[str] = []
+        self.delay = 0.0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MetadataServices
+
+    def do_PUT(self) -> None:
+        self._answer("PUT")
+
+    def do_GET(self) -> None:
+        self._answer("GET")
+
+    def _answer(self, method: str) -> None:
+        self.server.asked.append(f"{method} {self.path}")
+        time.sleep(self.server.delay)
+        path = urlsplit(self.path).path
+        status, text = 404, "not found"
+        if self.server.failures:
+            status = self.server.failures.pop(0)
+        elif path == "/latest/api/token":
+            is_right = method == "PUT" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+            status, text = (200, SESSION) if is_right else (400, "bad request")
+        elif not self._is_allowed(path):
+            status = 401 if path.startswith("/latest") else 403
+        elif path in self.server.answers:
+            status, text = 200, self.server.answers[path]
+        with contextlib.suppress(OSError):  # of a client that waits no longer
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    def _is_allowed(self, path: str) -> bool:
+        name, value = {
+            "latest": ("X-aws-ec2-metadata-token", SESSION),
+            "computeMetadata": ("Metadata-Flavor", "Google"),
+            "metadata": ("Metadata", "true"),
+        }[path.split("/")[1]]
+        return self.headers[name] == value
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def metadata_services() -> Iterator[MetadataServices]:
+    """The doubles, where this process looks for the services."""
+    server = MetadataServices()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    url = f"http://{server.address}"
+    environment = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": url, "GCE_METADATA_HOST": server.address}
+    try:
+        with mock.patch.dict("os.environ", environment), mock.patch.object(metadata, "_AZURE", url):
+            yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
