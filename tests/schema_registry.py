@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +27,17 @@ class SchemaRegistryServer:
     def __init__(self, port: int, output: Path) -> None:
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         self.output = output
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It accepts connections and answers nothing."""
+        assert self.process is not None, "it runs"
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def register(
         self, subject: str, schema: Any, references: Sequence[tuple[str, str, int]] = (), kind: str = "AVRO"
@@ -73,10 +88,52 @@ def schema_registry(folder: Path) -> Iterator[SchemaRegistryServer]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"The registry did not start:\n{tail(server.output)}")
             time.sleep(0.1)
+        server.process = process
         yield server
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def with_guids(registry: SchemaRegistryServer) -> Iterator[str]:
+    """The URL of the same registry with GUIDs, as Confluent's has them since 8.0, and Apicurio has not."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self, body: bytes | None = None) -> None:
+            path = self.path
+            if path.startswith("/schemas/guids/"):
+                number = uuid.UUID(path.removeprefix("/schemas/guids/").partition("?")[0]).int
+                path = f"/schemas/ids/{number}"
+            request = urllib.request.Request(registry.url + path, body)
+            if body is not None:
+                request.add_header("Content-Type", self.headers["Content-Type"])
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    status, answer = response.status, response.read()
+            except urllib.error.HTTPError as e:
+                with e:
+                    status, answer = e.code, e.read()
+            if status == 200 and "id" in (found := json.loads(answer)):
+                answer = json.dumps({**found, "guid": str(uuid.UUID(int=found["id"]))}).encode()
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def do_POST(self) -> None:
+            self.do_GET(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _serves(server: SchemaRegistryServer, address: str) -> bool:

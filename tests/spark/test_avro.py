@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import random
+import urllib.error
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.avro.functions import from_avro
 
-from pyspark_kafkalog import NewTopic, connect
+from pyspark_kafkalog import connect
 from tests.confluent import body, prefixed, record
 from tests.schema_registry import SchemaRegistryServer
 
@@ -99,27 +100,34 @@ def test_what_from_avro_gives(spark: SparkSession, tmp_path: Path, chance: rando
         assert mine == other, mine.offset
 
 
+VERSIONS = {
+    "BACKWARD": record("Order", id="int", note=(["null", "string"], None), more=("string", "")),
+    "BACKWARD_TRANSITIVE": record("Order", id="int"),
+    "FORWARD": record("Order", extra="long", id="int"),
+    "FORWARD_TRANSITIVE": record("Order", extra="long", added="string", id="int"),
+    "FULL": record("Order", id="int", extra=("long", 1), added=("string", "")),
+    "FULL_TRANSITIVE": record(
+        "Order", note=(["null", "string"], None), extra=("long", 1), added=("string", ""), id="int"
+    ),
+}
+"""What each mode of compatibility takes after those before it."""
+
+
 @pytest.mark.broker
 def test_a_stream_goes_on_with_new_schemas(
     spark: SparkSession, tmp_path: Path, registry: SchemaRegistryServer
 ) -> None:
-    """Five versions of a schema, each compatible with the first; then one that is not."""
+    """A version by each mode; then one that no mode takes."""
     topic, root = f"orders-{uuid.uuid4().hex[:8]}", str(tmp_path / "log")
     subject = f"{topic}-value"
-    versions = [
-        record("Order", id="int", note=(["null", "string"], None)),
-        record("Order", id="int", note=(["null", "string"], None), more=("string", "")),
-        record("Order", id="int"),
-        record("Order", more=("long", 1), id="int"),
-        record("Order", note=(["null", "string"], None), id="int"),
-    ]
-    registry.register(subject, versions[0])
-    (tmp_path / "log").mkdir()
-    connect(root).topics.create([NewTopic(topic)])
-    options = {"subscribe": topic, "startingOffsets": "earliest", "value.format": "confluent-avro"}
+    first = record("Order", id="int", note=(["null", "string"], None))
+    number = registry.register(subject, first)
+    values = [prefixed(number, first, {"id": 0, "note": "n0"})]
+    connect(root).write(pa.table({"value": values}), topic)
+    given = {"value.format": "confluent-avro", "schema.registry.url": registry.url}
     frame = (
         spark.readStream.format("kafkalog")
-        .options(**options, **{"schema.registry.url": registry.url})
+        .options(subscribe=topic, startingOffsets="earliest", **given)
         .load(root)
         .selectExpr("value.id AS id", "value.note AS note")
     )
@@ -130,24 +138,35 @@ def test_a_stream_goes_on_with_new_schemas(
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
     )
+    other = record("Order", id="string")
     try:
-        registry.set_compatibility(subject, "NONE")
-        for number, schema in enumerate(versions):
+        query.processAllAvailable()
+        for version, (mode, schema) in enumerate(VERSIONS.items(), 1):
+            registry.set_compatibility(subject, mode)
+            with pytest.raises(urllib.error.HTTPError, match="409"):
+                registry.register(subject, other)
             schema_id = registry.register(subject, schema)
-            value = {"id": number, "note": f"n{number}", "more": 5 if number == 3 else "m"}
+            value = {"id": version, "note": f"n{version}", "more": "m", "extra": 5, "added": "a"}
             names = {field["name"] for field in schema["fields"]}
             row = {key: each for key, each in value.items() if key in names}
             connect(root).write(pa.table({"value": [prefixed(schema_id, schema, row)]}), topic)
             query.processAllAvailable()
         rows = sorted(tuple(row) for row in spark.table(name).collect())
-        assert rows == [(0, "n0"), (1, "n1"), (2, None), (3, None), (4, "n4")]
-        other = record("Order", id="string")
+        assert rows == [(0, "n0"), (1, "n1"), (2, None), (3, None), (4, None), (5, None), (6, "n6")]
+        registry.set_compatibility(subject, "NONE")
         other_id = registry.register(subject, other)
         connect(root).write(pa.table({"value": [prefixed(other_id, other, {"id": "x"})]}), topic)
-        with pytest.raises(PySparkException, match=rf"schema id {other_id}: .*id"):
+        differ = f"schema id {other_id}: id: the reader's schema expects int, the writer's has string"
+        with pytest.raises(PySparkException, match=rf"{differ} \(partition {topic}-0, offset 7\)"):
             query.processAllAvailable()
     finally:
         query.stop()
+    both = json.dumps(record("Order", id=["int", "string"]))
+    found = connect(root).read(topic, options={**given, "value.schema": both}).read_all()
+    assert found.column("value").to_pylist()[6:] == [
+        {"id": {"member0": 6, "member1": None}},
+        {"id": {"member0": None, "member1": "x"}},
+    ]
 
 
 @pytest.mark.broker
