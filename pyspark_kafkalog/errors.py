@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+_LONGEST = 2000
+"""Characters of a message about a schema."""
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What is raised by the parsing of stored JSON that this package has not written."""
 
@@ -192,7 +194,13 @@ class SchemaRegistryError(KafkaLogError):
 
 
 class SchemaError(KafkaLogError, ValueError):
-    """A schema of values is not valid, has no type in Spark, or does not fit the reader's schema."""
+    """A schema of values is not valid, has no type in Spark, or does not fit the reader's schema.
+
+    Schemas are of any size, so a long message is cut off.
+    """
+
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(message[:_LONGEST], **place)
 
 
 class LargeMessageDroppedError(KafkaLogError):

@@ -2,27 +2,95 @@
 
 from __future__ import annotations
 
+import http.client
+import io
+import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 
-def opener(context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
+def opener(deadline: float, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
     """An opener that follows no redirects; a proxy may only tunnel TLS.
 
+    :param deadline: of :func:`time.monotonic`: until then an answer must be there, also one that comes byte
+        by byte. TimeoutError says that it was not.
     :param context: for TLS; by default Python's, with the system's authorities.
     """
     tunnels = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
     found = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(tunnels),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=context),
+        _Http(deadline),
+        _Https(deadline, context),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
     ):
         found.add_handler(handler)
     return found
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, deadline: float) -> None:
+        super().__init__()
+        self._connect = _connecting(http.client.HTTPConnection, deadline)
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connect, req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, deadline: float, context: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._connect = _connecting(partial(http.client.HTTPSConnection, context=context), deadline)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connect, req)
+
+
+def _connecting(kind: Callable[..., http.client.HTTPConnection], deadline: float) -> Any:
+    """Makes connections whose answers, and those of a proxy, are there until the deadline."""
+
+    def connection(*args: Any, **settings: Any) -> http.client.HTTPConnection:
+        made = kind(*args, **settings)
+        made.response_class = partial(_Response, deadline=deadline)  # type: ignore[assignment]
+        return made
+
+    return connection
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, deadline: float, **settings: Any) -> None:
+        super().__init__(sock, *args, **settings)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Timed(sock, deadline))
+
+
+class _Timed(io.RawIOBase):
+    """What a socket receives until a deadline. Its own timeout would begin again with each byte."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+        self._file = sock.makefile("rb", buffering=0)
+        self._timeout = sock.gettimeout()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left if self._timeout is None else min(left, self._timeout))
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def reason_of(error: OSError) -> str:

@@ -28,12 +28,12 @@ from pyspark_kafkalog.tls import tls_context
 WAIT = 60.0
 """Seconds for which a registry that fails, or does not know an id, is asked again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_LARGEST_ANSWER, _PART = 16 << 20, 1 << 16
-"""Bytes."""
+_LARGEST_ANSWER, _LARGEST_REASON = 16 << 20, 1 << 16
+"""Bytes; the former are also those of all that a schema refers to."""
 _MOST_REFERENCES, _DEEPEST = 1000, 50
 _UNKNOWN = {404, 422}
 _REFUSED = {409, 422}
-_MOST_WORDS = 1000
+_MOST_WORDS = _LONGEST_NAME = 1000
 """Characters."""
 _DENIED = {401: "does not accept the login", 403: "denies the request"}
 _LOGIN = "Give the login as basic.auth.user.info (user:password) or bearer.auth.token."
@@ -140,7 +140,7 @@ class SchemaRegistry:
         kind = answer.get("schemaType", "AVRO")
         return RegisteredSchema(
             self._text(answer, what),
-            kind if isinstance(kind, str) else "",
+            kind if _is_name(kind) else "",
             tuple(found.values()),
             _id(answer),
         )
@@ -160,8 +160,11 @@ class SchemaRegistry:
         for reference in self._references(answer, what):
             if reference in found:
                 continue
+            size = sum(map(len, found.values()))
             if reference in within or len(within) == _DEEPEST or len(found) == _MOST_REFERENCES:
                 raise self._error(f"has references of {what} that lead back, or too many")
+            if size > _LARGEST_ANSWER:
+                raise self._error(f"has more than {_LARGEST_ANSWER} characters that {what} refers to")
             subject, version = reference
             path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
             referred = self._ask(path, f"subject {subject!r}", deadline, waits_for_it=False)
@@ -180,7 +183,7 @@ class SchemaRegistry:
             named = [(reference["subject"], reference["version"]) for reference in found]
         except (TypeError, KeyError):
             named = [("", "")]
-        if not all(isinstance(name, str) and type(version) is int for name, version in named):
+        if not all(_is_name(name) and type(version) is int for name, version in named):
             raise self._error(f"gave references of {what} that can't be read")
         return named
 
@@ -231,13 +234,12 @@ class SchemaRegistry:
             self._context = tls_context(options.tls, "schema.registry.ssl")
         headers = self._headers() if body is None else {**self._headers(), "Content-Type": _MEDIA_TYPE}
         request = urllib.request.Request(f"{url.rstrip('/')}{path}", body, headers)
+        timeout = options.timeout_ms / 1000
         try:
-            with opener(self._context).open(request, timeout=options.timeout_ms / 1000) as response:
-                content = bytearray()
-                while len(content) <= _LARGEST_ANSWER and (part := response.read1(_PART)):
-                    content += part
-                    if time.monotonic() > deadline + options.timeout_ms / 1000:
-                        raise TimeoutError
+            with opener(deadline + timeout, self._context).open(request, timeout=timeout) as response:
+                content = response.read(_LARGEST_ANSWER + 1)
+                if response.length and len(content) <= _LARGEST_ANSWER:
+                    raise _AgainError("the answer ends early")
         except urllib.error.HTTPError as e:
             words = _words(e) if body is not None and e.code in _REFUSED else ""
             e.close()
@@ -247,7 +249,7 @@ class SchemaRegistry:
                 raise _UnknownError from None
             if e.code in _DENIED:
                 raise self._error(f"{_DENIED[e.code]} (HTTP status {e.code})", hint=_LOGIN) from None
-            if e.code == 429 or e.code >= 500:
+            if e.code in (408, 429) or e.code >= 500:
                 raise _AgainError(f"HTTP status {e.code}") from None
             raise self._error(f"answers a request for {what} with HTTP status {e.code}") from None
         except http.client.HTTPException:
@@ -284,10 +286,15 @@ def _id(answer: Mapping[str, Any]) -> int | None:
     return found if type(found) is int and 0 <= found < 1 << 32 else None
 
 
+def _is_name(found: object) -> bool:
+    """Whether it can be a name in a message or a path."""
+    return isinstance(found, str) and len(found) <= _LONGEST_NAME and found.isprintable()
+
+
 def _words(answer: urllib.error.HTTPError) -> str:
     """What a registry says of a request that it refuses, in one line."""
     try:
-        said = json.loads(answer.read(_PART).decode())["message"]
+        said = json.loads(answer.read(_LARGEST_REASON).decode())["message"]
     except (OSError, http.client.HTTPException, ValueError, RecursionError, TypeError, KeyError):
         said = None
     words = " ".join(said.split()) if isinstance(said, str) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import socket
 import threading
 import time
@@ -19,7 +20,7 @@ import pytest
 from pyspark_kafkalog.errors import OptionError, SchemaRegistryError
 from pyspark_kafkalog.options.registry import RegistryOptions, registry_options
 from pyspark_kafkalog.options.table import Use
-from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.schema_registry import SchemaRegistry, registry_of
 from tests.schema_registry import SchemaRegistryServer
 
@@ -36,7 +37,8 @@ class Double(ThreadingHTTPServer):
         self.answers: list[tuple[int, Any]] = []
         self.requests: list[tuple[str, str | None]] = []
         self.bodies: list[bytes] = []
-        self.pause = self.pause_in_answer = 0.0
+        self.pause = self.pause_in_answer = self.pause_in_headers = 0.0
+        self.length: int | None = None
         self.url = f"http://127.0.0.1:{self.server_port}/base"
 
     def registry(self, **options: Any) -> SchemaRegistry:
@@ -51,17 +53,23 @@ class _Handler(BaseHTTPRequestHandler):
         answers = self.server.answers
         status, body = answers.pop(0) if len(answers) > 1 else answers[0]
         time.sleep(self.server.pause)
-        self.send_response(status)
-        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
-        self.end_headers()
         answer = body if isinstance(body, bytes) else json.dumps(body).encode()
         try:
-            for byte in range(len(answer) if self.server.pause_in_answer else 0):
-                self.wfile.write(answer[byte : byte + 1])
-                time.sleep(self.server.pause_in_answer)
+            self._drip(b"HTTP/1.0 200 OK\r\nX-Long: " + bytes(200), self.server.pause_in_headers)
+            self.send_response(status)
+            self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+            if self.server.length is not None:
+                self.send_header("Content-Length", str(self.server.length))
+            self.end_headers()
+            self._drip(answer, self.server.pause_in_answer)
             self.wfile.write(b"" if self.server.pause_in_answer else answer)
         except OSError:
             pass  # it has been given up
+
+    def _drip(self, text: bytes, pause: float) -> None:
+        for byte in range(len(text) if pause else 0):
+            self.wfile.write(text[byte : byte + 1])
+            time.sleep(pause)
 
     def do_POST(self) -> None:
         self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
@@ -186,7 +194,44 @@ def test_an_id_that_appears_a_moment_later(double: Double) -> None:
     assert double.registry().by_id(7, wait=10).text == "1"
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_guid_that_the_registry_does_not_know(double: Double) -> None:
+    double.answers = [(404, {"error_code": 40403, "message": "Schema not found"})]
+    with pytest.raises(SchemaRegistryError, match=f"does not know schema GUID {GUID}"):
+        double.registry().by_guid(GUID, wait=0.2)
+    assert len(double.requests) > 1
+
+
+def test_an_answer_that_ends_early(double: Double) -> None:
+    """A proxy may close the connection."""
+    double.answers, double.length = [(200, {"schema": "1"})], 50
+    with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7: the answer ends early"):
+        double.registry().by_id(7, wait=0.2)
+    assert len(double.requests) > 1
+
+
+def test_an_answer_without_end(double: Double) -> None:
+    double.answers = [(200, b"[" * (17 << 20))]
+    with pytest.raises(SchemaRegistryError, match="gave more than 16777216 bytes for schema id 7"):
+        double.registry().by_id(7)
+
+
+def test_references_without_end(double: Double) -> None:
+    """Each of a size that is allowed, and each answer late."""
+    first = {"schema": "1", "references": [{"subject": f"s{n}", "version": 1} for n in range(50)]}
+    double.answers = [(200, first), (200, {"schema": " " * (5 << 20)})]
+    with pytest.raises(
+        SchemaRegistryError, match="has more than 16777216 characters that schema id 7 refers"
+    ):
+        double.registry().by_id(7)
+    assert len(double.requests) < 10
+    double.answers, double.pause = [(200, first), (200, {"schema": "1"})], 0.1
+    began = time.monotonic()
+    with pytest.raises(SchemaRegistryError, match="gave no answer for subject 's"):
+        double.registry(timeout_ms=500).by_id(7, wait=0.2)
+    assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_registry_that_has_no_time(double: Double, status: int) -> None:
     double.answers = [(status, b"later"), (200, {"schema": "1"})]
     assert double.registry().by_id(7, wait=10).text == "1"
@@ -206,14 +251,28 @@ def test_the_second_registry_answers(double: Double) -> None:
             SchemaRegistry(RegistryOptions((dead,))).by_id(7, wait=0.2)
 
 
+@pytest.mark.broker
+def test_a_real_registry_that_answers_late(registry: SchemaRegistryServer) -> None:
+    """It is paused for longer than a request waits."""
+    number = registry.register(f"{uuid.uuid4().hex[:8]}-value", A)
+    found = SchemaRegistry(RegistryOptions((registry.url,), timeout_ms=300))
+    with registry.paused():
+        with pytest.raises(SchemaRegistryError, match=f"gave no answer for schema id {number}: TimeoutError"):
+            found.by_id(number, wait=0.5)
+        threading.Timer(1, registry.process.send_signal, (signal.SIGCONT,)).start()  # type: ignore[union-attr]
+        assert json.loads(found.by_id(number, wait=30).text) == A
+
+
 def test_a_registry_that_is_slow(double: Double) -> None:
     double.answers, double.pause = [(200, {"schema": "1"})], 0.5
     with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7"):
         double.registry(timeout_ms=50).by_id(7, wait=0.1)
 
 
-def test_a_registry_that_gives_a_byte_now_and_then(double: Double) -> None:
-    double.answers, double.pause_in_answer = [(200, b" " * 200)], 0.05
+@pytest.mark.parametrize("what", ["pause_in_answer", "pause_in_headers"])
+def test_a_registry_that_gives_a_byte_now_and_then(double: Double, what: str) -> None:
+    double.answers = [(200, b" " * 200)]
+    setattr(double, what, 0.05)
     began = time.monotonic()
     with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7: TimeoutError"):
         double.registry(timeout_ms=500).by_id(7, wait=0.2)
@@ -243,7 +302,10 @@ def test_answers_that_will_not_change(double: Double, status: int, text: str) ->
         *(b"", b"[]", b"<html>", b"\xff", b"[" * 100_000, {"schema": 1}, {"id": 7}),
         *(
             {"schema": "1", "references": given}
-            for given in ([1], [{}], "x", [{"subject": "s", "version": "1"}])
+            for given in (
+                *([1], [{}], "x", [{"subject": "s", "version": "1"}]),
+                *([{"subject": name, "version": 1}] for name in ("s" * 2000, "\ud800", "\x1b[2J")),
+            )
         ),
         {"schema": "1", "references": [{"name": "B", "subject": "s", "version": 1}]},
     ],
@@ -281,6 +343,19 @@ def test_options() -> None:
     found = read(schema__registry__url=f"https://me:{SECRET}%40@a")
     assert found == RegistryOptions(("https://a",), user_info=f"me:{SECRET}@")
     assert SECRET not in repr(found)
+
+
+def test_options_of_tls_without_it(caplog: pytest.LogCaptureFixture) -> None:
+    """As those of brokers: somebody who sets them wants TLS."""
+    options = {"schema__registry__ssl__truststore__location": f"/{uuid.uuid4()}.pem"}
+    assert read(schema__registry__url="http://a,https://b", **options) is not None
+    assert not caplog.records
+    log_once.cache_clear()
+    assert read(schema__registry__url="http://a", **options) is not None
+    (said,) = [line.getMessage() for line in caplog.records]
+    assert said == (
+        "Options schema.registry.ssl.truststore.location have no effect, because schema.registry.url is http"
+    )
 
 
 @pytest.mark.parametrize(

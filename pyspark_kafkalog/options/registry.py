@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -9,7 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.security.tls import TlsOptions, check_pem
 from pyspark_kafkalog.options.table import from_option
-from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import REGISTRY_LOGIN
 
 REGISTRY = "schema.registry.url"
@@ -62,6 +63,9 @@ def registry_options(user: UserOptions) -> RegistryOptions | None:
         raise OptionError(f"Only one of {_BASIC!r} and {_BEARER!r} can be given")
     if token is not None and not _VISIBLE.fullmatch(token):
         raise OptionError(f"Option {_BEARER!r} has characters other than visible ASCII")
+    tls = user.names("schema.registry.ssl.")
+    if tls and not any(url.scheme == "https" for url in urls):
+        log_once(logging.WARNING, "Options %s have no effect, because %s is http", ", ".join(tls), REGISTRY)
     without_user = tuple(url._replace(netloc=url.netloc.rpartition("@")[2]).geturl() for url in urls)
     return user.fill(
         RegistryOptions,

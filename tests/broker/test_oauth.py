@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,27 @@ def test_a_proxy_only_passes_tls_through(monkeypatch: pytest.MonkeyPatch) -> Non
         thread.join()
     assert heard[0].startswith(b"CONNECT idp.example:443")
     assert not any(b"uthorization" in request for request in heard)
+
+
+def test_an_endpoint_that_gives_a_byte_now_and_then() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            for _ in range(oauth._ATTEMPTS):
+                connection, _ = server.accept()
+                with connection, suppress(OSError):
+                    for byte in b"HTTP/1.0 200 OK\r\nX-Long: " + bytes(500):
+                        connection.sendall(bytes([byte]))
+                        time.sleep(0.02)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/token"
+        with pytest.raises(AuthenticationError, match="gave no token: TimeoutError"):
+            Tokens(options(url, connect_timeout_ms=100, read_timeout_ms=100)).token()
+        assert time.monotonic() - began < 5
+        thread.join()
 
 
 def test_what_is_not_http_shows_nothing() -> None:

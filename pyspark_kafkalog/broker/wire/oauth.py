@@ -98,7 +98,9 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
         try:
             if url.scheme == "file":
                 return _from_file(urllib.request.url2pathname(url.path)), 0.0
-            with opener().open(_request(options), timeout=_timeout(options)) as response:
+            timeout = _timeout(options)
+            by = time.monotonic() + 2 * timeout  # to connect, and to answer
+            with opener(by).open(_request(options), timeout=timeout) as response:
                 return _read(response.read(_LARGEST_ANSWER))
         except urllib.error.HTTPError as e:
             e.close()

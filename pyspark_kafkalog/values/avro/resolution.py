@@ -151,15 +151,17 @@ class Compiler:
         return self._primitive(writer, reader, column, then)
 
     def _writers_union(self, writer: Union, reader: Schema, column: Column, then: Operation) -> Operation:
-        rows, differ = [], []
+        rows: list[Operation] = []
+        differs, fits = None, False
         for branch in writer.branches:
             try:
                 rows.append(self._fill(branch, reader, column, then))
+                fits = True
             except SchemaError as e:
-                differ.append(e)
+                differs = differs or e
                 rows.append(self._new(column.path, kernels.FAIL, a=kernels.NO_BRANCH))
-        if differ and len(differ) == len(rows):
-            raise differ[0]
+        if differs is not None and not fits:
+            raise differs
         return self._choose(column.path, kernels.BRANCH, rows, then)
 
     def _branch(self, writer: Schema, reader: Union, column: Column) -> Schema:

@@ -27,6 +27,8 @@ NAME = re.compile(r"[^\W\d]\w*")
 """As Java takes names: namespaces may be anything."""
 DEEPEST = 100
 """Schemas in one another."""
+_MOST = 200_000
+"""Schemas in one text."""
 
 
 @dataclass(eq=False)
@@ -149,6 +151,7 @@ class _Parser:
     """``path`` is where a schema stands, as fields in one another; ``space`` is the namespace around it."""
 
     def __init__(self) -> None:
+        self._count = 0
         self._names: dict[str, Named] = {}
         self._written: dict[str, Mapping[str, Any]] = {}
         """The JSON of each named type: it may be repeated."""
@@ -164,6 +167,9 @@ class _Parser:
         return self.schema(written, "", "", 0)
 
     def schema(self, written: Any, path: str, space: str, depth: int) -> Schema:
+        self._count += 1
+        if self._count > _MOST:
+            raise _wrong(path, f"expected at most {_MOST} schemas")
         if depth > DEEPEST:
             raise _wrong(path, f"expected at most {DEEPEST} schemas in one another")
         if isinstance(written, str):

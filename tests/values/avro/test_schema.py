@@ -223,6 +223,16 @@ def test_what_spark_has_no_type_for_is_named(schema: Any, said: str) -> None:
         arrow_type(parsed)
 
 
+def test_a_text_may_not_have_schemas_without_end() -> None:
+    fields = [(f"f{n}", ["null", "int"]) for n in range(70_000)]
+    with pytest.raises(SchemaError, match="at f66666: expected at most 200000 schemas"):
+        parse(json.dumps(record(*fields)))
+    twice = json.dumps(record(*fields[:5000], fields[0]))
+    with pytest.raises(SchemaError, match="expected each field of R once") as caught:
+        parse(twice)
+    assert len(str(caught.value)) == 2000
+
+
 def test_a_type_may_not_grow_without_end() -> None:
     inner = json.dumps(record(name="R0"))
     texts = [
