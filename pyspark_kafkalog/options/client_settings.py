@@ -74,5 +74,24 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
 )
 """Settings of Kafka's clients without effect: what they control does not exist or works differently here."""
 
+_SUBJECTS = (
+    "Leave it out: subjects are TopicNameStrategy's, such as orders-value. Values of any subject are read, by"
+    " their ids, if you give value.schema (key.schema)."
+)
+_AS_COLUMNS = "Leave it out: values are Spark's columns, not Java's objects."
+OF_SERIALIZERS: Mapping[str, str] = {
+    "key.subject.name.strategy": _SUBJECTS,
+    "value.subject.name.strategy": _SUBJECTS,
+    "use.latest.version": "Leave it out: the newest version is used, unless value.schema is given.",
+    "use.schema.id": "Leave it out, and give the schema as value.schema (key.schema).",
+    "specific.avro.reader": _AS_COLUMNS,
+    "avro.use.logical.type.converters": _AS_COLUMNS,
+    "schema.reflection": _AS_COLUMNS,
+    "key.deserializer": _BYTES,
+    "value.deserializer": _BYTES,
+}
+"""Settings of Confluent's serializers (AbstractKafkaSchemaSerDeConfig, KafkaAvroDeserializerConfig) and where
+they are set, each with what to do instead."""
+
 STORE_PASSWORDS: frozenset[str] = frozenset({"kafka.ssl.truststore.password", "kafka.ssl.keystore.password"})
 """Passwords of stores. PEM stores have none, so they point to a store in another format."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.client_settings import (
+    OF_SERIALIZERS,
     REFUSED_READING,
     REFUSED_WRITING,
     STORE_PASSWORDS,
@@ -228,6 +229,8 @@ class UserOptions:
 
     def _unknown(self, name: str) -> OptionError:
         known, near = self._applicable(), self._topics_option()
+        if name in OF_SERIALIZERS:
+            return OptionError(f"Option {self._written[name]!r} is not supported", hint=OF_SERIALIZERS[name])
         hint = f"Did you mean {near}?" if name == "topics" and near in known else suggestion(name, known)
         written = self._written[name]
         if written == name:

@@ -21,13 +21,14 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.codec.buffers import binary_column, list_column
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError, OptionError, SchemaError
+from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.model import CORRUPT_FIELD, HEADERS_FIELD, TopicPartition
 from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, JSON, ColumnFormat
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry, registry_of
 from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoded, Decoder
-from pyspark_kafkalog.values.avro.schema import parse
+from pyspark_kafkalog.values.avro.schema import Union, parse
 from pyspark_kafkalog.values.avro.types import arrow_type
 from pyspark_kafkalog.values.ddl import ddl, parse_ddl
 from pyspark_kafkalog.values.json import decoder as json
@@ -155,7 +156,10 @@ def _json_column(column: ColumnFormat, *, keeps_corrupt: bool) -> DecodedColumn:
 def _avro_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
     schema = _reader_schema(column, options)
     try:
-        kind = arrow_type(parse(schema.text, schema.references))
+        parsed = parse(schema.text, schema.references)
+        if isinstance(parsed, Union) and not parsed.branches:
+            raise SchemaError("it is a union of no types, which has no values")
+        kind = arrow_type(parsed)
         return DecodedColumn(column, schema, kind, with_ids=True, keeps_corrupt=options.include_corrupt)
     except SchemaError as e:
         raise OptionError(
@@ -385,6 +389,8 @@ class _AvroColumn(_Column):
         looks_framed = values.sizes[row] >= _PREFIX and values.data[values.starts[row]] == 0
         if not self._is_framed and looks_framed:
             return f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for these."
+        if self._column.name == "value" and _segments(values.batch.slice(row, 1)).size:
+            return "It is a segment of a large message: give large.message.enabled=true."
         return None
 
     def _find_ids(
@@ -403,6 +409,7 @@ class _AvroColumn(_Column):
         ids[prefixed] = 0
         for byte in range(1, _PREFIX):
             ids[prefixed] = ids[prefixed] << 8 | data[starts[prefixed] + byte]
+        self._leave_out_segments(batch, ids, prefixed)
         starts[prefixed] += _PREFIX
         sizes[prefixed] -= _PREFIX
         guids = {}
@@ -412,6 +419,13 @@ class _AvroColumn(_Column):
             else:
                 guids[row] = key
         return ids, guids
+
+    def _leave_out_segments(self, batch: pa.RecordBatch, ids: np.ndarray, rows: np.ndarray) -> None:
+        """Set what looks like the id of ``rows`` to -1 in message segments: no registry will ever know it."""
+        known = [key for key in self._entries if isinstance(key, int)]
+        rows = rows[~np.isin(ids[rows], known)]
+        if self._column.name == "value" and rows.size:
+            ids[rows[_segments(batch.take(pa.array(rows)))]] = -1
 
     def _find_writers(
         self, ids: np.ndarray, guids: dict[int, uuid.UUID], place: Callable[[int], dict[str, Any]]
@@ -468,3 +482,9 @@ class _AvroColumn(_Column):
                 raise type(e)(e.message, hint=e.hint, **place(row)) from None
             self._entries[key] = entry
         return entry
+
+
+def _segments(batch: pa.RecordBatch) -> np.ndarray:
+    """The rows whose values are message segments."""
+    found = find(batch)
+    return np.empty(0, np.int64) if found is None else found.row[found.error == 0]

@@ -113,7 +113,8 @@ def _schema_of(column: ColumnFormat, field: pa.Field, options: WriteOptions) -> 
     if options.topic is None:
         raise OptionError(
             f"Option '{column.column}.format' is {CONFLUENT_AVRO}, which needs the option 'topic'",
-            hint="Its name says where the schema is in the registry. Write each topic by itself.",
+            hint="Its name says where the schema is in the registry, which is asked before any row is"
+            " written. Write each topic by itself: its rows by a filter, and in a stream in foreachBatch.",
         )
     assert options.registry is not None, "the format needs it"
     registry, subject = registry_of(options.registry), f"{options.topic}-{column.column}"

@@ -207,6 +207,28 @@ def test_an_id_that_the_registry_does_not_know(schemas: Schemas, root: str) -> N
         read(root)
 
 
+def test_a_guid_that_the_registry_does_not_know(schemas: Schemas, root: str) -> None:
+    key, value = guid_header(GUID)
+    headers = pa.array([None, [{"key": key, "value": value}]], HEADERS)
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"}), b"x"], headers=headers)
+    with pytest.raises(SchemaRegistryError, match=rf"know '{GUID}' \(partition items-0, offset 1\)\. Check"):
+        read(root)
+
+
+def test_message_segments_have_no_ids(schemas: Schemas, root: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No registry is asked for what looks like one, for a minute."""
+    large = {"large.message.enabled": "true", "max.message.segment.bytes": "1000"}
+    values = [prefixed(1, ITEM, {"id": n, "name": "x" * size}) for n, size in enumerate((5, 5000, 5))]
+    connect(root).write(pa.table({"value": values}), "items", options=large)
+    found = read(root, columns=["value", "schemaId"])
+    assert len(found) > 5
+    assert [row["value"]["id"] for row in found if row["schemaId"] == 1] == [0, 2]
+    assert all(row["value"] == NULLS for row in found if row["schemaId"] is None)
+    (said,) = [line.getMessage() for line in caplog.records if "can't be decoded" in line.getMessage()]
+    assert "It is a segment of a large message: give large.message.enabled=true" in said
+    assert [row["id"] for row in read(root, large__message__enabled="true")] == [0, 1, 2]
+
+
 def test_a_writer_whose_schema_does_not_fit(schemas: Schemas, root: str) -> None:
     other = record("Item", id="string", name=(["null", "string"], None))
     schemas.add(3, other)
@@ -386,6 +408,13 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
         ),
         ({"value.format": "avro", "value.schema": "{", "mode": "x"}, "expected one of PERMISSIVE, FAILFAST"),
         ({"value.format": "avro", "value.schema": "{"}, "The schema of column 'value' can't be used"),
+        ({"value.format": "avro", "value.schema": "[]"}, "it is a union of no types, which has no values"),
+        (
+            {"value.subject.name.strategy": "x"},
+            "'value.subject.name.strategy' is not supported.*by their ids",
+        ),
+        ({"specific.avro.reader": "true"}, "'specific.avro.reader' is not supported.*Leave it out"),
+        ({"value.deserializer": "x"}, "'value.deserializer' is not supported.*give key.format"),
     ],
 )
 def test_options_that_are_refused(root: str, options: dict[str, str], text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.functions import to_json
 
 from pyspark_kafkalog import connect
@@ -67,6 +67,38 @@ def test_what_from_avro_reads(
     orders.write.format("kafkalog").options(topic=topic, **options).mode("append").save(root)
     assert ours.count() == 200
     assert {row.schemaId for row in ours.select("schemaId").collect()} == {number}
+
+
+UNIONS = {
+    "nullable": (["null", "long"], "IF(id % 2 = 0, NULL, id)"),
+    "nullable_last": (["long", "null"], "IF(id % 2 = 0, NULL, id)"),
+    "whole": (["null", "int", "long"], "IF(id % 2 = 0, NULL, id)"),
+    "real": (["float", "double", "null"], "IF(id % 2 = 0, NULL, id / 3)"),
+    "one": (["null", record("One", x="long")], "IF(id % 2 = 0, NULL, named_struct('x', id))"),
+    "members": (
+        ["null", "int", "string", record("Part", x="long")],
+        "CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN named_struct('member0', CAST(id AS int), 'member1', NULL,"
+        " 'member2', NULL) WHEN 2 THEN named_struct('member0', NULL, 'member1', 'x', 'member2', NULL)"
+        " ELSE named_struct('member0', NULL, 'member1', NULL, 'member2', named_struct('x', id)) END",
+    ),
+    "items": (
+        {"type": "array", "items": ["null", "long", "boolean"]},
+        "array(named_struct('member0', id, 'member1', CAST(NULL AS boolean)), NULL)",
+    ),
+    "map": ({"type": "map", "values": ["null", "string"]}, "map('k', IF(id % 2 = 0, NULL, 'v'))"),
+}
+
+
+def test_unions_are_those_of_to_avro(spark: SparkSession, tmp_path: Path) -> None:
+    """Of each form that it takes."""
+    schema = json.dumps(record("A", **{name: kind for name, (kind, _) in UNIONS.items()}))
+    columns = ", ".join(f"{text} AS {name}" for name, (_, text) in UNIONS.items())
+    frame = spark.range(8).selectExpr(f"struct({columns}) AS value")
+    expected = sorted(bytes(row[0]) for row in frame.select(to_avro("value", schema)).collect())
+    options = {"topic": "t", "value.format": "avro", "value.schema": schema}
+    frame.write.format("kafkalog").options(**options).mode("append").save(str(tmp_path / "log"))
+    found = connect(str(tmp_path / "log")).read("t").read_all().column("value").to_pylist()
+    assert sorted(found) == expected
 
 
 @pytest.mark.broker

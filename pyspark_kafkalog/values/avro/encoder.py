@@ -29,6 +29,8 @@ _PROMOTED = {
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _NESTED = (Record, Array, Map)
 _MOST_DIGITS = 38
+_MOST_DEFAULTS = 100_000
+"""Values in the default of one field: records with defaults in one another may be of any size."""
 _MOST_LONG = (1 << 63) - 1
 
 
@@ -65,23 +67,47 @@ def check_fits(schema: Schema, kind: pa.DataType, path: str) -> None:
 def _check_union(schema: Union, kind: pa.DataType, path: str) -> None:
     if pa.types.is_null(kind) and schema.is_nullable:
         return
-    others = _branches(schema)
-    if len(others) == 1:
-        check_fits(others[0][1], kind, path)
+    branches = _branches(schema, kind, path)
+    if len(branches) == 1:
+        check_fits(branches[0][1], kind, path)
         return
-    names = [f"member{number}" for number in range(len(others))]
-    if not pa.types.is_struct(kind) or [field.name for field in kind] != names:
-        raise _differs(schema, kind, path)
-    for (_, branch), field in zip(others, kind, strict=True):
+    for (_, branch), field in zip(branches, kind, strict=True):
         check_fits(branch, field.type, f"{path}.{field.name}")
 
 
-def _branches(schema: Union) -> list[tuple[int, Schema]]:
-    """The branches but null, by their numbers; of two numbers that are one in Spark, the wider one."""
+def _branches(schema: Union, kind: pa.DataType, path: str) -> list[tuple[int, Schema]]:
+    """The branches that a column is written by, with their numbers: one, or those of a struct's members.
+
+    Of two numbers that are one in Spark it is the wider one.
+
+    :raises SchemaError: if no branch, or more than one, is of the column's type.
+    """
     found = [(number, branch) for number, branch in enumerate(schema.branches) if branch.kind != "null"]
     if {branch.kind for _, branch in found} in ({"int", "long"}, {"float", "double"}):
-        return [each for each in found if each[1].kind in ("long", "double")]
-    return found
+        found = [each for each in found if each[1].kind in ("long", "double")]
+    members = [f"member{number}" for number in range(len(found))]
+    if len(found) == 1 or (pa.types.is_struct(kind) and [field.name for field in kind] == members):
+        return found
+    fitting = [each for each in found if _does_fit(each[1], kind, path)]
+    if len(fitting) > 1:  # a smaller number is written by its own type rather than by a wider one
+        fitting = [
+            each for each in fitting if not isinstance(each[1], _NESTED) and arrow_type(each[1]) == kind
+        ]
+    if len(fitting) != 1:
+        raise SchemaError(
+            _differs(schema, kind, path).message,
+            hint=f"Give a column of the type of one branch only, or a struct of {', '.join(members)},"
+            " of which a row has one.",
+        )
+    return fitting
+
+
+def _does_fit(schema: Schema, kind: pa.DataType, path: str) -> bool:
+    try:
+        check_fits(schema, kind, path)
+    except SchemaError:
+        return False
+    return True
 
 
 def _fits(schema: Schema, kind: pa.DataType) -> bool:
@@ -204,11 +230,11 @@ def _parts(schema: Schema, column: pa.Array, path: str) -> Sequence[_Part]:
 
 
 def _union(schema: Union, column: pa.Array, path: str) -> Iterator[_Part]:
-    others = _branches(schema)
     null = next((number for number, each in enumerate(schema.branches) if each.kind == "null"), None)
-    if pa.types.is_null(column.type) or not others:
+    if pa.types.is_null(column.type):
         yield _varint(0 if null is None else null)
         return
+    others = _branches(schema, column.type, path)
     members = [column] if len(others) == 1 else column.flatten()
     chosen = np.full(len(column), -1 if null is None else null, np.int64)
     for (number, _), member in zip(others, members, strict=True):
@@ -382,9 +408,15 @@ def _spread(bodies: pa.Array, column: pa.Array) -> pa.Array:
 def _left_out(schema: Schema, default: Any, path: str) -> bytes:
     """The bytes of a field that the struct does not have.
 
-    :raises SchemaError: if it has neither a default nor null.
+    :raises SchemaError: if it has neither a default nor null, or one without end.
     """
-    found = _default(schema, default)
+    try:
+        found = _default(schema, default, iter(range(_MOST_DEFAULTS)))
+    except (StopIteration, RecursionError):
+        raise SchemaError(
+            f"{path}: the struct has no such field, and its default in the schema has more than"
+            f" {_MOST_DEFAULTS} values, or leads back to itself"
+        ) from None
     if found is None:
         raise SchemaError(
             f"{path}: the struct has no such field, and it has no default in the schema and is not nullable"
@@ -392,26 +424,37 @@ def _left_out(schema: Schema, default: Any, path: str) -> bytes:
     return found
 
 
-def _default(schema: Schema, value: Any) -> bytes | None:
-    """The body of a default, of JSON; None if it isn't of the schema's type."""
+def _default(schema: Schema, value: Any, left: Iterator[int]) -> bytes | None:
+    """The body of a default, of JSON; None if it isn't of the schema's type.
+
+    :param left: an item for each value that it may have.
+    :raises StopIteration: if it has more.
+    """
+    next(left)
     if isinstance(schema, Union):
         for number, branch in enumerate(schema.branches):
             if (branch.kind == "null") == (value is None):
-                found = _default(branch, value)
+                found = _default(branch, value, left)
                 if found is not None:
                     return _varint(number) + found
         return None
     if isinstance(schema, Record):
         if not isinstance(value, dict):
             return None
-        parts = [_default(each.schema, value.get(each.name, each.default)) for each in schema.fields]
+        parts = []
+        for each in schema.fields:
+            parts.append(_default(each.schema, value.get(each.name, each.default), left))
         return None if None in parts else b"".join(part for part in parts if part is not None)
     if isinstance(schema, Array):
-        return _blocks([_default(schema.items, item) for item in value]) if isinstance(value, list) else None
+        if not isinstance(value, list):
+            return None
+        return _blocks([_default(schema.items, item, left) for item in value])
     if isinstance(schema, Map):
         if not isinstance(value, dict):
             return None
-        items = [(_with_size(key.encode()), _default(schema.values, item)) for key, item in value.items()]
+        items = [
+            (_with_size(key.encode()), _default(schema.values, item, left)) for key, item in value.items()
+        ]
         return _blocks([None if item is None else key + item for key, item in items])
     if isinstance(schema, Enum):
         return _varint(schema.symbols.index(value)) if value in schema.symbols else None

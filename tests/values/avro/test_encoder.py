@@ -123,6 +123,14 @@ def test_fields_by_name_and_left_out_ones() -> None:
     assert rows == [{**rest, "a": 1, "b": 2}, None, {**rest, "a": -3, "b": 4}]
 
 
+def bomb(size: int) -> Any:
+    """A record whose default is two records with such defaults, and so on."""
+    inner = record(f"R{size}")
+    for number in reversed(range(size)):
+        inner = record(f"R{number}", a=(inner, {}), b=(f"R{number + 1}", {}))
+    return inner
+
+
 @pytest.mark.parametrize(
     ("schema", "kind", "said"),
     [
@@ -136,7 +144,24 @@ def test_fields_by_name_and_left_out_ones() -> None:
             "value.a.b: the schema",
         ),
         (record("A", a={"type": "array", "items": "int"}), {"a": pa.list_(pa.string())}, r"value.a.element:"),
-        (record("A", a=["null", "int", "string"]), {"a": pa.int32()}, "value.a: the schema expects union of"),
+        (record("A", a=["null", "int", "string"]), {"a": pa.int64()}, "value.a: the schema expects union of"),
+        (
+            record("A", a=["string", {"type": "enum", "name": "E", "symbols": ["X"]}]),
+            {"a": pa.string()},
+            "one branch only, or a struct of member0, member1",
+        ),
+        (
+            record("A", a=["null", record("B", x="int"), record("C", x="int")]),
+            {"a": pa.struct({"x": pa.int32()})},
+            "value.a: the schema expects union of null, record B, record C, the column is struct",
+        ),
+        (
+            record("A", a=["null", "long", record("B", x="int")]),
+            {"a": pa.struct({"y": pa.int32()})},
+            "value.a: the schema expects union of",
+        ),
+        (record("A", x="int", n=("A", {"x": 1})), {"x": pa.int32()}, "value.n: .* leads back to itself"),
+        (record("A", b=(bomb(17), {})), {}, "value.b: .* more than 100000 values"),
         (record("A", a={"type": "long", "logicalType": "timestamp-micros"}), {"a": pa.timestamp("us")}, "a:"),
         (
             record("A", a={"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}),
@@ -204,6 +229,47 @@ def test_times_that_are_too_large(unit: str, per_second: int) -> None:
     for value in (most + 1, -most - 1, 2**62, -(2**63)):
         with pytest.raises(InvalidRecordError, match="value: a row has a time that is too large"):
             encoded(schema, pa.array([value], pa.timestamp(unit, "UTC")))
+
+
+RECORD = record("B", x="int", y=("string", "d"))
+
+
+@pytest.mark.parametrize(
+    ("union", "kind", "values", "expected"),
+    [
+        (["null", "long", "string"], pa.int64(), [1, None], [1, None]),
+        (["null", "long", "string"], pa.string(), ["a", None], ["a", None]),
+        (["string", "long"], pa.int8(), [-3], [-3]),
+        (["int", "long", "string"], pa.int32(), [4], [4]),
+        (["double", "null", "int"], pa.float32(), [0.5, None], [0.5, None]),
+        (
+            ["null", "string", RECORD],
+            pa.struct({"x": pa.int32()}),
+            [{"x": 1}, None],
+            [{"x": 1, "y": "d"}, None],
+        ),
+        ([RECORD, "null"], pa.struct({"x": pa.int8()}), [{"x": 1}, None], [{"x": 1, "y": "d"}, None]),
+        ([RECORD], pa.struct({"x": pa.int32()}), [{"x": 1}], [{"x": 1, "y": "d"}]),
+        (["null", RECORD, record("C", z="int")], pa.struct({"z": pa.int32()}), [{"z": 1}], [{"z": 1}]),
+        (
+            ["null", {"type": "array", "items": ["null", "int", "string"]}, "string"],
+            pa.list_(pa.int32()),
+            [[1, None], None, []],
+            [[1, None], None, []],
+        ),
+    ],
+)
+def test_the_branch_of_a_union_by_the_type_of_the_column(
+    union: Any, kind: pa.DataType, values: list[Any], expected: list[Any]
+) -> None:
+    schema = record("A", u=union)
+    column = pa.array([{"u": value} for value in values], pa.struct({"u": kind}))
+    assert read(schema, encoded(schema, column)) == [{"u": value} for value in expected]
+    with_rest = [*values, None] if None not in values and "null" not in union else []
+    if with_rest:
+        column = pa.array([{"u": value} for value in with_rest], pa.struct({"u": kind}))
+        with pytest.raises(InvalidRecordError, match=r"value\.u: a row has null"):
+            encoded(schema, column)
 
 
 def test_bytes_without_a_length() -> None:
