@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -58,7 +59,7 @@ def _ask(url: str, headers: Mapping[str, str], *, method: str = "GET") -> str:
     reason = ""
     for _ in range(_ATTEMPTS):
         try:
-            with opener().open(request, timeout=_TIMEOUT) as response:
+            with opener(time.monotonic() + _TIMEOUT).open(request, timeout=_TIMEOUT) as response:
                 answer: bytes = response.read(_LARGEST_ANSWER)
             return answer.decode().strip()
         except urllib.error.HTTPError as e:
