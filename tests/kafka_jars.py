@@ -54,6 +54,7 @@ _SPARK_CONNECTOR = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 
+_MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
 _SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
 
 
@@ -85,6 +86,11 @@ def spark_avro_jars() -> list[Path]:
 def s3proxy_jars() -> Path:
     """The folder with the jars of S3Proxy, an S3 server."""
     return _resolve("s3proxy-4.1.0", _S3PROXY, transitive=True)
+
+
+def msk_iam_jars() -> Path:
+    """The folder with the jars of Amazon's logins to MSK."""
+    return _resolve("aws-msk-iam-auth-2.3.5", _MSK_IAM, transitive=True)
 
 
 def apicurio_registry() -> Path:

@@ -40,7 +40,7 @@ ROOMS = {
     "sinks": {"errors", "model"},
     "staging": {"model", "sinks", "codec", "filesystem"},
     "plugins": {"errors"},
-    "clouds": {"plugins", "named_origin"},
+    "clouds": {"errors", "options", "plugins", "named_origin"},
     "transform": {"errors", "plugins"},
     "options": {"errors", "model", "topics"},
     "codec": {"errors", "model", "garbage"},

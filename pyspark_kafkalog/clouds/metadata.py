@@ -33,8 +33,8 @@ def of_aws(path: str) -> str:
     """
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
     session = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
-    token = _ask(f"{base}/latest/api/token", session, method="PUT")
-    return _ask(f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token})
+    token = ask(f"{base}/latest/api/token", session, method="PUT")
+    return ask(f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token})
 
 
 def of_gcp(path: str) -> str:
@@ -43,7 +43,7 @@ def of_gcp(path: str) -> str:
     :raises MetadataError: if it does not.
     """
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-    return _ask(f"http://{host}/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
+    return ask(f"http://{host}/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
 
 
 def of_azure(path: str) -> str:
@@ -51,11 +51,15 @@ def of_azure(path: str) -> str:
 
     :raises MetadataError: if it does not.
     """
-    return _ask(f"{_AZURE}/metadata/{path}", {"Metadata": "true"})
+    return ask(f"{_AZURE}/metadata/{path}", {"Metadata": "true"})
 
 
-def _ask(url: str, headers: Mapping[str, str], *, method: str = "GET") -> str:
-    request = urllib.request.Request(url, headers=dict(headers), method=method)
+def ask(url: str, headers: Mapping[str, str], *, method: str = "GET", data: bytes | None = None) -> str:
+    """The answer, up to 64 KiB, without white space around it. Redirects are not followed.
+
+    :raises MetadataError: saying why there is none, without the URL, which may hold a secret.
+    """
+    request = urllib.request.Request(url, data, dict(headers), method=method)
     reason = ""
     for _ in range(_ATTEMPTS):
         try:

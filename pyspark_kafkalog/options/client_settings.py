@@ -15,7 +15,6 @@ _ASSERTIONS = (
 )
 
 _REFUSED: Mapping[str, str] = {
-    "kafka.sasl.client.callback.handler.class": _JAVA,
     "kafka.sasl.login.class": _JAVA,
     "kafka.ssl.engine.factory.class": _JAVA,
     "kafka.ssl.cipher.suites": "Limit kafka.ssl.enabled.protocols instead, or OpenSSL's own configuration.",

@@ -88,7 +88,7 @@ def granted(token: str, **more: Any) -> tuple[int, str]:
 
 def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> None:
     endpoint.answers = [granted("t1", expires_in=60)]
-    tokens = Tokens(options(endpoint.url, scope="a b", extensions=(("logicalCluster", "x"),)))
+    tokens = Tokens(options(endpoint.url, scope="a b", extensions=(("logicalCluster", "x"),)), "host")
     assert tokens.token() == "t1"
     ((authorization, kind, body),) = endpoint.requests
     assert authorization == "Basic " + base64.b64encode(f"id:{SECRET}".encode()).decode()
@@ -99,30 +99,30 @@ def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> Non
 
 def test_id_and_secret_are_encoded_if_asked_for(endpoint: Endpoint) -> None:
     endpoint.answers = [granted("t")]
-    Tokens(options(endpoint.url, client_id="i d", client_secret="s:/", urlencode_header=True)).token()
+    Tokens(options(endpoint.url, client_id="i d", client_secret="s:/", urlencode_header=True), "host").token()
     assert endpoint.requests[0][0] == "Basic " + base64.b64encode(b"i+d:s%3A%2F").decode()
 
 
 def test_a_token_is_kept_for_most_of_its_life(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint.answers = [granted("t1", expires_in=100), granted("t2", expires_in=100), granted("t3")]
     chosen = options(endpoint.url)
-    assert [Tokens(chosen).token() for _ in range(3)] == ["t1"] * 3
+    assert [Tokens(chosen, "host").token() for _ in range(3)] == ["t1"] * 3
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 79)
-    assert Tokens(chosen).token() == "t1"
+    assert Tokens(chosen, "host").token() == "t1"
     monkeypatch.setattr(time, "time", lambda: now + 81)
-    assert Tokens(chosen).token() == "t2"
+    assert Tokens(chosen, "host").token() == "t2"
     monkeypatch.setattr(time, "time", lambda: now + 200)
-    assert [Tokens(chosen).token() for _ in range(2)] == ["t3"] * 2
+    assert [Tokens(chosen, "host").token() for _ in range(2)] == ["t3"] * 2
     assert len(endpoint.requests) == 4, "one without a lifetime is asked for each time"
 
 
 def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
     endpoint.answers = [(503, ""), (500, ""), granted("t")]
-    assert Tokens(options(endpoint.url)).token() == "t"
+    assert Tokens(options(endpoint.url), "host").token() == "t"
     endpoint.answers = [(503, SECRET)]
     with pytest.raises(AuthenticationError, match="HTTP status 503"):
-        Tokens(options(endpoint.url)).token()
+        Tokens(options(endpoint.url), "host").token()
     assert len(endpoint.requests) == 3 + 5
 
 
@@ -139,7 +139,7 @@ def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
 def test_an_endpoint_that_gives_no_token(endpoint: Endpoint, answer: tuple[int, str], why: str) -> None:
     endpoint.answers = [answer]
     with pytest.raises(AuthenticationError, match=why) as caught:
-        Tokens(options(endpoint.url + f"?key={SECRET}")).token()
+        Tokens(options(endpoint.url + f"?key={SECRET}"), "host").token()
     assert len(endpoint.requests) == 1
     assert SECRET not in str(caught.value)
     assert "kafka.sasl.oauthbearer.token.endpoint.url" in str(caught.value)
@@ -147,18 +147,18 @@ def test_an_endpoint_that_gives_no_token(endpoint: Endpoint, answer: tuple[int, 
 
 def test_an_endpoint_that_is_not_there() -> None:
     with pytest.raises(AuthenticationError, match="Connection refused"):
-        Tokens(options("http://127.0.0.1:1/token")).token()
+        Tokens(options("http://127.0.0.1:1/token"), "host").token()
 
 
 def test_a_file_is_read_each_time(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    tokens = Tokens(OAuthOptions(endpoint=file.as_uri()))
+    tokens = Tokens(OAuthOptions(endpoint=file.as_uri()), "host")
     for token in ("t1", "t2"):
         file.write_text(token + "\n")
         assert tokens.token() == token
     file.unlink()
     with pytest.raises(AuthenticationError, match="No such file"):
-        Tokens(OAuthOptions(endpoint=file.as_uri(), retry_backoff_ms=0)).token()
+        Tokens(OAuthOptions(endpoint=file.as_uri(), retry_backoff_ms=0), "host").token()
 
 
 def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
@@ -171,7 +171,7 @@ def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
         for status in (301, 302, 303, 307, 308):
             endpoint.answers = [(status, "")]
             with pytest.raises(AuthenticationError, match=f"status {status}, a redirect.*origin only"):
-                Tokens(options(endpoint.url)).token()
+                Tokens(options(endpoint.url), "host").token()
         assert len(endpoint.requests) == 5, "each was asked once"
         assert other.requests == []
     finally:
@@ -187,7 +187,7 @@ def test_no_proxy_sees_the_secret(endpoint: Endpoint, monkeypatch: pytest.Monkey
             monkeypatch.setenv(name, proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         endpoint.answers = [granted("t")]
-        assert Tokens(options(endpoint.url)).token() == "t"
+        assert Tokens(options(endpoint.url), "host").token() == "t"
         assert proxy.requests == []
     finally:
         proxy.server_close()
@@ -209,7 +209,7 @@ def test_a_proxy_only_passes_tls_through(monkeypatch: pytest.MonkeyPatch) -> Non
         thread = threading.Thread(target=refuse)
         thread.start()
         with pytest.raises(AuthenticationError):
-            Tokens(options("https://idp.example/token")).token()
+            Tokens(options("https://idp.example/token"), "host").token()
         thread.join()
     assert heard[0].startswith(b"CONNECT idp.example:443")
     assert not any(b"uthorization" in request for request in heard)
@@ -231,7 +231,7 @@ def test_an_endpoint_that_gives_a_byte_now_and_then() -> None:
         began = time.monotonic()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/token"
         with pytest.raises(AuthenticationError, match="gave no token: TimeoutError"):
-            Tokens(options(url, connect_timeout_ms=100, read_timeout_ms=100)).token()
+            Tokens(options(url, connect_timeout_ms=100, read_timeout_ms=100), "host").token()
         assert time.monotonic() - began < 5
         thread.join()
 
@@ -249,7 +249,7 @@ def test_what_is_not_http_shows_nothing() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(AuthenticationError, match="is not HTTP") as caught:
-            Tokens(options(f"http://127.0.0.1:{server.getsockname()[1]}/token")).token()
+            Tokens(options(f"http://127.0.0.1:{server.getsockname()[1]}/token"), "host").token()
         thread.join()
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
@@ -259,7 +259,7 @@ def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
     """A token is kept for a day at most, whatever the endpoint says."""
     endpoint.answers = [(200, f'{{"access_token":"t","expires_in":{lifetime}}}')]
     chosen = options(endpoint.url)
-    assert Tokens(chosen).token() == "t"
+    assert Tokens(chosen, "host").token() == "t"
     assert oauth._fetched[chosen][1] <= time.time() + 86_400
 
 
@@ -267,14 +267,14 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token")
     begun = time.monotonic()
     with pytest.raises(AuthenticationError, match="expected a regular file"):
-        Tokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri())).token()
+        Tokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri()), "host").token()
     assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/tty", "/dev/null", "/proc/self/fd", "/"])
 def test_only_a_regular_file_is_read(path: str) -> None:
     with pytest.raises(AuthenticationError, match=r"regular file|No such|Is a directory"):
-        Tokens(OAuthOptions(endpoint=f"file://{path}", retry_backoff_ms=0)).token()
+        Tokens(OAuthOptions(endpoint=f"file://{path}", retry_backoff_ms=0), "host").token()
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_file_that_holds_no_token_is_not_sent(tmp_path: Path, content: str) ->
     file = tmp_path / "token"
     file.write_text(content + " " * (len(content) == 1 << 20))
     with pytest.raises(AuthenticationError, match=r"nothing but a token|more than 1048576 bytes"):
-        Tokens(OAuthOptions(endpoint=file.as_uri())).token()
+        Tokens(OAuthOptions(endpoint=file.as_uri()), "host").token()
 
 
 def given_token() -> str:
@@ -305,11 +305,11 @@ def fails() -> str:
 
 def test_a_callable_of_the_user() -> None:
     for name in ("given_token", "given_pair"):
-        assert Tokens(OAuthOptions(provider=f"{__name__}:{name}")).token() == "given"
+        assert Tokens(OAuthOptions(provider=f"{__name__}:{name}"), "host").token() == "given"
     for name, why in (
         ("given_nothing", "returned a NoneType"),
         ("fails", "RuntimeError: no network"),
         ("missing", "no such callable"),
     ):
         with pytest.raises(AuthenticationError, match=why):
-            Tokens(OAuthOptions(provider=f"{__name__}:{name}")).token()
+            Tokens(OAuthOptions(provider=f"{__name__}:{name}"), "host").token()

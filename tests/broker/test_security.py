@@ -153,9 +153,9 @@ def test_versions_of_tls_that_this_machine_does_not_offer() -> None:
 
 def test_names_with_the_signs_of_scram_are_escaped() -> None:
     security = SecurityOptions("SASL_SSL", "SCRAM-SHA-256", "a=b,c", "p=,")
-    assert sasl_configs(security)["sasl_plain_username"] == "a=3Db=2Cc"
-    assert sasl_configs(security)["sasl_plain_password"] == "p=,"
-    assert sasl_configs(replace(security, mechanism="PLAIN"))["sasl_plain_username"] == "a=b,c"
+    assert sasl_configs(security, "host")["sasl_plain_username"] == "a=3Db=2Cc"
+    assert sasl_configs(security, "host")["sasl_plain_password"] == "p=,"
+    assert sasl_configs(replace(security, mechanism="PLAIN"), "host")["sasl_plain_username"] == "a=b,c"
 
 
 KERBEROS = SecurityOptions(
@@ -166,7 +166,7 @@ KERBEROS = SecurityOptions(
 def test_kerberos_needs_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(OptionError, match="needs the Python package gssapi, on the driver"):
-        sasl_configs(KERBEROS)
+        sasl_configs(KERBEROS, "host")
 
 
 def test_kerberos_logs_in_from_a_keytab(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +182,11 @@ def test_kerberos_logs_in_from_a_keytab(monkeypatch: pytest.MonkeyPatch) -> None
         ),
     )
     monkeypatch.setenv("KRB5CCNAME", "before")
-    assert sasl_configs(KERBEROS) == {"sasl_mechanism": "GSSAPI", "sasl_kerberos_service_name": "kafka"}
+    assert sasl_configs(KERBEROS, "host") == {
+        "sasl_mechanism": "GSSAPI",
+        "sasl_kerberos_service_name": "kafka",
+    }
     store = {"client_keytab": "/etc/my.keytab", "ccache": "MEMORY:pyspark-kafkalog"}
     assert logins == [{"name": ("me@REALM", "principal"), "usage": "initiate", "store": store}]
-    sasl_configs(SecurityOptions("SASL_SSL", "GSSAPI", kerberos=KerberosOptions("kafka")))
+    sasl_configs(SecurityOptions("SASL_SSL", "GSSAPI", kerberos=KerberosOptions("kafka")), "host")
     assert len(logins) == 1

@@ -9,17 +9,21 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from unittest import mock
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pyspark_kafkalog.clouds import metadata
 
 SESSION = "session-of-imds-5e1a"
+CONTAINER = "token-of-container-77b2"
+STS = "/"
+"""The path of AWS's Security Token Service."""
 
 
 class MetadataServices(ThreadingHTTPServer):
-    """All three at one address. ``answers`` are by path; ``failures`` are statuses that come first.
+    """All three at one address, and AWS's STS.
 
-    ``asked`` are the methods and paths of requests. Each answer takes ``delay`` seconds.
+    ``answers`` are by path; ``failures`` are statuses that come first. ``asked`` are the methods and paths of
+    requests, ``forms`` what STS was asked. Each answer takes ``delay`` seconds.
     """
 
     daemon_threads = True
@@ -30,6 +34,7 @@ class MetadataServices(ThreadingHTTPServer):
         self.answers: dict[str, str] = {}
         self.failures: list[int] = []
         self.asked: list[str] = []
+        self.forms: list[dict[str, Any]] = []
         self.delay = 0.0
 
 
@@ -38,6 +43,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         self._answer("PUT")
+
+    def do_POST(self) -> None:
+        self.server.forms.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+        self._answer("POST")
 
     def do_GET(self) -> None:
         self._answer("GET")
@@ -54,6 +63,10 @@ class _Handler(BaseHTTPRequestHandler):
             status, text = (200, SESSION) if is_right else (400, "bad request")
         elif not self._is_allowed(path):
             status = 401 if path.startswith("/latest") else 403
+        elif path == STS:
+            query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            self.server.forms += [query] if query else []
+            status, text = 200, self.server.answers[STS]
         elif path in self.server.answers:
             status, text = 200, self.server.answers[path]
         with contextlib.suppress(OSError):  # of a client that waits no longer
@@ -66,7 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
             "latest": ("X-aws-ec2-metadata-token", SESSION),
             "computeMetadata": ("Metadata-Flavor", "Google"),
             "metadata": ("Metadata", "true"),
-        }[path.split("/")[1]]
+            "container": ("Authorization", CONTAINER),
+        }.get(path.split("/")[1], ("Host", self.server.address))
         return self.headers[name] == value
 
     def log_message(self, *args: Any) -> None:
@@ -80,7 +94,11 @@ def metadata_services() -> Iterator[MetadataServices]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     url = f"http://{server.address}"
-    environment = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": url, "GCE_METADATA_HOST": server.address}
+    environment = {
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
+        "AWS_ENDPOINT_URL_STS": url,
+        "GCE_METADATA_HOST": server.address,
+    }
     try:
         with mock.patch.dict("os.environ", environment), mock.patch.object(metadata, "_AZURE", url):
             yield server

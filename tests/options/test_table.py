@@ -100,7 +100,9 @@ def test_every_setting_of_kafkas_clients_is_known_in_one_way(name: str) -> None:
 
 
 def test_every_name_known_is_one_of_kafkas_clients() -> None:
-    known = {*USED, *WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING, *STORE_PASSWORDS}
+    """But for those of logins for which Java's clients need another library."""
+    ours = {"kafka.sasl.oauthbearer.provider", "kafka.sasl.aws.region"}
+    known = {*USED, *WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING, *STORE_PASSWORDS} - ours
     assert {name for name in known if name.startswith("kafka.")} == set(NAMES)
 
 
@@ -198,6 +200,8 @@ NEEDED = {
     "kafka.sasl.login.callback.handler.class": _OAUTH,
     "kafka.sasl.oauthbearer.": _ENDPOINT,
     "kafka.sasl.oauthbearer.token.endpoint.url": _OAUTH,
+    "kafka.sasl.oauthbearer.provider": _OAUTH,
+    "kafka.sasl.aws.region": {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"},
     "kafka.sasl.login.read": _ENDPOINT,
     "kafka.sasl.login.connect": _ENDPOINT,
     "kafka.sasl.login.retry": _ENDPOINT,
@@ -220,6 +224,8 @@ NEEDED = {
 
 VALUES = [
     "rejoin",
+    "aws",
+    "us-east-1",
     "consumer",
     "roundrobin",
     "true",

@@ -1,4 +1,4 @@
-"""OAuth tokens: fixed, from a callable or an endpoint (Kafka's OAuthBearerLoginModule).
+"""OAuth tokens: fixed, from a callable, an endpoint or AWS (Kafka's OAuthBearerLoginModule).
 
 The endpoint receives a client credentials grant (RFC 6749, 4.4), like that of
 Kafka's HttpAccessTokenRetriever. The client's secret goes only to that origin. An
@@ -23,6 +23,7 @@ import urllib.request
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from pyspark_kafkalog.clouds import aws
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.named_origin import opener, reason_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
@@ -41,10 +42,11 @@ _fetched: dict[OAuthOptions, tuple[str, float]] = {}
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
-    """The source of tokens for kafka-python's mechanism."""
+    """The source of tokens for kafka-python's mechanism, on a connection to ``host``."""
 
-    def __init__(self, options: OAuthOptions) -> None:
+    def __init__(self, options: OAuthOptions, host: str) -> None:
         self._options = options
+        self._host = host
 
     def token(self) -> str:
         """A token that is valid now.
@@ -56,6 +58,8 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
             return options.token
         if options.provider is not None:
             return _from_callable(options.provider)
+        if options.aws is not None:
+            return aws.bearer_token(options.aws, self._host)
         token, until = _fetched.get(options, ("", 0.0))
         if time.time() >= until:
             token, until = _from_endpoint(options)

@@ -11,16 +11,20 @@ from functools import partial
 from typing import Any
 
 from kafka.net.sasl import get_sasl_mechanism
+from kafka.net.sasl.msk import SaslMechanismAwsMskIam
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, name_of
 from pyspark_kafkalog.broker.wire.oauth import Tokens
 from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.clouds.aws import iam_message
 from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError, OptionError
+from pyspark_kafkalog.options.security.aws import AwsOptions
 from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
 
 _HINTS = {
     "GSSAPI": "Check the Kerberos ticket of this process, and kafka.sasl.kerberos.service.name.",
+    "AWS_MSK_IAM": "Check that the policy of the role or user allows kafka-cluster:Connect.",
     "OAUTHBEARER": "Check the token in kafka.sasl.jaas.config, or the endpoint and client it comes from.",
 }
 _MOST_ROUNDS = 16
@@ -66,7 +70,9 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
         )
 
     def make() -> Any:
-        return get_sasl_mechanism(name)(host=address.host, **sasl_configs(security))
+        if security.aws is not None:
+            return _MskIam(security.aws, address.host)
+        return get_sasl_mechanism(name)(host=address.host, **sasl_configs(security, address.host))
 
     step = partial(_step, security=security, broker=broker, hint=hint)
     mechanism = step(make)
@@ -131,14 +137,26 @@ def _without_values(text: str, security: SecurityOptions) -> str:
     return text
 
 
-def sasl_configs(security: SecurityOptions) -> dict[str, Any]:
+class _MskIam(SaslMechanismAwsMskIam):  # type: ignore[misc]
+    """kafka-python's, with credentials and a region that need no botocore."""
+
+    def __init__(self, options: AwsOptions, host: str) -> None:
+        self._options, self._host = options, host
+        self._is_done = self._is_authenticated = False
+
+    def auth_bytes(self) -> bytes:
+        return iam_message(self._options, self._host)
+
+
+def sasl_configs(security: SecurityOptions, host: str) -> dict[str, Any]:
     """The settings for kafka-python's SASL mechanisms.
 
+    :param host: of the broker.
     :raises OptionError: if the mechanism is GSSAPI and its package is missing.
     """
     configs: dict[str, Any] = {"sasl_mechanism": security.mechanism}
     if security.oauth is not None:
-        return {**configs, "sasl_oauth_token_provider": Tokens(security.oauth)}
+        return {**configs, "sasl_oauth_token_provider": Tokens(security.oauth, host)}
     if security.kerberos is not None:
         _log_in(security.kerberos)
         return {**configs, "sasl_kerberos_service_name": security.kerberos.service_name}

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import OptionError
 
 _HINT = 'Write it as package.LoginModule required name="value" other="value";'
-_SHADED = "kafkashaded."
-"""Where Databricks keeps Kafka's classes."""
+_SHADED = re.compile(r"^(kafkashaded|shadedmskiam)\.")
+"""Where Databricks keeps the classes of Kafka and of Amazon's login module."""
 _PACKAGES = (
     "org.apache.kafka.common.security.",
     "com.sun.security.auth.module.",
     "com.ibm.security.auth.module.",
+    "software.amazon.msk.auth.iam.",
 )
 _CONTROL_FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
@@ -43,8 +44,8 @@ class LoginModule:
     options: Mapping[str, str]
 
     def is_a(self, name: str) -> bool:
-        """Whether it is the module of this name from Kafka or the JVM."""
-        return self.name.removeprefix(_SHADED) in {f"{package}{name}" for package in _PACKAGES}
+        """Whether it is the module of this name from Kafka, the JVM or Amazon."""
+        return _SHADED.sub("", self.name) in {f"{package}{name}" for package in _PACKAGES}
 
 
 def parse_jaas(option: str, text: str) -> LoginModule:

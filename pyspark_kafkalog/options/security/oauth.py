@@ -1,4 +1,4 @@
-"""Where OAuth tokens come from: a fixed token, an endpoint, or a callable.
+"""Where OAuth tokens come from: a fixed token, an endpoint, a callable, or AWS.
 
 The names are those of Kafka's OAuthBearerLoginCallbackHandler (KIP-768, KIP-1139);
 those that begin with ``oauth.`` are from Strimzi's login callback handler.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.security.aws import AwsOptions, aws_options
 from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import import_path
@@ -27,6 +28,8 @@ _SOURCES = (
 )
 _JAVA_HANDLERS = ("OAuthBearerLoginCallbackHandler", "JaasClientOauthLoginCallbackHandler")
 """Java's classes that do the same as this package."""
+_PROVIDER, _OF_AWS = "kafka.sasl.oauthbearer.provider", "IAMOAuthBearerLoginCallbackHandler"
+"""Two ways to ask for tokens of AWS: by name, and by Amazon's class."""
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
@@ -35,7 +38,7 @@ _EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthOptions:
-    """Where tokens come from: exactly one of ``token``, ``provider`` and ``endpoint``.
+    """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint`` and ``aws``.
 
     ``provider`` is an import path ``module:name``, ``endpoint`` a URL with the
     scheme https, http or file, and no user, password or escape in its authority.
@@ -44,6 +47,7 @@ class OAuthOptions:
     token: str | None = None
     provider: str | None = None
     endpoint: str | None = None
+    aws: AwsOptions | None = None
     client_id: str | None = None
     client_secret: str | None = None
     scope: str | None = None
@@ -68,7 +72,8 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     token = login.get("oauth.access.token", "").strip() or None
     provider = _provider(user)
     endpoint = user.value(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
-    sources = [source for source in (token, provider, endpoint) if source]
+    is_aws = user.value(_PROVIDER) == "aws" or _names(user, _OF_AWS)
+    sources = [source for source in (token, provider, endpoint, is_aws) if source]
     if len(sources) != 1:
         got = "several" if sources else "none"
         raise OptionError(f"SASL OAUTHBEARER: expected one source of tokens, got {got}", hint=_SOURCES)
@@ -76,6 +81,8 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
         raise OptionError(
             f"Option {_JAAS!r} has an oauth.access.token with characters other than visible ASCII"
         )
+    if is_aws:
+        return OAuthOptions(aws=aws_options(user, login))
     client_id = user.value(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
     secret = user.value(f"{_CLIENT}.secret") or login.get("clientSecret") or login.get("oauth.client.secret")
     if endpoint is not None:
@@ -94,6 +101,11 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     )
 
 
+def _names(user: UserOptions, *handlers: str) -> bool:
+    """Whether the user gives one of these classes of Java's."""
+    return str(user.value(HANDLER)).rpartition(".")[2] in handlers
+
+
 def is_token(text: str) -> bool:
     """Whether the text has visible ASCII characters only; RFC 6750 allows even fewer in tokens."""
     return _VISIBLE.fullmatch(text) is not None
@@ -101,7 +113,7 @@ def is_token(text: str) -> bool:
 
 def _provider(user: UserOptions) -> str | None:
     name = user.value(HANDLER)
-    if name is None or name.rpartition(".")[2] in _JAVA_HANDLERS:
+    if name is None or _names(user, *_JAVA_HANDLERS, _OF_AWS):
         return None
     if ":" not in name:
         raise OptionError(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.security.aws import AwsOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
@@ -20,6 +21,7 @@ KAFKA = "org.apache.kafka.common.security"
 PLAIN = f"{KAFKA}.plain.PlainLoginModule"
 SCRAM = f"{KAFKA}.scram.ScramLoginModule"
 OAUTH = f"{KAFKA}.oauthbearer.OAuthBearerLoginModule"
+IAM = "software.amazon.msk.auth.iam.IAMLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 ENDPOINT = "kafka.sasl.oauthbearer.token.endpoint.url"
 ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
@@ -93,7 +95,11 @@ class TestPasswords:
             ("SCRAM-SHA-256", f"{PLAIN} required username='u' password='hush';", "ScramLoginModule"),
             (None, f"{PLAIN} required username='u' password='hush';", "GSSAPI by default"),
             ("SCRAM-SHA-1", f"{SCRAM} required username='u' password='hush';", "expected one of PLAIN"),
-            ("AWS_MSK_IAM", "x required;", "Use OAUTHBEARER"),
+            (
+                "AWS_MSK_IAM",
+                f"{PLAIN} required;",
+                "expected the login module IAMLoginModule of SASL AWS_MSK_IAM",
+            ),
             (
                 "SCRAM-SHA-512",
                 f"{SCRAM} required username='u' password='hush' tokenauth=true;",
@@ -253,7 +259,13 @@ JAAS = "kafka.sasl.jaas.config"
 SSL = "kafka.ssl."
 ASSERTION = "kafka.sasl.oauthbearer.assertion.private.key.passphrase"
 PEM = "-----BEGIN {0}-----{1}-----END {0}-----"
-MODULES = {"PLAIN": PLAIN, "SCRAM-SHA-512": SCRAM, "OAUTHBEARER": OAUTH, "GSSAPI": KERBEROS}
+MODULES = {
+    "PLAIN": PLAIN,
+    "SCRAM-SHA-512": SCRAM,
+    "OAUTHBEARER": OAUTH,
+    "GSSAPI": KERBEROS,
+    "AWS_MSK_IAM": IAM,
+}
 SETTINGS = (
     "{}",
     "a={}",
@@ -379,6 +391,64 @@ def _parts(options: object) -> list[str]:
             brokers.security.tls,
         ]
     return [text for part in found for text in (repr(part), str(part))]
+
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+FROM_IAM = "kafka.sasl.client.callback.handler.class"
+
+
+class TestAws:
+    @pytest.mark.parametrize("shaded", ["", "shadedmskiam."])
+    def test_as_java_and_databricks_have_it(self, shaded: str) -> None:
+        login = f'awsRoleArn="{ROLE}" awsRoleSessionName="s" awsProfileName="etl" awsStsRegion="eu-west-1"'
+        options = security(
+            "AWS_MSK_IAM",
+            f"{shaded}{IAM} required {login} awsDebugCreds=true;",
+            "SASL_SSL",
+            **{FROM_IAM: f"{shaded}software.amazon.msk.auth.iam.IAMClientCallbackHandler"},
+        )
+        expected = AwsOptions(None, "etl", ROLE, "s", None, "eu-west-1")
+        assert options == SecurityOptions("SASL_SSL", "AWS_MSK_IAM", aws=expected, tls=TlsOptions())
+
+    def test_without_settings(self) -> None:
+        assert security("AWS_MSK_IAM", None).aws == AwsOptions()
+        region = {"kafka.sasl.aws.region": " eu-central-1 "}
+        assert security("AWS_MSK_IAM", None, **region).aws == AwsOptions("eu-central-1")
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            {"kafka.sasl.oauthbearer.provider": "AWS"},
+            {HANDLER: "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"},
+        ],
+    )
+    def test_tokens(self, values: dict[str, str]) -> None:
+        assert oauth(f'awsRoleArn="{ROLE}"', **values) == OAuthOptions(aws=AwsOptions(role_arn=ROLE))
+        assert security("OAUTHBEARER", None, **values).oauth == OAuthOptions(aws=AwsOptions())
+
+    @pytest.mark.parametrize(
+        ("login", "message"),
+        [
+            ('awsRoleArn="reader"', "awsRoleArn of the form arn:aws"),
+            ('awsRoleSessionName="s"', "lacks awsRoleArn"),
+            ('awsStsRegion="Frankfurt"', "expected a region"),
+            ('password="hush"', "a setting that a login to AWS does not know.*awsProfileName, awsRoleArn"),
+        ],
+    )
+    def test_what_is_wrong(self, login: str, message: str) -> None:
+        with pytest.raises(OptionError, match=message) as caught:
+            security("AWS_MSK_IAM", f"{IAM} required {login};")
+        assert "hush" not in str(caught.value)
+
+    def test_a_class_for_another_mechanism(self) -> None:
+        handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+        for mechanism, name in (("PLAIN", handler), ("AWS_MSK_IAM", "com.example.Handler")):
+            with pytest.raises(OptionError, match="Java class, which cannot be run"):
+                security(mechanism, f'{PLAIN} required username="u" password="p";', **{FROM_IAM: name})
+
+    def test_one_source_of_tokens(self) -> None:
+        with pytest.raises(OptionError, match="got several"):
+            oauth('oauth.access.token="t"', **{"kafka.sasl.oauthbearer.provider": "aws"})
 
 
 def test_secrets_reach_the_tasks() -> None:
