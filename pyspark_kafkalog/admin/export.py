@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,8 +12,6 @@ import pyarrow as pa
 
 from pyspark_kafkalog.admin.internal_topics import decoded_columns, is_decoded
 from pyspark_kafkalog.admin.lines import FORMS, Form, Lines, json_headers, json_lines
-from pyspark_kafkalog.admin.select import COLUMNS
-from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 FileFormat = Literal["parquet", "csv", "jsonl"]
@@ -47,7 +44,7 @@ def format_of(path: str) -> FileFormat:
 
 
 def export(
-    arrow_batches: Iterable[pa.RecordBatch],
+    records: pa.RecordBatchReader,
     topic: str,
     path: str,
     file_format: FileFormat | None = None,
@@ -63,7 +60,7 @@ def export(
     internal topics are decoded. Those that a format has decoded are columns of their types in Parquet, and
     JSON elsewhere.
 
-    :param arrow_batches: from :func:`.selecting.read_records`, with all columns.
+    :param records: from :func:`.select.read_records`, with all columns.
     :param file_format: by default the one of the suffix.
     :param overwrite: whether to replace a file that exists.
     :raises OptionError: if the file exists, and for an unknown suffix.
@@ -72,17 +69,14 @@ def export(
     file_format = file_format or format_of(path)
     _check_new(path, overwrite=overwrite)
     temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
-    arrow_batches = iter(arrow_batches)
-    first = [*itertools.islice(arrow_batches, 1)]
-    types = {**ROW_TYPES, **{field.name: field.type for rows in first for field in rows.schema}}
-    counted = _Counted(itertools.chain(first, arrow_batches))
+    counted = _Counted(records)
     try:
         if file_format == "jsonl":
             _write_lines(counted, json_lines(topic, key_as=key_as, value_as=value_as), temporary)
         elif file_format == "csv":
-            _write_csv(counted, _Table(topic, types, key_as, value_as, in_csv=True), temporary)
+            _write_csv(counted, _Table(topic, records.schema, key_as, value_as, in_csv=True), temporary)
         else:
-            _write_parquet(counted, _Table(topic, types, key_as, value_as), temporary)
+            _write_parquet(counted, _Table(topic, records.schema, key_as, value_as), temporary)
         _check_new(path, overwrite=overwrite)
         os.replace(temporary, path)
     except OSError as e:
@@ -122,27 +116,27 @@ class _Table:
     def __init__(
         self,
         topic: str,
-        types: Mapping[str, pa.DataType],
+        given: pa.Schema,
         key_as: Form | None,
         value_as: Form | None,
         *,
         in_csv: bool = False,
     ) -> None:
         self._topic = topic
-        given: dict[str, Form | None] = {"key": key_as, "value": value_as}
-        self._decoded = [name for name, form in given.items() if form is None and is_decoded(topic)]
+        asked: dict[str, Form | None] = {"key": key_as, "value": value_as}
+        self._decoded = [name for name, form in asked.items() if form is None and is_decoded(topic)]
         default: Form | None = "text" if in_csv else None
-        self._forms = {name: form or default for name, form in given.items() if name not in self._decoded}
+        self._forms = {name: form or default for name, form in asked.items() if name not in self._decoded}
         self._in_csv = in_csv
         text = [*self._decoded, *(name for name, form in self._forms.items() if form)]
         text += ["headers"] if in_csv else []
         self.schema = pa.schema(
-            {**{name: types[name] for name in COLUMNS}, **dict.fromkeys(text, pa.large_string())}
+            [field.with_type(pa.large_string()) if field.name in text else field for field in given]
         )
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the file has them."""
-        columns = {name: rows.column(name) for name in COLUMNS}
+        columns = {name: rows.column(name) for name in self.schema.names}
         if self._decoded:
             key, value = decoded_columns(self._topic, columns["key"], columns["value"])
             columns |= {name: {"key": key, "value": value}[name] for name in self._decoded}

@@ -593,8 +593,8 @@ class Records:
         follow: bool = False,
         skip_damaged: bool = False,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """The selected records of ``topic`` as Arrow batches; no batch is empty.
+    ) -> pa.RecordBatchReader:
+        """The selected records of ``topic``, as :meth:`Kafka.read` gives them; no batch is empty.
 
         They come partition by partition, each in the order of its offsets; with ``tail``, by timestamp over
         all partitions. With ``follow`` those that are written from then on follow for ever, as they arrive.
@@ -613,8 +613,9 @@ class Records:
         from pyspark_kafkalog.admin.select import ALL_RECORDS, COLUMNS, read_records
 
         given = UserOptions(self._kafka.options, Use.ADMIN)
+        given.check_names()
         formats = None
-        if any(f"{column}.format" in given for column in ID_COLUMNS):
+        if any(f"{column}.{part}" in given for column in ID_COLUMNS for part in ("format", "schema")):
             mode = "PERMISSIVE" if skip_damaged else "FAILFAST"
             formats = read_options({**self._kafka.options, "subscribe": topic, "mode": mode}, batch=True)
         return read_records(

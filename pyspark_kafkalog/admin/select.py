@@ -90,8 +90,8 @@ def read_records(
     follow: bool = False,
     skip_damaged: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The selected records of ``topic`` as Arrow batches with these ``columns``; no batch is empty.
+) -> pa.RecordBatchReader:
+    """The selected records of ``topic`` with these ``columns``; no batch is empty.
 
     See :meth:`.kafka.Records.select`.
 
@@ -102,11 +102,14 @@ def read_records(
     reading = _Reading(
         place, topic, selection, names, settings, formats, skip_damaged=skip_damaged, progress=progress
     )
-    return reading.run(follow=follow)
+    return pa.RecordBatchReader.from_batches(reading.schema, reading.run(follow=follow))
 
 
 class _Reading:
-    """One call of :func:`read_records`."""
+    """One call of :func:`read_records`.
+
+    :ivar schema: that of the rows.
+    """
 
     def __init__(
         self,
@@ -133,6 +136,7 @@ class _Reading:
         )
         schema = pa.schema([(name, kind) for name, kind in ROW_TYPES.items() if name in read])
         self._schema = decoded_schema(schema.names, decoded)
+        self.schema = decoded_schema(columns, decoded)
         self._rules = ReadRules(
             schema=schema,
             read_committed=selection.read_committed,

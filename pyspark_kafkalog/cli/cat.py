@@ -28,6 +28,8 @@ from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pyspark_kafkalog.admin.lines import Form
     from pyspark_kafkalog.admin.select import RecordSelection
 
@@ -216,9 +218,10 @@ def export(
     click.echo(f"{count} records in {file}", err=True)
 
 
-def _records(kafka: Kafka, wanted: Wanted, **settings: Any) -> Iterator[Any]:
+def _records(kafka: Kafka, wanted: Wanted, **settings: Any) -> pa.RecordBatchReader:
     found = kafka.records.select(wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings)
-    return said_until_first(f"Looking for records of {wanted.topic}", found)
+    shown = said_until_first(f"Looking for records of {wanted.topic}", found)
+    return found.from_batches(found.schema, shown)
 
 
 def _write(text: Any) -> None:

@@ -71,6 +71,16 @@ def test_files(place: str, tmp_path: Path) -> None:
     assert [json.loads(text) if text else None for text in texts] == [*ROWS, None]
 
 
+@pytest.mark.parametrize("words", [[], ["--key-format", "avro", "-o", 'key.schema="string"']])
+def test_an_empty_file_has_the_same_columns(place: str, tmp_path: Path, words: list[str]) -> None:
+    schemas = []
+    for name, selected in ("all", ()), ("none", ("--grep", "nowhere")):
+        path = tmp_path / f"{name}.parquet"
+        assert run("export", place, "items", path, *AVRO, *words, *selected).code == 0
+        schemas.append(pyarrow.parquet.read_schema(path))
+    assert schemas[0].equals(schemas[1], check_metadata=True)
+
+
 def test_a_record_without_fields(place: str, tmp_path: Path) -> None:
     connect(place).write(pa.table({"value": [b""]}), "empty")
     empty = ("--value-format", "avro", "-o", f"value.schema={json.dumps(record('Empty'))}")
@@ -102,6 +112,8 @@ def test_what_can_not_be_decoded(place: str) -> None:
         (["--value-format", "xml"], "expected one of"),
         (["--key-format", "confluent-avro"], "which needs 'schema.registry.url'"),
         (["--key-format", "avro", "--key", "k1"], "give it with --key-as, not with --key-format"),
+        (["-o", "value.schema=id int"], "'value.schema' needs 'value.format'"),
+        ([*AVRO, "-o", "includeCorrupt=true"], "'includeCorrupt' applies only to reading records"),
     ],
 )
 def test_wrong_commands(place: str, words: list[str], said: str) -> None:
