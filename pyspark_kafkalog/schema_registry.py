@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import logging
 import ssl
 import time
 import urllib.error
@@ -28,6 +29,8 @@ from pyspark_kafkalog.tls import tls_context
 WAIT = 60.0
 """Seconds for which a registry that fails, or does not know an id, is asked again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_QUIET = 2.0
+"""Seconds before a warning says so."""
 _LARGEST_ANSWER, _LARGEST_REASON = 16 << 20, 1 << 16
 """Bytes; the former are also those of all that a schema refers to."""
 _MOST_REFERENCES, _DEEPEST = 1000, 50
@@ -37,6 +40,7 @@ _MOST_WORDS = _LONGEST_NAME = 1000
 """Characters."""
 _DENIED = {401: "does not accept the login", 403: "denies the request"}
 _LOGIN = "Give the login as basic.auth.user.info (user:password) or bearer.auth.token."
+_log = logging.getLogger("pyspark_kafkalog")
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -195,7 +199,7 @@ class SchemaRegistry:
         :param body: to be sent to it.
         :raises _RefusedError: if it refuses that.
         """
-        pause = _FIRST_PAUSE
+        pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET
         while True:
             is_unknown, why = False, ""
             for url in self._options.urls:
@@ -211,14 +215,20 @@ class SchemaRegistry:
                     hint=f"Check {REGISTRY} and the name of the topic. Or give value.schema (key.schema) to a"
                     " read, and auto.register.schemas=true to a write.",
                 )
-            left = deadline - time.monotonic()
-            if left <= 0 and is_unknown:
-                raise self._error(
+            if is_unknown:
+                error = self._error(
                     f"does not know {what}",
                     hint=f"Check {REGISTRY}: the records may have been written with another registry.",
                 )
+            else:
+                error = self._error(f"gave no answer for {what}: {why}", hint=f"Check {REGISTRY}.")
+            now = time.monotonic()
+            left = deadline - now
             if left <= 0:
-                raise self._error(f"gave no answer for {what}: {why}", hint=f"Check {REGISTRY}.")
+                raise error
+            if now > quiet_until:
+                quiet_until = deadline
+                _log.warning("Retrying for up to %d s: %s", left, error)
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
+from pyspark_kafkalog import schema_registry
 from pyspark_kafkalog.errors import OptionError, SchemaRegistryError
 from pyspark_kafkalog.options.registry import RegistryOptions, registry_options
 from pyspark_kafkalog.options.table import Use
@@ -141,6 +142,28 @@ def test_schemas_are_registered_in_a_real_registry(registry: SchemaRegistryServe
     assert "Change the columns" in str(caught.value)
     with pytest.raises(SchemaRegistryError, match="refuses"):
         found.register(subject, '{"type": "recor"}')
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(503, "gave no answer for schema id 7: HTTP status 503"), (404, "does not know")]
+)
+def test_a_long_wait_is_said(
+    double: Double,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(schema_registry, "_QUIET", 0.2)
+    double.answers = [(status, {})]
+    with pytest.raises(SchemaRegistryError, match=said):
+        double.registry().by_id(7, wait=0.1)
+    assert not caplog.records
+    with pytest.raises(SchemaRegistryError, match=said):
+        double.registry().by_id(7, wait=1)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("Retrying for up to ")
+    assert said in warning
 
 
 @pytest.mark.parametrize("status", [409, 422])
