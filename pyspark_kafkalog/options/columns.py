@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
+from pyspark_kafkalog.options.formats import ID_COLUMNS
 from pyspark_kafkalog.options.user_options import suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -23,7 +24,8 @@ RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
 """All columns that a read of records may have."""
 DEAD_LETTER_FIELDS: Mapping[str, str] = {**RECORD_FIELDS, **dict([DROPPED_FIELD])}
 """All columns of a read that also shows dropped messages."""
-_NESTED = ("struct", "array", "map", "variant")
+_STRUCTURED = ("struct", "array", "map")
+_NESTED = (*_STRUCTURED, "variant")
 _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
@@ -44,9 +46,10 @@ def read_columns(
             # Where a session calls another type timestamp, this name is plain.
             is_other = (kind, allowed[name]) == ("timestamp_ntz", "timestamp")
             named = "timestamp_ltz" if is_other else allowed[name]
+            advice = f"Read it as {named}, and convert it then, for example with {_from_read(name, kind)}."
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {allowed[name]}",
-                hint=f"Read it as {named}, and convert it then, for example with {_from_read(name, kind)}.",
+                hint=_or_format(name, kind, advice),
             )
         records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
         if not nullable and not (records and name in _NEVER_NULL):
@@ -87,7 +90,7 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
         raise OptionError(
             "Required column 'value' not found",
             hint="Add one, for example with df.selectExpr('CAST(id AS string) AS value'), or with all columns"
-            " in it: df.selectExpr('to_json(struct(*)) AS value').",
+            " in it: df.selectExpr('struct(*) AS value') and the option value.format=json.",
         )
     if topic is None and "topic" not in columns:
         raise OptionError(
@@ -97,10 +100,18 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
+            advice = f"Convert it, for example with {_to_written(name, kind, kinds)}."
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
-                hint=f"Convert it, for example with {_to_written(name, kind, kinds)}.",
+                hint=_or_format(name, kind, advice),
             )
+
+
+def _or_format(name: str, kind: str, advice: str) -> str:
+    """Advice about a column of another type, which may need no more than a format."""
+    if name in ID_COLUMNS and kind.startswith(_STRUCTURED):
+        return f"Give {name}.format. Or else: {advice}"
+    return advice
 
 
 def _from_read(name: str, kind: str) -> str:

@@ -54,8 +54,8 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
         if name == "avro" and user.value(f"{column}.schema") is None:
             raise OptionError(
                 f"Option '{column}.format' is avro, which needs '{column}.schema'",
-                hint="Give the schema with which the values were written, as JSON. Values of Confluent's"
-                f" serializers begin with the id of theirs: give {CONFLUENT_AVRO} and {REGISTRY} for these.",
+                hint=f"Give the Avro schema of {column}s, as JSON. Those of Confluent's serializers begin"
+                f" with the id of theirs: give {CONFLUENT_AVRO} and {REGISTRY} for them.",
             )
     confluent = next((column for column, name in formats.items() if name == CONFLUENT_AVRO), None)
     if confluent is not None and user.value(REGISTRY) is None:

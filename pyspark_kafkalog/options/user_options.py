@@ -39,6 +39,17 @@ _log = logging.getLogger("pyspark_kafkalog")
 _ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|option\..*")
 """Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
 _CLIENT_SETTINGS = {*WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING}
+_OF_FROM_JSON = {
+    name.lower(): name
+    for name in (
+        *("allowBackslashEscapingAnyCharacter", "allowComments", "allowNonNumericNumbers"),
+        *("allowNumericLeadingZeros", "allowSingleQuotes", "allowUnquotedControlChars"),
+        *("allowUnquotedFieldNames", "dateFormat", "dropFieldIfAllNull", "encoding", "lineSep", "locale"),
+        *("multiLine", "prefersDecimal", "primitivesAsString", "samplingRatio", "timestampFormat"),
+        "timestampNTZFormat",
+    )
+}
+"""The options of Spark's JSON that decoding does not have."""
 _TOPICS_OPTIONS = ("subscribe", "topic")
 """Which topics: the option of readers, and that of writers."""
 
@@ -228,6 +239,11 @@ class UserOptions:
         return OptionError(f"Option {option.name!r} is for {direction} only", hint=hint)
 
     def _unknown(self, name: str) -> OptionError:
+        if name in _OF_FROM_JSON:
+            return OptionError(
+                f"Option {_OF_FROM_JSON[name]!r} of from_json is not supported",
+                hint="Leave it out, or read without value.format, and call from_json.",
+            )
         known, near = self._applicable(), self._topics_option()
         if name in OF_SERIALIZERS:
             return OptionError(f"Option {self._written[name]!r} is not supported", hint=OF_SERIALIZERS[name])

@@ -30,10 +30,11 @@ from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry, r
 from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoded, Decoder
 from pyspark_kafkalog.values.avro.schema import Union, parse
 from pyspark_kafkalog.values.avro.types import arrow_type
-from pyspark_kafkalog.values.ddl import ddl, parse_ddl
+from pyspark_kafkalog.values.columns import check_part
+from pyspark_kafkalog.values.ddl import parse_ddl
 from pyspark_kafkalog.values.json import decoder as json
 from pyspark_kafkalog.values.json.times import zone as zone_named
-from pyspark_kafkalog.values.json.types import check_type, has_timestamps, is_part
+from pyspark_kafkalog.values.json.types import check_type, has_timestamps
 
 _PREFIX = 5
 """Bytes before a value: a zero, and the id of its schema, big-endian."""
@@ -106,21 +107,16 @@ class DecodedColumn:
             return None
         if kind is None and keeps_corrupt:
             kind = self.types[self.name]  # decoding finds them
-        if kind is not None and kind != self.type:
-            if self.schema is not None:
-                Decoder(parse(self.schema.text, self.schema.references), kind)
-            else:
-                self._check_json(kind)
+        if kind is not None:
+            self._check_part(kind)
         return replace(self, type=kind, with_ids=with_ids, keeps_corrupt=keeps_corrupt)
 
-    def _check_json(self, wanted: pa.DataType) -> None:
-        check_type(wanted, self.format.corrupt)
+    def _check_part(self, wanted: pa.DataType) -> None:
+        if self.format.format == JSON:
+            check_type(wanted, self.format.corrupt)
+            wanted = pa.struct([field for field in wanted if field.name != self.format.corrupt])
         if self.type is not None:
-            inner = pa.struct([field for field in wanted if field.name != self.format.corrupt])
-            if not is_part(inner, self.type):
-                raise OptionError(
-                    f"Expected {ddl(self.type)}, or a part of it, for {self.name}, got {ddl(wanted)}"
-                )
+            check_part(wanted, self.type, self.name)
 
 
 def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
@@ -147,7 +143,8 @@ def _json_column(column: ColumnFormat, *, keeps_corrupt: bool) -> DecodedColumn:
         except SchemaError as e:
             raise OptionError(
                 f"Option '{column.column}.schema': {e.message}",
-                hint="Give fields as in Spark's DDL: id bigint, items array<struct<name: string>>.",
+                hint="Give fields as in Spark's DDL: id bigint, items array<struct<name: string>>. A"
+                " StructType gives it by simpleString().",
             ) from None
         check_type(kind, column.corrupt)
     return DecodedColumn(column, None, kind, with_ids=False, keeps_corrupt=keeps_corrupt)
@@ -318,8 +315,15 @@ class _Column(ABC):
         Their starts and sizes may be changed.
         """
 
-    def hint(self, values: _Values, row: int) -> str | None:
+    def _hint(self, values: _Values, row: int) -> str | None:
         """What to do about a corrupt row, if that can be seen."""
+        if self._column.name == "value" and _segments(values.batch.slice(row, 1)).size:
+            return "It is a segment of a large message: give large.message.enabled=true."
+        looks_framed = values.sizes[row] >= _PREFIX and values.data[values.starts[row]] == 0
+        if looks_framed and self._column.format.format != CONFLUENT_AVRO:
+            return (
+                f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for those of Avro."
+            )
         return None
 
     def _reason(self, decoded: Decoded | json.Decoded, row: int) -> str:
@@ -328,8 +332,7 @@ class _Column(ABC):
     def _have_failed(self, decoded: Decoded | json.Decoded, values: _Values) -> None:
         """Raise, or warn, of the first corrupt row."""
         row = int(decoded.corrupt[0])
-        text = self._reason(decoded, row)
-        hint = self.hint(values, row)
+        text, hint = self._reason(decoded, row), self._hint(values, row)
         if self._column.format.fails_fast:
             hint = hint or f"With mode=PERMISSIVE such values are {self.left}."
             raise CorruptRecordError(text, hint=hint, **values.place(row))
@@ -384,14 +387,6 @@ class _AvroColumn(_Column):
         else:
             entries = np.full(sizes.size, self._own, np.int64)
         return self._decoder.decode(data, starts, sizes, entries), made
-
-    def hint(self, values: _Values, row: int) -> str | None:
-        looks_framed = values.sizes[row] >= _PREFIX and values.data[values.starts[row]] == 0
-        if not self._is_framed and looks_framed:
-            return f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for these."
-        if self._column.name == "value" and _segments(values.batch.slice(row, 1)).size:
-            return "It is a segment of a large message: give large.message.enabled=true."
-        return None
 
     def _find_ids(
         self, batch: pa.RecordBatch, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CORRUPT_FIELD, ERROR_HEADERS, HEADERS_FIELD, check_topic
@@ -63,6 +64,13 @@ def dead_letters(df: DataFrame, topic: str, good: Mapping[str, Column] | None = 
             raise OptionError(f"Unknown column {column!r}", hint=suggestion(column, SINK_FIELDS))
     if missing := [column for column in ("topic", "value") if column not in good]:
         raise OptionError(f"Column {missing[0]!r} of the good rows is not given", hint="Add it to good.")
+    for field in df.select(*(good[key].alias(key) for key in ("key", "value") if key in good)).schema:
+        if isinstance(field.dataType, StructType | ArrayType | MapType):
+            raise OptionError(
+                f"Column {field.name!r} of the good rows has type {field.dataType.simpleString()}, expected"
+                " binary or string",
+                hint="Encode it, for example with to_json.",
+            )
     given = {**good, **{key: good[key].cast("binary") for key in ("key", "value") if key in good}}
     nothing = f.lit(None)
     return df.select(

@@ -15,7 +15,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.columns import check_different, read_columns
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
-from pyspark_kafkalog.options.user_options import suggestion
+from pyspark_kafkalog.options.user_options import near_names, suggestion
 from pyspark_kafkalog.reading.reader import (
     columns_of,
     decoded_columns,
@@ -144,6 +144,14 @@ def _decoded_alone(
     plain = [field for field in wanted if field.name not in by_name]
     ids = {name: "int" for column in decoded for name in column.ids}
     allowed = {name: kind for name, kind in {**names, **ids}.items() if name not in by_name}
+    unknown = next((field for field in plain if field.name not in allowed), None)
+    if unknown is not None:
+        column, known = min(by_name), [*allowed, *by_name]
+        hint = suggestion(unknown.name, known)
+        if not near_names(unknown.name, known):
+            inner = f"{unknown.name}: {unknown.dataType.simpleString()}"
+            hint += f' Decoded fields are in a struct: .schema("{column} struct<{inner}, ...>").'
+        raise OptionError(f"Unknown column {unknown.name!r}", hint=hint)
     if plain:
         read_columns(((f.name, f.dataType.simpleString(), f.nullable) for f in plain), allowed)
     if not wanted.fields:

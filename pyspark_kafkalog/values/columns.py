@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.buffers import allocate
+from pyspark_kafkalog.errors import OptionError, listed
+from pyspark_kafkalog.values.ddl import ddl
 from pyspark_kafkalog.values.table import COUNT, SIZES, VALIDITY, VALUES
 
 
@@ -142,6 +144,28 @@ class Arrays:
         first = int(row[SIZES]) - 1
         sizes = self._out.view(np.int32)[first : first + length + 1]
         return np.cumsum(sizes, dtype=np.int32, out=sizes)
+
+
+def check_part(wanted: pa.DataType, full: pa.DataType, path: str) -> None:
+    """Check that a type is another one, or that structs in it have some of the fields only.
+
+    :param path: where it is, for people.
+    :raises OptionError: naming the field that isn't there, or is of another type.
+    """
+    if pa.types.is_struct(full) and pa.types.is_struct(wanted):
+        fields = {field.name: field.type for field in full}
+        for field in wanted:
+            if field.name not in fields:
+                raise OptionError(
+                    f"There is no field {field.name!r} in {path}", hint=f"Give some of {listed(fields, 20)}."
+                )
+            check_part(field.type, fields[field.name], f"{path}.{field.name}")
+    elif pa.types.is_list(full) and pa.types.is_list(wanted):
+        check_part(inner_type(wanted), inner_type(full), f"{path}.element")
+    elif pa.types.is_map(full) and pa.types.is_map(wanted) and wanted.key_type == full.key_type:
+        check_part(inner_type(wanted), inner_type(full), f"{path}.value")
+    elif wanted != full:
+        raise OptionError(f"Expected {ddl(full)} for {path}, got {ddl(wanted)}")
 
 
 def has_bytes(kind: pa.DataType) -> bool:

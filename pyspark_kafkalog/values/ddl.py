@@ -39,7 +39,7 @@ _MOST_DEPTH = 100
 
 
 def ddl(kind: pa.DataType) -> str:
-    """Spark's type for an Arrow type; all parts are nullable."""
+    """Spark's type for an Arrow type, of which all parts are nullable; Arrow's name where Spark has none."""
     if pa.types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
         quoted = [f"`{field.name.replace('`', '``')}`: {ddl(field.type)}" for field in fields]
@@ -50,7 +50,7 @@ def ddl(kind: pa.DataType) -> str:
         return f"array<{ddl(kind.value_type)}>"
     if pa.types.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    return _NAMES[kind]
+    return _NAMES.get(kind, str(kind))
 
 
 def parse_ddl(text: str) -> pa.DataType:
@@ -141,7 +141,7 @@ class _Parser:
         if word in _DECIMALS:
             return self._decimal(at)
         if word not in _TYPES:
-            raise _unexpected("a type of Spark's", name, at)
+            raise _unexpected("a type such as bigint or string", name, at)
         return _TYPES[word]
 
     def _decimal(self, at: int) -> pa.DataType:

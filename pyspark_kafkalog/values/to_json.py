@@ -259,4 +259,7 @@ def _texts_of(kind: pa.DataType) -> Callable[[pa.Array], pa.Array] | None:
 
 
 def _no_type(kind: pa.DataType, path: str) -> OptionError:
-    return OptionError(f"JSON has no form for {path.removeprefix('.') or 'the column'}, which is {kind}")
+    return OptionError(
+        f"JSON has no form for {path.removeprefix('.') or 'the column'}, which is {kind}",
+        hint="Convert it, for example with CAST(... AS string).",
+    )

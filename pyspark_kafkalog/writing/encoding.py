@@ -94,12 +94,13 @@ def _check_json(column: ColumnFormat, field: pa.Field) -> None:
     if not (pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_list(kind)):
         raise OptionError(
             f"Column {field.name!r} has type {kind}, expected a struct, an array or a map for {JSON}",
-            hint=f"Make one, for example with struct(*) AS {field.name}.",
+            hint=f"Make one, for example with struct(*) AS {field.name}. If it is encoded already, leave out"
+            f" {column.column}.format.",
         )
     try:
         check_json_type(kind)
     except OptionError as e:
-        raise OptionError(f"Column {field.name!r} can't be written: {e.message}") from None
+        raise OptionError(f"Column {field.name!r} can't be written: {e.message}", hint=e.hint) from None
 
 
 def _schema_of(column: ColumnFormat, field: pa.Field, options: WriteOptions) -> RegisteredSchema:
@@ -129,7 +130,7 @@ def _schema_of(column: ColumnFormat, field: pa.Field, options: WriteOptions) -> 
     try:
         schema = RegisteredSchema(schema_of(field.type, field.name) if text is None else text)
     except SchemaError as e:
-        raise OptionError(f"Column {field.name!r} can't be written: {e.message}") from None
+        raise OptionError(f"Column {field.name!r} can't be written: {e.message}", hint=e.hint) from None
     _check_fits(schema, field, "the schema that is made of it" if text is None else f"{column.column}.schema")
     find = registry.register if options.auto_register else registry.id_of
     return replace(schema, schema_id=find(subject, schema.text))

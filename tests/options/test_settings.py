@@ -662,7 +662,10 @@ class TestSlips:
         ("columns", "hint"),
         [
             ({"value": "int"}, "CAST(value AS string)"),
-            ({"value": "struct<a:int>"}, "to_json(value)"),
+            (
+                {"value": "struct<a:int>"},
+                "Give value.format. Or else: Convert it, for example with to_json(value)",
+            ),
             ({"value": "binary", "key": "array<int>"}, "to_json(key)"),
             ({"value": "binary", "partition": "bigint"}, "CAST(partition AS int)"),
             ({"value": "binary", "timestamp": "string"}, "CAST(timestamp AS timestamp)"),
@@ -671,7 +674,7 @@ class TestSlips:
                 {"id": "int", "Value": "string"},
                 "Did you mean 'Value'? Rename it: df.withColumnRenamed('Value',",
             ),
-            ({"id": "int"}, "'to_json(struct(*)) AS value'"),
+            ({"id": "int"}, "'struct(*) AS value') and the option value.format=json."),
         ],
     )
     def test_what_to_do_with_columns_that_cannot_be_written(self, columns: dict[str, str], hint: str) -> None:

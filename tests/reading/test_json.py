@@ -56,6 +56,9 @@ def test_corrupt_values(root: str, caplog: pytest.LogCaptureFixture) -> None:
         read(root, mode="FAILFAST")
     with pytest.raises(CorruptRecordError, match=r"expected an object, at byte 0.*offset 2"):
         read(root, mode="FAILFAST", startingOffsets='{"items":{"0":2}}')
+    write(root, [b"\0\0\0\0\1" + GOOD])
+    with pytest.raises(CorruptRecordError, match="begins like a value of Confluent's serializers"):
+        read(root, mode="FAILFAST", startingOffsets='{"items":{"0":3}}')
 
 
 def test_corrupt_records_in_a_column(root: str) -> None:
@@ -111,16 +114,16 @@ def test_a_transform_gets_columns(root: str) -> None:
     [
         (
             {"value__schema": "id foo"},
-            "'value.schema': expected a type of Spark's, got 'foo', at character 3",
+            "'value.schema': expected a type such as bigint or string, got 'foo', at character 3",
         ),
         ({"value__schema": '{"type":"record"}'}, "Give fields as in Spark's DDL"),
         ({"value__schema": "id binary"}, "can't be read as binary, the type of 'id'"),
         ({"value__schema": "array<int>"}, "JSON is read as a struct, got array<int>"),
         ({"value__schema": "_corrupt_record int"}, "so it must be a string, got int"),
         ({"mode": "DROPMALFORMED"}, "expected one of PERMISSIVE, FAILFAST"),
-        ({"timestampFormat": "yyyy"}, "timestampFormat"),
-        ({"dateFormat": "yyyy"}, "dateFormat"),
-        ({"allowComments": "true"}, "allowComments"),
+        ({"timestampFormat": "yyyy"}, "'timestampFormat' of from_json is not supported"),
+        ({"dateFormat": "yyyy"}, "'dateFormat' of from_json is not supported"),
+        ({"allowcomments": "true"}, "'allowComments' of from_json is not supported"),
         (
             {"value__format": "avro", "value__schema": "{}", "timeZone": "UTC"},
             "'timeZone' needs 'value.format=json'",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, lit, to_json
+from pyspark.sql.functions import col, lit, struct, to_json
 
 from pyspark_kafkalog import NewTopic, OptionError, connect, dead_letters
 from tests.broker.producing import unused_topic
@@ -147,6 +147,8 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         dead_letters(frame.withColumn("corrupt", lit("")), "dead")
     with pytest.raises(OptionError, match="Unknown column 'offset'"):
         dead_letters(frame, "dead", {"topic": lit("a"), "value": lit(""), "offset": lit(0)})
+    with pytest.raises(OptionError, match=r"'value' of the good rows has type .*, expected binary or string"):
+        dead_letters(frame, "dead", {"topic": lit("a"), "value": struct(lit(1))})
     with pytest.raises(OptionError, match="Column 'topic' of the good rows is not given"):
         dead_letters(frame, "dead", {"value": lit("")})
     with pytest.raises(OptionError, match="Illegal topic"):

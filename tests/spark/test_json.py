@@ -70,8 +70,12 @@ def test_a_schema_in_an_option_or_in_the_dataframe(spark: SparkSession, tmp_path
     ):
         with pytest.raises(PySparkException, match=said):
             source().schema(schema).load(root).collect()
-    with pytest.raises(PySparkException, match=r"Expected struct<.*, or a part of it, for value"):
+    with pytest.raises(PySparkException, match="There is no field 'c' in value"):
         source(**given).schema("value struct<c: int>").load(root).collect()
+    with pytest.raises(PySparkException, match=r'Decoded .* \.schema\("value struct<id: bigint, \.\.\.>"\)'):
+        source().schema("id bigint, offset bigint").load(root).collect()
+    with pytest.raises(PySparkException, match=r"Unknown column 'offest'. Did you mean offset\?"):
+        source().schema("offest bigint, value struct<a: int>").load(root).collect()
     with pytest.raises(PySparkException, match=r"partition t-0, offset 0"):
         source(mode="FAILFAST").schema("value struct<b: int>").load(root).collect()
 

@@ -49,8 +49,8 @@ def test_decimals_and_timestamps() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected a type of Spark's, got the end, at character 0"),
-        ("a foo", "expected a type of Spark's, got 'foo', at character 2"),
+        ("", "expected a type such as bigint or string, got the end, at character 0"),
+        ("a foo", "expected a type such as bigint or string, got 'foo', at character 2"),
         ("a int,", "expected the name of a field, got the end, at character 6"),
         ("a int b int", "expected the end, got 'b', at character 6"),
         ("struct<a: int", "expected '>', got the end, at character 13"),

@@ -9,13 +9,11 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.buffers import allocate, as_array
 from pyspark_kafkalog.codec.rows import as_utf8
-from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.values.avro import kernels
 from pyspark_kafkalog.values.avro.resolution import Compiler, Operation, rows_of
 from pyspark_kafkalog.values.avro.schema import Array, Map, Record, Schema, Union
 from pyspark_kafkalog.values.avro.types import arrow_type, parts
 from pyspark_kafkalog.values.columns import Arrays, Column, has_bytes, inner_type, lay_out
-from pyspark_kafkalog.values.ddl import ddl
 from pyspark_kafkalog.values.table import COUNT, POSITION
 
 CORRUPT = 0
@@ -72,11 +70,10 @@ class Decoder:
     """Decodes what several writers have written, by one reader's schema. For one thread at a time.
 
     :param reader: the schema that all is read as.
-    :param columns: what is wanted of :func:`.types.arrow_type` of it: structs may have some of their fields
-        only, in any order, at any depth. The rest is checked against the end of each row, and skipped. By
-        default all.
+    :param columns: a part of :func:`.types.arrow_type` of it, which :func:`.check_part` has let pass: structs
+        may have some of their fields only, in any order, at any depth. The rest is checked against the end of
+        each row, and skipped. By default all.
     :raises SchemaError: if Spark has no type for the schema.
-    :raises OptionError: if ``columns`` isn't a part of its type.
     """
 
     def __init__(self, reader: Schema, columns: pa.DataType | None = None) -> None:
@@ -183,11 +180,6 @@ class Decoder:
         column = Column(path, full if wanted is None else wanted, number, level, nullable)
         if wanted is not None:
             self._columns.append(column)
-            if not _is_part(wanted, full):
-                raise OptionError(
-                    f"Expected {ddl(full)}, or a part of it, for {path.removeprefix('.') or 'the value'}, "
-                    f"got {wanted}"
-                )
         if pa.types.is_struct(full) and isinstance(schema, Record | Union):
             names = {} if wanted is None else {field.name: field.type for field in wanted}
             for name, part in parts(schema):
@@ -239,18 +231,3 @@ class _Arrays(Arrays):
             offsets = np.searchsorted(kept, offsets).astype(np.int32)
             keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
         return super().map(kind, validity, offsets, keys, values)
-
-
-def _is_part(wanted: pa.DataType, full: pa.DataType) -> bool:
-    """Whether the outermost type is the same, or a struct of some of the fields."""
-    if pa.types.is_struct(full):
-        is_part = pa.types.is_struct(wanted) and {field.name for field in wanted} <= {
-            field.name for field in full
-        }
-    elif pa.types.is_map(full):
-        is_part = pa.types.is_map(wanted) and wanted.key_type == full.key_type
-    elif pa.types.is_list(full):
-        is_part = pa.types.is_list(wanted)
-    else:
-        is_part = wanted == full
-    return bool(is_part)

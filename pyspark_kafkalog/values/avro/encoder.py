@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.codec.text import TEXT, joined_texts
-from pyspark_kafkalog.errors import InvalidRecordError, SchemaError
+from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
 from pyspark_kafkalog.values.avro.schema import NAME, Array, Enum, Fixed, Map, Record, Schema, Union
 from pyspark_kafkalog.values.avro.types import arrow_type
 
@@ -49,7 +49,10 @@ def check_fits(schema: Schema, kind: pa.DataType, path: str) -> None:
         known = {field.name: field.schema for field in schema.fields}
         for field in kind:
             if field.name not in known:
-                raise SchemaError(f"{path}.{field.name}: the schema has no such field in its {schema}")
+                raise SchemaError(
+                    f"{path}.{field.name}: the schema has no such field in its {schema}",
+                    hint=f"It has {listed(known, 20)}.",
+                )
             if names.count(field.name) > 1:
                 raise SchemaError(f"{path}.{field.name}: the struct has two such fields")
             check_fits(known[field.name], field.type, f"{path}.{field.name}")

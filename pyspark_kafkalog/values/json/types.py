@@ -24,15 +24,16 @@ def check_type(kind: pa.DataType, corrupt: str) -> None:
     """
     if not pa.types.is_struct(kind):
         raise OptionError(
-            f"JSON is read as a struct, got {_shown(kind)}",
-            hint='Give its fields: .schema("value struct<id: bigint, name: string>").',
+            f"JSON is read as a struct, got {ddl(kind)}",
+            hint='Give its fields: .schema("value struct<id: bigint, name: string>"). Other JSON can be read'
+            " without the format, by from_json.",
         )
     _check(kind, "", 1)
     names = [field.name for field in kind]
     if corrupt in names and kind.field(corrupt).type != pa.string():
         raise OptionError(
             f"Field {corrupt!r} gets the text of corrupt values, so it must be a string, got"
-            f" {_shown(kind.field(corrupt).type)}"
+            f" {ddl(kind.field(corrupt).type)}"
         )
 
 
@@ -50,25 +51,13 @@ def _check(kind: pa.DataType, path: str, depth: int) -> None:
             _check(field.type, f"{path}.{field.name}", depth + 1)
     elif pa.types.is_map(kind) or pa.types.is_list(kind):
         if pa.types.is_map(kind) and kind.key_type != pa.string():
-            raise OptionError(f"Keys of maps in JSON are strings: {name!r} has {_shown(kind.key_type)}")
+            raise OptionError(f"Keys of maps in JSON are strings: {name!r} has {ddl(kind.key_type)}")
         _check(inner_type(kind), path, depth + 1)
     elif kind not in _PLAIN and not pa.types.is_decimal128(kind):
         raise OptionError(
-            f"JSON can't be read as {_shown(kind)}, the type of {name!r}",
+            f"JSON can't be read as {ddl(kind)}, the type of {name!r}",
             hint="Read it as a string, and convert that.",
         )
-
-
-def is_part(wanted: pa.DataType, full: pa.DataType) -> bool:
-    """Whether it is the same type, or structs in it have some of the fields only."""
-    if pa.types.is_struct(full):
-        fields = {field.name: field.type for field in full}
-        return pa.types.is_struct(wanted) and all(
-            field.name in fields and is_part(field.type, fields[field.name]) for field in wanted
-        )
-    if pa.types.is_map(full) or pa.types.is_list(full):
-        return wanted.id == full.id and is_part(inner_type(wanted), inner_type(full))
-    return bool(wanted == full)
 
 
 def has_timestamps(kind: pa.DataType) -> bool:
@@ -78,10 +67,3 @@ def has_timestamps(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind) or pa.types.is_list(kind):
         return has_timestamps(inner_type(kind))
     return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
-
-
-def _shown(kind: pa.DataType) -> str:
-    try:
-        return ddl(kind)
-    except KeyError:
-        return str(kind)

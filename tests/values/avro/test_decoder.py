@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.errors import OptionError, SchemaError
+from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.values.avro import decoder as module
 from pyspark_kafkalog.values.avro import kernels
 from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoded, Decoder
@@ -547,20 +547,6 @@ def test_what_is_not_wanted_has_to_fit_too() -> None:
     writer, reader = record(("a", "int"), ("b", "int")), record(("a", "int"), ("b", "string"))
     with pytest.raises(SchemaError, match="b: the reader's schema expects string"):
         decoded([], writer, reader, pa.struct([("a", pa.int32())]))
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        (pa.struct([("z", pa.int32())]), "for the value, got struct<z: int32>"),
-        (pa.struct([("a", pa.int64())]), "Expected int, or a part of it, for a, got int64"),
-        (pa.struct([("c", pa.list_(pa.string()))]), r"Expected int, or a part of it, for c\.element"),
-        (pa.int32(), "for the value, got int32"),
-    ],
-)
-def test_only_parts_can_be_wanted(columns: pa.DataType, said: str) -> None:
-    with pytest.raises(OptionError, match=said):
-        Decoder(parse(json.dumps(SIMPLE)), columns)
 
 
 def test_a_column_of_2_gib_is_refused_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,11 @@ def bomb(size: int) -> Any:
     ("schema", "kind", "said"),
     [
         (record("A", a="int"), {"a": pa.int64()}, "value.a: the schema expects int, the column is int64"),
-        (record("A", a="int"), {"a": pa.int32(), "b": pa.int32()}, "value.b: the schema has no such field"),
+        (
+            record("A", a="int"),
+            {"a": pa.int32(), "b": pa.int32()},
+            r"value\.b: the schema has no .*\. It has a\.",
+        ),
         (record("A", a="int", b="int"), {"a": pa.int32()}, "value.b: the struct has no such field, and it"),
         (record("A", a=("int", "x")), {}, "value.a: the struct has no such field"),
         (
