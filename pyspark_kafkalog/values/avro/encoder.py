@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,8 +30,8 @@ _PROMOTED = {
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _NESTED = (Record, Array, Map)
 _MOST_DIGITS = 38
-_MOST_DEFAULTS = 100_000
-"""Values in the default of one field: records with defaults in one another may be of any size."""
+_LARGEST_DEFAULT = 1 << 20
+"""Bytes of one field's default, with one for each value: records with defaults may be in one another."""
 _MOST_LONG = (1 << 63) - 1
 
 
@@ -384,7 +385,12 @@ def _varints(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
 
 
 def _varint(value: int) -> bytes:
-    return _varints(np.array([value], np.int64))[0].as_py()  # type: ignore[no-any-return]
+    left, out = (value << 1) ^ (value >> 63), bytearray()
+    while left > 127:
+        out.append(left & 127 | 128)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
 
 
 def _text(sizes: np.ndarray, data: np.ndarray, valid: np.ndarray | None) -> pa.Array:
@@ -414,11 +420,11 @@ def _left_out(schema: Schema, default: Any, path: str) -> bytes:
     :raises SchemaError: if it has neither a default nor null, or one without end.
     """
     try:
-        found = _default(schema, default, iter(range(_MOST_DEFAULTS)))
-    except (StopIteration, RecursionError):
+        found = _default(schema, default, _Room())
+    except (_TooLargeError, RecursionError):
         raise SchemaError(
             f"{path}: the struct has no such field, and its default in the schema has more than"
-            f" {_MOST_DEFAULTS} values, or leads back to itself"
+            f" {_LARGEST_DEFAULT} bytes, or leads back to itself"
         ) from None
     if found is None:
         raise SchemaError(
@@ -427,17 +433,37 @@ def _left_out(schema: Schema, default: Any, path: str) -> bytes:
     return found
 
 
-def _default(schema: Schema, value: Any, left: Iterator[int]) -> bytes | None:
+class _TooLargeError(Exception):
+    """A default has no room."""
+
+
+@dataclass(slots=True)
+class _Room:
+    """For the rest of a default."""
+
+    left: int = _LARGEST_DEFAULT
+
+    def take(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise _TooLargeError
+
+
+def _default(schema: Schema, value: Any, room: _Room) -> bytes | None:
     """The body of a default, of JSON; None if it isn't of the schema's type.
 
-    :param left: an item for each value that it may have.
-    :raises StopIteration: if it has more.
+    :raises _TooLargeError: if there is no room for it.
     """
-    next(left)
+    found = _default_in(schema, value, room)
+    room.take(1 + len(found or b""))
+    return found
+
+
+def _default_in(schema: Schema, value: Any, room: _Room) -> bytes | None:
     if isinstance(schema, Union):
         for number, branch in enumerate(schema.branches):
             if (branch.kind == "null") == (value is None):
-                found = _default(branch, value, left)
+                found = _default(branch, value, room)
                 if found is not None:
                     return _varint(number) + found
         return None
@@ -446,17 +472,17 @@ def _default(schema: Schema, value: Any, left: Iterator[int]) -> bytes | None:
             return None
         parts = []
         for each in schema.fields:
-            parts.append(_default(each.schema, value.get(each.name, each.default), left))
+            parts.append(_default(each.schema, value.get(each.name, each.default), room))
         return None if None in parts else b"".join(part for part in parts if part is not None)
     if isinstance(schema, Array):
         if not isinstance(value, list):
             return None
-        return _blocks([_default(schema.items, item, left) for item in value])
+        return _blocks([_default(schema.items, item, room) for item in value])
     if isinstance(schema, Map):
         if not isinstance(value, dict):
             return None
         items = [
-            (_with_size(key.encode()), _default(schema.values, item, left)) for key, item in value.items()
+            (_with_size(key.encode()), _default(schema.values, item, room)) for key, item in value.items()
         ]
         return _blocks([None if item is None else key + item for key, item in items])
     if isinstance(schema, Enum):

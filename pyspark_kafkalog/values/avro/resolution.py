@@ -70,6 +70,9 @@ class Compiler:
         self._empty: dict[Record, bool] = {}
         self._whole: Schema | None = None
         self._count = 0
+        self._texts: dict[tuple[str, str], bytes] = {}
+        self._places: dict[bytes, int] = {}
+        """Where each of the constants is."""
         self.constants = bytearray()
 
     def compile(self, writer: Schema, *, is_framed: bool = False) -> Operation:
@@ -80,6 +83,7 @@ class Compiler:
         """
         self._skipped.clear()
         self._empty.clear()
+        self._texts.clear()
         self._count = 0
         self._whole = writer if is_framed and writer.kind == "bytes" else None
         try:
@@ -240,13 +244,13 @@ class Compiler:
         return self._begin(block, repeat, self._put(kernels.PUT_ITEM, column, item))
 
     def _enum(self, writer: Enum, reader: Enum, column: Column, then: Operation) -> Operation:
-        rows = []
+        rows, known = [], {*reader.symbols}
         for symbol in writer.symbols:
-            read_as = symbol if symbol in reader.symbols else reader.default
+            read_as = symbol if symbol in known else reader.default
             if read_as is None:
                 rows.append(self._new(column.path, kernels.FAIL, a=kernels.NO_SYMBOL))
             else:
-                rows.append(self._bytes(read_as.encode(), column, then))
+                rows.append(self._bytes(self._encoded(read_as), column, then))
         return self._choose(column.path, kernels.SYMBOL, rows, then)
 
     def _primitive(self, writer: Schema, reader: Schema, column: Column, then: Operation) -> Operation:
@@ -348,12 +352,12 @@ class Compiler:
         elif isinstance(reader, Map) and isinstance(value, dict):
             for key, item in reversed(value.items()):
                 then = self._constant(item, reader.values, column.children["value"], then)
-                then = self._bytes(key.encode(), column.children["key"], then)
+                then = self._bytes(self._encoded(key), column.children["key"], then)
                 then = self._put(kernels.PUT_ITEM, column, then)
             return then
         elif isinstance(reader, Enum):
             if value in reader.symbols:
-                return self._bytes(value.encode(), column, then)
+                return self._bytes(self._encoded(value), column, then)
         else:
             found = self._simple_default(value, reader, column, then)
             if found is not None:
@@ -395,7 +399,7 @@ class Compiler:
         if not isinstance(value, str):
             return None
         try:
-            text = value.encode("utf-8" if kind == "string" else "latin-1")
+            text = self._encoded(value, "utf-8" if kind == "string" else "latin-1")
         except UnicodeEncodeError:
             return None
         if isinstance(reader, Fixed) and len(text) != reader.size:
@@ -408,9 +412,18 @@ class Compiler:
         low, high = struct.unpack("<qq", unscaled.to_bytes(16, "little", signed=True))
         return self._put(kernels.SET_INT128, column, then, a=low, b=high)
 
+    def _encoded(self, text: str, encoding: str = "utf-8") -> bytes:
+        """The bytes of a text, which may be a long one that a schema needs many times."""
+        found = self._texts.get((text, encoding))
+        if found is None:
+            found = self._texts[text, encoding] = text.encode(encoding)
+        return found
+
     def _bytes(self, text: bytes, column: Column, then: Operation) -> Operation:
-        at = len(self.constants)
-        self.constants += text
+        at = self._places.get(text)
+        if at is None:
+            at = self._places[text] = len(self.constants)
+            self.constants += text
         return self._put(kernels.SET_BYTES, column, then, a=at, b=len(text))
 
 

@@ -27,8 +27,10 @@ NAME = re.compile(r"[^\W\d]\w*")
 """As Java takes names: namespaces may be anything."""
 DEEPEST = 100
 """Schemas in one another."""
-_MOST = 200_000
-"""Schemas in one text."""
+_MOST, _MOST_BRANCHES = 200_000, 1000
+"""Schemas in one text, and types in a union."""
+LONGEST_NAME = 1000
+"""Characters."""
 
 
 @dataclass(eq=False)
@@ -211,6 +213,8 @@ class _Parser:
         return found
 
     def _union(self, written: list[Any], path: str, space: str, depth: int) -> Schema:
+        if len(written) > _MOST_BRANCHES:
+            raise _wrong(path, f"expected at most {_MOST_BRANCHES} types in a union")
         branches = tuple(self.schema(branch, path, space, depth + 1) for branch in written)
         seen = [branch.name if isinstance(branch, Named) else branch.kind for branch in branches]
         if "union" in seen:
@@ -237,7 +241,7 @@ class _Parser:
         if not isinstance(written, Mapping):
             raise _wrong(path, f"expected a field, got {_shown(written)}")
         name = _of(written, "name", path)
-        if not (isinstance(name, str) and NAME.fullmatch(name)):
+        if not (isinstance(name, str) and NAME.fullmatch(name) and len(name) <= LONGEST_NAME):
             raise _wrong(path, f"expected the name of a field, got {_shown(name)}")
         at = f"{path}.{name}"
         schema = self.schema(_of(written, "type", at), at, space, depth + 1)
@@ -272,8 +276,8 @@ class _Parser:
         if not isinstance(name, str):
             raise _wrong(path, f"expected a name, got {_shown(name)}")
         name = _full(name, _space(written, space))
-        if not NAME.fullmatch(_last(name)) or name in PRIMITIVES:
-            raise _wrong(path, f"expected a name, got {name!r}")
+        if not NAME.fullmatch(_last(name)) or name in PRIMITIVES or len(name) > LONGEST_NAME:
+            raise _wrong(path, f"expected a name, got {name[:100]!r}")
         if name in self._names:
             raise _wrong(path, f"the type {name!r} is defined twice, and not in the same way")
         self._written[name] = written
@@ -333,5 +337,5 @@ def _shown(written: Any) -> str:
 
 
 def _wrong(path: str, what: str) -> SchemaError:
-    place = f" at {path.removeprefix('.')}" if path else ""
+    place = f" at {path[:LONGEST_NAME].removeprefix('.')}" if path else ""
     return SchemaError(f"An Avro schema is not valid{place}: {what}")

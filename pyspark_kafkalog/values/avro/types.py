@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import SchemaError
-from pyspark_kafkalog.values.avro.schema import DEEPEST, Array, Map, Record, Schema, Union
+from pyspark_kafkalog.values.avro.schema import DEEPEST, LONGEST_NAME, Array, Map, Record, Schema, Union
 
 _OF_KIND = {
     "null": pa.null(),
@@ -34,6 +34,8 @@ _WIDENED = {frozenset({"int", "long"}): pa.int64(), frozenset({"float", "double"
 _MOST_DIGITS = 38
 """Of Spark's decimals."""
 _MOST_COLUMNS = 10_000
+_LONGEST_PATH = 4000
+"""Characters of the names of fields in one another."""
 
 
 def arrow_type(schema: Schema) -> pa.DataType:
@@ -62,6 +64,8 @@ class _Types:
             raise _none(path, f"it has more than {_MOST_COLUMNS} fields in one another")
         if len(around) > DEEPEST:
             raise _none(path, f"it has more than {DEEPEST} schemas in one another")
+        if len(path) > _LONGEST_PATH:
+            raise _none(path, f"names of fields in one another have more than {_LONGEST_PATH} characters")
         if schema in around:
             raise _none(path, f"the {schema} contains itself")
         around = (*around, schema)
@@ -88,5 +92,5 @@ class _Types:
 
 
 def _none(path: str, why: str) -> SchemaError:
-    place = f" at {path.removeprefix('.')}" if path else ""
+    place = f" at {path[:LONGEST_NAME].removeprefix('.')}" if path else ""
     return SchemaError(f"Spark has no type for an Avro schema{place}: {why}")

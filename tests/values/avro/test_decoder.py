@@ -618,3 +618,17 @@ def test_values_are_read_by_fastavro_with_the_schema_as_it_stands() -> None:
         },
     )
     assert rows([out.getvalue()], schema) == [row]
+
+
+def test_texts_that_a_schema_needs_many_times() -> None:
+    """An enum's default for each symbol that it has not, and one of records in a list: they are kept once."""
+    text = "x" * 100_000
+    enum = {"type": "enum", "name": "E", "symbols": [text], "default": text}
+    items = {"type": "array", "items": record({"name": "s", "type": "string", "default": text}, name="I")}
+    reader = record(("e", enum), {"name": "l", "type": items, "default": [{}] * 1000})
+    writer = record(("e", {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(10_000)]}))
+    decoder = Decoder(parse(json.dumps(reader)))
+    entry = decoder.add(parse(json.dumps(writer)))
+    assert len(decoder._compiler.constants) == len(text)
+    decoded = decoder.decode_column(pa.array([b"\x0e"], pa.binary()), entry)
+    assert decoded.array.to_pylist() == [{"e": text, "l": [{"s": text}] * 1000}]

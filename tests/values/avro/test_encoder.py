@@ -165,7 +165,12 @@ def bomb(size: int) -> Any:
             "value.a: the schema expects union of",
         ),
         (record("A", x="int", n=("A", {"x": 1})), {"x": pa.int32()}, "value.n: .* leads back to itself"),
-        (record("A", b=(bomb(17), {})), {}, "value.b: .* more than 100000 values"),
+        (record("A", b=(bomb(20), {})), {}, "value.b: .* more than 1048576 bytes"),
+        (
+            record("A", a=({"type": "array", "items": record("B", s=("string", "x" * 2000))}, [{}] * 1000)),
+            {},
+            "value.a: .* more than 1048576 bytes",
+        ),
         (record("A", a={"type": "long", "logicalType": "timestamp-micros"}), {"a": pa.timestamp("us")}, "a:"),
         (
             record("A", a={"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}),

@@ -233,6 +233,28 @@ def test_a_text_may_not_have_schemas_without_end() -> None:
     assert len(str(caught.value)) == 2000
 
 
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (record(("x" * 1001, "int")), "expected the name of a field"),
+        (record(("a", record(name="x" * 1001))), "expected a name"),
+        ([record(name=f"R{n}") for n in range(1001)], "expected at most 1000 types in a union"),
+    ],
+)
+def test_what_is_too_much_for_a_schema(schema: Any, said: str) -> None:
+    """Paths of a record's fields hold all names around them."""
+    with pytest.raises(SchemaError, match=said):
+        parse(json.dumps(schema))
+
+
+def test_names_in_one_another_may_not_be_too_long() -> None:
+    texts = [json.dumps(record(name="R0"))]
+    texts += [json.dumps(record(("x" * 1000, f"R{n}"), name=f"R{n + 1}")) for n in range(5)]
+    assert arrow_type(parse(texts[3], texts[:3]))
+    with pytest.raises(SchemaError, match="in one another have more than 4000 characters"):
+        arrow_type(parse(texts[-1], texts[:-1]))
+
+
 def test_a_type_may_not_grow_without_end() -> None:
     inner = json.dumps(record(name="R0"))
     texts = [
