@@ -6,16 +6,19 @@ import base64
 import json
 import signal
 import socket
+import ssl
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+import trustme
 
 from pyspark_kafkalog import schema_registry
 from pyspark_kafkalog.errors import OptionError, SchemaRegistryError
@@ -81,9 +84,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Double]:
-    """A double that runs."""
+def serving(context: ssl.SSLContext | None = None) -> Iterator[Double]:
+    """A double that runs, with TLS if there is a context."""
     server = Double()
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.url = server.url.replace("http://127.0.0.1", "https://localhost")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -346,6 +352,50 @@ def test_logins(double: Double) -> None:
     double.registry().by_id(7)
     basic = base64.b64encode(f"me:{SECRET}".encode()).decode()
     assert [login for _, login in double.requests] == [f"Basic {basic}", "Bearer a.b.c", None]
+
+
+def pem(path: Path, *parts: trustme.Blob) -> str:
+    path.write_bytes(b"".join(part.bytes() for part in parts))
+    return str(path)
+
+
+def test_tls(tmp_path: Path) -> None:
+    """The registry's certificate is checked, and gets the client's; an answer has its time here, too."""
+    authority, other = trustme.CA(), trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    own = authority.issue_cert("client@example.com")
+    trust = {"schema__registry__ssl__truststore__location": pem(tmp_path / "ca.pem", authority.cert_pem)}
+    keys = pem(tmp_path / "keys.pem", own.private_key_pem, *own.cert_chain_pems)
+    login = {"bearer__auth__token": SECRET}
+    given = {**trust, "schema__registry__ssl__keystore__location": keys, **login}
+    with serving(context) as double:
+        double.answers = [(200, {"schema": "1"})]
+        options = read(schema__registry__url=double.url, **given)
+        assert options is not None
+        assert SchemaRegistry(options).by_id(7, wait=0).text == "1"
+        assert double.requests == [("/base/schemas/ids/7", f"Bearer {SECRET}")]
+        by_address = double.url.replace("localhost", "127.0.0.1")
+        stranger = {"schema__registry__ssl__truststore__location": pem(tmp_path / "b.pem", other.cert_pem)}
+        for url, changes, said in (
+            (double.url, {**given, **stranger}, "unable to get local issuer certificate|self-signed"),
+            (by_address, given, "its certificate names another host"),
+            (double.url, {**trust, **login}, "gave no answer for schema id 7"),
+        ):
+            options = read(schema__registry__url=url, **changes)
+            assert options is not None
+            with pytest.raises(SchemaRegistryError, match=said) as caught:
+                SchemaRegistry(options).by_id(7, wait=0)
+            assert SECRET not in str(caught.value)
+        assert len(double.requests) == 1
+        double.pause_in_headers, began = 0.05, time.monotonic()
+        options = read(schema__registry__url=double.url, http__read__timeout__ms="500", **given)
+        assert options is not None
+        with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 8: TimeoutError"):
+            SchemaRegistry(options).by_id(8, wait=0)
+        assert time.monotonic() - began < 5
 
 
 def test_one_registry_for_the_same_options() -> None:
