@@ -87,6 +87,19 @@ class SchemaRegistry:
         """
         return self._kept(f"/schemas/ids/{schema_id}", f"schema id {schema_id}", wait)
 
+    def knows(self, schema_id: int, *, wait: float = WAIT) -> bool:
+        """Whether there is a schema with this id now.
+
+        :raises SchemaRegistryError: if the registry does not answer.
+        """
+        path, what = f"/schemas/ids/{schema_id}", f"schema id {schema_id}"
+        if path not in self._found:
+            try:
+                self._answer(path, what, time.monotonic() + wait, waits_for_it=False)
+            except _UnknownError:
+                return False
+        return True
+
     def by_guid(self, guid: str, *, wait: float = WAIT) -> RegisteredSchema:
         """The schema with this GUID, as the headers of records have it (Confluent Platform 8.0)."""
         return self._kept(f"/schemas/guids/{guid}", f"schema GUID {guid}", wait)
@@ -97,7 +110,7 @@ class SchemaRegistry:
         :raises SchemaRegistryError: if there is none, or the registry does not answer.
         """
         path, what = f"/subjects/{quote(subject, safe='')}/versions/latest", f"subject {subject!r}"
-        return self._read(self._ask(path, what, time.monotonic() + wait, waits_for_it=False), what, wait)
+        return self._read(self._ask(path, what, time.monotonic() + wait), what, wait)
 
     def id_of(self, subject: str, text: str, *, wait: float = WAIT) -> int:
         """The id of an Avro schema among those of a subject.
@@ -117,7 +130,7 @@ class SchemaRegistry:
         what = f"this schema of subject {subject!r}"
         body = json.dumps({"schema": text}).encode()
         try:
-            answer = self._ask(path, what, time.monotonic() + wait, waits_for_it=False, body=body)
+            answer = self._ask(path, what, time.monotonic() + wait, body)
         except _RefusedError as e:
             raise self._error(
                 f"refuses {what}: {e}", hint="Change the columns, or the subject's compatibility."
@@ -130,7 +143,7 @@ class SchemaRegistry:
     def _kept(self, path: str, what: str, wait: float) -> RegisteredSchema:
         found = self._found.get(path)
         if found is None:
-            answer = self._ask(path, what, time.monotonic() + wait, waits_for_it=True)
+            answer = self._answer(path, what, time.monotonic() + wait, waits_for_it=True)
             found = self._found[path] = self._read(answer, what, wait)
         return found
 
@@ -171,7 +184,7 @@ class SchemaRegistry:
                 raise self._error(f"has more than {_LARGEST_ANSWER} characters that {what} refers to")
             subject, version = reference
             path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-            referred = self._ask(path, f"subject {subject!r}", deadline, waits_for_it=False)
+            referred = self._ask(path, f"subject {subject!r}", deadline)
             self._refer(referred, what, found, (*within, reference), deadline)
             found[reference] = self._text(referred, what)
 
@@ -191,13 +204,25 @@ class SchemaRegistry:
             raise self._error(f"gave references of {what} that can't be read")
         return named
 
-    def _ask(
+    def _ask(self, path: str, what: str, deadline: float, body: bytes | None = None) -> Mapping[str, Any]:
+        """The answer of the first registry that gives one; it is an error if none knows it now."""
+        try:
+            return self._answer(path, what, deadline, waits_for_it=False, body=body)
+        except _UnknownError:
+            raise self._error(
+                f"does not know {what}",
+                hint=f"Check {REGISTRY} and the name of the topic. Or give value.schema (key.schema) to a"
+                " read, and auto.register.schemas=true to a write.",
+            ) from None
+
+    def _answer(
         self, path: str, what: str, deadline: float, *, waits_for_it: bool, body: bytes | None = None
     ) -> Mapping[str, Any]:
         """The answer of the first registry that gives one; all are asked again until the deadline.
 
         :param body: to be sent to it.
-        :raises _RefusedError: if it refuses that.
+        :raises _UnknownError: if none knows it, and it is not waited for.
+        :raises _RefusedError: if it refuses the body.
         """
         pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET
         while True:
@@ -210,11 +235,7 @@ class SchemaRegistry:
                 except _UnknownError:
                     is_unknown = True
             if is_unknown and not waits_for_it:
-                raise self._error(
-                    f"does not know {what}",
-                    hint=f"Check {REGISTRY} and the name of the topic. Or give value.schema (key.schema) to a"
-                    " read, and auto.register.schemas=true to a write.",
-                )
+                raise _UnknownError
             if is_unknown:
                 error = self._error(
                     f"does not know {what}",

@@ -223,6 +223,15 @@ def test_an_id_that_appears_a_moment_later(double: Double) -> None:
     assert double.registry().by_id(7, wait=10).text == "1"
 
 
+def test_what_is_known(double: Double) -> None:
+    double.answers = [(503, b""), (404, b""), (200, {"schema": "1"}), (503, b"")]
+    registry = double.registry()
+    assert not registry.knows(7)
+    assert registry.knows(7)
+    with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7"):
+        registry.knows(7, wait=0.2)
+
+
 def test_a_guid_that_the_registry_does_not_know(double: Double) -> None:
     double.answers = [(404, {"error_code": 40403, "message": "Schema not found"})]
     with pytest.raises(SchemaRegistryError, match=f"does not know schema GUID {GUID}"):

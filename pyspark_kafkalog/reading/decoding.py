@@ -372,6 +372,7 @@ class _AvroColumn(_Column):
         self._header = f"__{column.name}_schema_id"
         self._entries: dict[int | uuid.UUID, int] = {}
         """The decoder's entry for each writer's schema."""
+        self._has_segments = False
         if not self._is_framed:
             self._own = self._decoder.add(schema)
 
@@ -404,7 +405,8 @@ class _AvroColumn(_Column):
         ids[prefixed] = 0
         for byte in range(1, _PREFIX):
             ids[prefixed] = ids[prefixed] << 8 | data[starts[prefixed] + byte]
-        self._leave_out_segments(batch, ids, prefixed)
+        if self._column.type is not None:
+            self._leave_out_segments(batch, ids, prefixed)
         starts[prefixed] += _PREFIX
         sizes[prefixed] -= _PREFIX
         guids = {}
@@ -416,11 +418,19 @@ class _AvroColumn(_Column):
         return ids, guids
 
     def _leave_out_segments(self, batch: pa.RecordBatch, ids: np.ndarray, rows: np.ndarray) -> None:
-        """Set what looks like the id of ``rows`` to -1 in message segments: no registry will ever know it."""
+        """Set the ids of those of ``rows`` that are message segments to -1: no registry will ever know them.
+
+        A value may look like one by chance, so the registry is asked for the first one.
+        """
         known = [key for key in self._entries if isinstance(key, int)]
         rows = rows[~np.isin(ids[rows], known)]
-        if self._column.name == "value" and rows.size:
-            ids[rows[_segments(batch.take(pa.array(rows)))]] = -1
+        if self._column.name != "value" or not rows.size:
+            return
+        assert self._registry is not None, "the format needs it"
+        for row in rows[_segments(batch.take(pa.array(rows)))].tolist():
+            self._has_segments = self._has_segments or not self._registry.knows(int(ids[row]))
+            if self._has_segments:
+                ids[row] = -1
 
     def _find_writers(
         self, ids: np.ndarray, guids: dict[int, uuid.UUID], place: Callable[[int], dict[str, Any]]

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError, SchemaError, SchemaRegistryError
+from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.schema_registry import RegisteredSchema, SchemaRegistry
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
 from tests.confluent import body, guid_header, prefixed, record
@@ -34,6 +35,8 @@ class Schemas:
 
     def __init__(self) -> None:
         self.by_key: dict[Any, RegisteredSchema] = {}
+        self.asked: list[int] = []
+        """Whether they are known."""
 
     def add(self, key: int | str, schema: Any, kind: str = "AVRO") -> None:
         number = key if isinstance(key, int) else None
@@ -51,6 +54,12 @@ def schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
 
     for name in ("by_id", "by_guid", "latest"):
         monkeypatch.setattr(SchemaRegistry, name, find)
+
+    def knows(_: SchemaRegistry, key: int) -> bool:
+        found.asked.append(key)
+        return key in found.by_key
+
+    monkeypatch.setattr(SchemaRegistry, "knows", knows)
     found.add(1, ITEM)
     found.add(2, PRICED)
     found.add("items-value", PRICED)
@@ -226,7 +235,22 @@ def test_message_segments_have_no_ids(schemas: Schemas, root: str, caplog: pytes
     assert all(row["value"] == NULLS for row in found if row["schemaId"] is None)
     (said,) = [line.getMessage() for line in caplog.records if "can't be decoded" in line.getMessage()]
     assert "It is a segment of a large message: give large.message.enabled=true" in said
+    assert len(schemas.asked) == 1
     assert [row["id"] for row in read(root, large__message__enabled="true")] == [0, 1, 2]
+    assert len(schemas.asked) == 1
+
+
+def test_a_value_that_looks_like_a_message_segment(schemas: Schemas, root: str) -> None:
+    """By chance: its id is the sum of what would be parts of the segment's."""
+    zeros = record("Zeros", **{f"f{n}": "int" for n in range(40)})
+    schemas.add(5, zeros)
+    schemas.add("items-value", zeros)
+    row = {f"f{n}": {15: -3, 23: -1, 27: 12}.get(n, 0) for n in range(40)}
+    values = [prefixed(5, zeros, row)] * 3
+    assert find(pa.record_batch({"value": pa.array(values, pa.binary())})) is not None
+    write(root, values)
+    assert read(root) == [row] * 3
+    assert schemas.asked == [5, 5, 5]
 
 
 def test_a_writer_whose_schema_does_not_fit(schemas: Schemas, root: str) -> None:
