@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from pyspark_kafkalog.values.json import kernels
 from pyspark_kafkalog.values.json.rows import decoded as as_text
 from pyspark_kafkalog.values.json.rows import root
 from pyspark_kafkalog.values.json.times import Zone, seconds_east
-from pyspark_kafkalog.values.json.tokens import Fault, as_chars
+from pyspark_kafkalog.values.json.tokens import Fault
 from pyspark_kafkalog.values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
 FINE, CORRUPT = range(2)
@@ -32,12 +33,14 @@ _KINDS = {
     pa.timestamp("us", tz="UTC"): kernels.TIMESTAMP,
     pa.timestamp("us"): kernels.TIMESTAMP_NTZ,
 }
-_QUARTER, _SINCE = 900_000_000, 315_532_800_000_000
-"""Microseconds of a quarter of an hour, at multiples of which clocks were changed since 1980."""
+_MINUTE, _SINCE = 60_000_000, 315_532_800_000_000
+"""Microseconds of a minute, at multiples of which clocks have been changed since 1980."""
+_ODD_NAME = re.compile('["\\\\\x00-\x1f\ufffd]')
+"""What is an escape in JSON; and the character that Java has for bytes that are not UTF-8."""
 _MOST_KEPT = 100_000
 _MOST_OF_18 = 18
 """Digits of a decimal that the kernel reads."""
-_LEAST_ROOM = 64
+_LEAST_ROOM, _MOST_SPARE = 64, 1 << 16
 _LEAST_ROUNDED = -27
 """The power of five from which on its inverse is rounded up, as the algorithm of Eisel and Lemire has it."""
 
@@ -86,8 +89,8 @@ class Decoder:
         self._columns: list[Column] = []
         self._levels = 1
         self._root = self._column(self._inner, "", 0)
-        self._has_odd_names = any("\ufffd" in column.path for column in self._columns)
-        """Whether bytes that are not UTF-8 may be a name, as Java takes them for this character."""
+        self._has_odd_names = any(_ODD_NAME.search(column.path) for column in self._columns)
+        """Whether a name may not be the bytes between its quotes."""
         self._table = np.zeros((len(self._columns), kernels.COLUMN_COLUMNS), np.int64)
         self._fill_table()
         self._room = np.full(self._counts.size, _LEAST_ROOM, np.int64)
@@ -135,10 +138,9 @@ class Decoder:
     def _common(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         """What the kernel decodes, and which rows it leaves."""
         rows = sizes.size
-        largest = int(sizes.max(initial=0))
         room = self._room.copy()
         room[0] = rows
-        room[self._levels :] += largest
+        room[self._levels :] += min(int(sizes.max(initial=0)), _MOST_SPARE)
         counts = np.full(room.size, -1, np.int64)
         counts[self._levels :] = 0
         saved, marks = np.empty_like(counts), np.zeros(rows, np.int64)
@@ -148,15 +150,17 @@ class Decoder:
         first, seconds = 0, self._zone if isinstance(self._zone, int) else kernels.NO_ZONE
         while True:
             seen[:] = 0
-            first, lacking = kernels.decode(
+            first, lacking, needed = kernels.decode(
                 *(data, starts, sizes, first, seconds, table, self._children, self._slots, self._names),
                 *(_powers(), room, counts, saved, stack, seen),
                 *(out, out.view(np.int32), out.view(np.int64), marks),
             )
             if lacking < 0:
                 break
-            room = room.copy()
-            room[lacking] = 2 * room[lacking] + largest
+            # Others will soon lack room, too, and moving all is slow.
+            room = np.maximum(room, 2 * counts)
+            room[0] = rows
+            room[lacking] = max(2 * room[lacking], needed)
             old, at, table = out, table, table.copy()
             out = lay_out(self._columns, table, room)
             self._move(old, at, out, table, rows, counts)
@@ -180,7 +184,7 @@ class Decoder:
                 micros = out.view(np.int64)[row[VALUES] : row[VALUES] + lengths[column.level]]
                 there = micros[local]
                 # Before, clocks were changed by seconds, too.
-                unit = np.where(there < _SINCE, 1_000_000, _QUARTER)
+                unit = np.where(there < _SINCE, 1_000_000, _MINUTE)
                 begun, index = np.unique(there // unit * unit, return_inverse=True)
                 east = [self._east(int(each) // 1_000_000) for each in begun]
                 micros[local] -= np.array(east, np.int64)[index] * 1_000_000
@@ -320,4 +324,6 @@ def _powers() -> np.ndarray:
 
 def _byte(value: bytes, at: int) -> int:
     """The byte where a character of the text of a value begins."""
-    return bisect_left(range(len(value)), at, key=lambda end: len(as_chars(as_text(value[:end]))))
+    return bisect_left(
+        range(len(value)), at, key=lambda end: len(as_text(value[:end]).encode("utf-16-le")) // 2
+    )

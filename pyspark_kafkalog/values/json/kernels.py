@@ -66,8 +66,8 @@ _MOST_SKIPPED_DEPTH = 60
 """Objects and arrays in one another that are skipped here: their kinds are bits of an int64."""
 _LONGEST_NUMBER = 300
 """Characters; Jackson has a bound of 1000 digits."""
-_LONGEST_ROW = 1 << 24
-"""Bytes; Jackson has a bound of 20 million characters in a string."""
+_LONGEST_STRING = 20_000_000
+"""Bytes, of which each character of Java's has at least one; Jackson has a bound of as many characters."""
 _LONGEST_NAME = 10_000
 """Bytes; Jackson has a bound of 50,000 characters."""
 _MOST_OFFSET = 18 * 60
@@ -569,6 +569,18 @@ def put_string(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to:
 
 
 @inlined
+def bytes_of(data: np.ndarray, at: Integer, end: Integer, left: Integer) -> Integer:
+    """How many bytes a string, whose first character is at ``at``, takes at most; -1 if it is odd.
+
+    Its end is looked for only if what is left of the row is more than there is place for.
+    """
+    if end - at <= left:
+        return end - at
+    stop = behind_string(data, at, end)
+    return stop if stop < 0 else stop - at
+
+
+@inlined
 def field_of(
     data: np.ndarray,
     at: Integer,
@@ -629,7 +641,7 @@ def undo(
 @kernel(
     *(BYTES, INT64S, INT64S, INT64, INT64, TABLE, INT64S, INT64S, BYTES, TABLE, INT64S),
     *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_INT64, OUT_BYTES, OUT_INT32, OUT_INT64, OUT_INT64),
-    results=2,
+    results=3,
 )
 def decode(
     data: np.ndarray,
@@ -662,7 +674,8 @@ def decode(
     :param room: how many elements or bytes there is place for, for each of the ``counts``.
     :param stack: an element for each column. ``seen`` has two, zeroed: the last object that it was in, and
         that it was.
-    :returns: the row to go on with, and which count has too little room; or the number of rows and -1.
+    :returns: the row to go on with, which count has too little room, and how much it needs; or the number of
+        rows and -1.
     """
     stamp = int64(0)
     for row in range(first, starts.size):
@@ -674,6 +687,7 @@ def decode(
         at = starts[row]
         end = at + sizes[row]
         lacking = int64(-1)
+        needed = int64(0)
         mark = int64(RARE)
         column = int64(0)
         target = int64(0)
@@ -682,12 +696,9 @@ def decode(
         stamp += 1
         own = stamp
         state = int64(_VALUE)
-        if sizes[row] > _LONGEST_ROW:
-            at = end
-        else:
-            at = behind_space(data, at, end)
-            if at == end:
-                mark = int64(FINE)
+        at = behind_space(data, at, end)
+        if at == end:
+            mark = int64(FINE)
         while at < end:
             at = behind_space(data, at, end)
             if at == end:
@@ -707,13 +718,16 @@ def decode(
                     if byte != _QUOTE:
                         break
                     count = columns[target, COUNT]
-                    if end - at > room[count] - counts[count]:
-                        lacking = count
+                    most = bytes_of(data, at + 1, end, room[count] - counts[count])
+                    if most < 0:
                         break
-                    base = columns[target, VALUES]
-                    to = base + counts[count]
+                    if most > room[count] - counts[count]:
+                        lacking = count
+                        needed = counts[count] + most
+                        break
+                    to = columns[target, VALUES] + counts[count]
                     at, behind = put_string(data, at + 1, end, out, to)
-                    if at < 0:
+                    if at < 0 or behind - to > _LONGEST_STRING:
                         break
                     out32[columns[target, SIZES] + position] = behind - to
                     counts[count] += behind - to
@@ -843,6 +857,7 @@ def decode(
                 items = columns[column, COUNT]
                 if counts[items] + 1 >= room[items]:
                     lacking = items
+                    needed = counts[items] + 2
                     break
                 counts[items] += 1
                 out32[columns[column, SIZES] + counts[columns[column, POSITION]]] += 1
@@ -855,8 +870,12 @@ def decode(
             if kind == MAP:
                 key = children[columns[column, CHILDREN]]
                 count = columns[key, COUNT]
-                if end - at > room[count] - counts[count]:
+                most = bytes_of(data, at + 1, end, room[count] - counts[count])
+                if most < 0:
+                    break
+                if most > room[count] - counts[count]:
                     lacking = count
+                    needed = counts[count] + most
                     break
                 to = columns[key, VALUES] + counts[count]
                 begin = at
@@ -914,5 +933,5 @@ def decode(
         if mark != FINE:
             undo(columns, counts, saved, row, out, out32)
             if lacking >= 0:
-                return row, lacking
-    return starts.size, int64(-1)
+                return row, lacking, needed
+    return starts.size, int64(-1), int64(0)

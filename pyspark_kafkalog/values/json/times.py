@@ -56,6 +56,8 @@ _SHORT_IDS = {
     "HST": "-10:00",
 }
 """ZoneId.SHORT_IDS."""
+_LONGEST_ZONE = 64
+"""Characters; none has so many."""
 _MICROS = 1_000_000
 _DAY, _DAYS_OF_400_YEARS = 86_400, 146_097
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -68,9 +70,13 @@ Zone = int | zoneinfo.ZoneInfo
 """Seconds east of UTC, or a region."""
 
 
-@lru_cache(1000)
 def zone(name: str) -> Zone | None:
     """The time zone that Spark takes for a name; None if there is none."""
+    return _zone(name) if len(name) <= _LONGEST_ZONE else None
+
+
+@lru_cache(1000)
+def _zone(name: str) -> Zone | None:
     name = _SHORT_HOUR.sub(r"\g<1>0\2:", name, count=1)
     name = _SHORT_MINUTE.sub(r"\1\2:0\3", name, count=1)
     name = _SHORT_IDS.get(name, name)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+import numpy as np
+
 (
     NAME,
     STRING,
@@ -33,8 +35,6 @@ _PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _SHORT = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\", "'": "'"}
 _HEX = frozenset("0123456789abcdefABCDEF")
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_BEYOND = re.compile("[\U00010000-\U0010ffff]")
 _LONE = re.compile("[\ud800-\udfff]")
 _IN_WORDS = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Mc", "Mn", "Sc", "Pc", "Cf"))
 _BEGIN_WORDS = frozenset(("Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"))
@@ -323,19 +323,15 @@ def as_chars(text: str) -> str:
     """``text`` in Java's characters, of which one beyond U+FFFF takes two: a fault may leave the second."""
     if text.isascii():
         return text
-
-    def split(found: re.Match[str]) -> str:
-        beyond = ord(found.group()) - 0x10000
-        return chr(0xD800 + (beyond >> 10)) + chr(0xDC00 + (beyond & 0x3FF))
-
-    return _BEYOND.sub(split, text)
+    chars = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2")
+    return chars.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def paired(text: str) -> str:
     """``text`` with the character for each pair of surrogates."""
     if _LONE.search(text) is None:
         return text
-    return _PAIR.sub(lambda pair: pair.group().encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def without_surrogates(text: str) -> str:

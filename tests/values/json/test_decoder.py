@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from typing import Any
@@ -11,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.values.json import kernels
+from pyspark_kafkalog.values.columns import lay_out
+from pyspark_kafkalog.values.json import kernels, times
 from pyspark_kafkalog.values.json.decoder import Decoded, Decoder
 from pyspark_kafkalog.values.json.rows import as_float
 from pyspark_kafkalog.values.json.times import Zone, date, timestamp, zone
@@ -35,9 +37,7 @@ def rows(values: list[bytes | None], **fields: pa.DataType) -> list[Any]:
 
 def is_rare(values: list[bytes], **fields: pa.DataType) -> list[bool]:
     """Which the kernel leaves."""
-    berlin = zone("Europe/Berlin")
-    assert berlin is not None
-    decoder = Decoder(pa.struct(list(fields.items())), berlin, "_corrupt_record")
+    decoder = Decoder(pa.struct(list(fields.items())), fuzz.zone_of("Europe/Berlin"), "_corrupt_record")
     sizes = np.array([len(each) for each in values], np.int64)
     data = np.frombuffer(b"".join(values), np.uint8)
     _, marks = decoder._common(data, np.cumsum(sizes) - sizes, sizes)
@@ -144,6 +144,27 @@ def test_more_items_and_bytes_than_there_was_room_for() -> None:
     assert found.array[1].as_py() == {"l": list(range(5000)), "s": "x" * 100_000}
 
 
+def test_room_of_many_columns_grows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out: list[int] = []
+
+    def counted(columns: Any, table: np.ndarray, room: np.ndarray) -> np.ndarray:
+        laid_out.append(int(room[-1]))
+        return lay_out(columns, table, room)
+
+    monkeypatch.setattr("pyspark_kafkalog.values.json.decoder.lay_out", counted)
+    fields = {f"f{number}": pa.string() for number in range(100)}
+    body = dict.fromkeys(fields, "x" * 100)
+    (first, *_) = rows([json.dumps(body).encode()] * 2000, **fields)
+    assert first == body
+    assert len(laid_out) < 10
+
+
+def test_long_rows_need_no_slow_path() -> None:
+    items = b'{"l":[' + b'"abcdefgh",' * 1_600_000 + b'1],"s":"'
+    of_18_mb = [items + b'a"}', b'{"s":"' + b"a" * 18_000_000 + b'"}', b'{"s":"' + b"a" * 20_000_001 + b'"}']
+    assert is_rare(of_18_mb, s=pa.string()) == [False, False, True]
+
+
 def test_nothing_of_a_rare_row_stays() -> None:
     """The next row's items lie where those of the rare one were."""
     values = [b'{"l":[1,2,3],"s":"abc"', b'{"l":[null,null],"s":"d"}', b'{"s":1}', b"{}"]
@@ -181,6 +202,14 @@ def test_names_are_told_apart() -> None:
 def test_names_that_are_not_utf8() -> None:
     values: list[bytes | None] = [b'{"\xff":1}', '{"\ufffd":2}'.encode(), None, b""]
     assert rows(values, **{"\ufffd": pa.int64()}) == [{"\ufffd": 1}, {"\ufffd": 2}, None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"), [("a\\nb", r'{"a\nb":1}'), ("a\nb", '{"a\nb":1}'), ('a"b', '{"a"b":1}')]
+)
+def test_names_that_are_escapes(name: str, body: str) -> None:
+    values: list[bytes | None] = [body.encode(), json.dumps({name: 2}).encode()]
+    assert rows(values, **{name: pa.int64()}) == [{name: None}, {name: 2}]
 
 
 def test_maps_keep_keys_that_repeat() -> None:
@@ -237,24 +266,35 @@ def test_zones_have_javas_names(name: str, seconds: int | str | None) -> None:
 
 
 def test_many_times_in_a_region() -> None:
-    """Those without a zone are found by quarters of an hour."""
-    berlin, new_york = zone("Europe/Berlin"), zone("America/New_York")
-    assert berlin is not None
-    assert new_york is not None
+    """Those without a zone are found by minutes: in St. John's clocks were changed at 00:01."""
+    names = ("Europe/Berlin", "America/New_York", "America/St_Johns")
     rng = random.Random(1)
     days = [
         f"{rng.randrange(1850, 2100)}-{month:02}-{rng.randrange(1, 29):02}" for month in range(1, 13)
     ] * 20
-    days += ["2024-03-31", "2024-10-27", "2024-03-10", "2024-11-03", "1980-04-06", "1945-05-24"] * 50
+    days += ["1990-04-01", "1990-10-28"] * 50 + [
+        "2024-03-31",
+        "2024-10-27",
+        "2024-03-10",
+        "2024-11-03",
+        "1980-04-06",
+        "1945-05-24",
+    ] * 50
     texts = [f"{day}T{rng.randrange(4):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.5" for day in days]
     kind = pa.struct([("l", pa.list_(pa.field("element", pa.timestamp("us", tz="UTC"))))])
-    for of in (berlin, new_york):
+    for of in map(fuzz.zone_of, names):
         found = decoded(
             [f'{{"l":["{text}",null,"2024-01-01T00:00:00Z"]}}'.encode() for text in texts], kind, of
         )
         rows = [row["l"] for row in oracle.shown(found.array)]
         assert rows == [[timestamp(text, of), None, 1_704_067_200_000_000] for text in texts]
     assert not is_rare([b'{"at":"2024-07-01T12:00:00"}'], at=pa.timestamp("us", tz="UTC"))[0]
+
+
+def test_long_names_of_zones_are_not_kept() -> None:
+    kept = times._zone.cache_info().currsize
+    assert timestamp("2024-01-02 03:04:05 " + "A" * 100, 0) is None
+    assert times._zone.cache_info().currsize == kept
 
 
 def test_times_in_a_region() -> None:
