@@ -30,7 +30,7 @@ def rows(frame: DataFrame) -> list[Any]:
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_what_from_json_gives(spark: SparkSession, tmp_path: Path, chance: random.Random, zone: str) -> None:
     root, kind = str(tmp_path / "log"), KINDS[0]
-    values = hostile(chance, 0, 500)
+    values = hostile(chance, kind, 500)
     connect(root).write(pa.table({"value": pa.array(values, pa.binary())}), "t")
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.values.columns import lay_out
@@ -20,7 +22,8 @@ from pyspark_kafkalog.values.json.times import Zone, date, timestamp, zone
 from pyspark_kafkalog.values.json.types import check_type
 from tests.values.json import fuzz, oracle
 from tests.values.json.cases import CASES, KIND, WITHOUT_A_ZONE
-from tests.values.json.values import KINDS, value
+from tests.values.json.fuzz import hostile
+from tests.values.json.values import KINDS, made_type, value
 
 LIST = pa.list_(pa.field("element", pa.int64()))
 
@@ -61,6 +64,17 @@ def test_hostile_values_are_those_of_the_slow_path(seed: int) -> None:
     assert outcome["compared"] == 8000
     assert outcome["values"] > 1000
     assert outcome["corrupt"] > 1000
+
+
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=False))
+def test_any_value_of_any_type_is_that_of_the_slow_path(rng: random.Random) -> None:
+    kind = made_type(rng)
+    values = hostile(rng, kind, rng.randrange(1, 5))
+    found = decoded(values, kind)
+    expected, corrupt = oracle.slow(values, kind, 0)
+    assert oracle.shown(found.array) == expected, (kind, values)
+    assert found.causes.astype(bool).tolist() == corrupt
 
 
 def test_common_values_need_no_slow_path() -> None:

@@ -58,6 +58,11 @@ KINDS: list[pa.StructType] = [
 ]
 """Types that values are made for and read as."""
 
+_LEAVES = [
+    *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()),
+    *(pa.date32(), pa.timestamp("us", tz="UTC"), pa.timestamp("us")),
+]
+_NAMES = [*"abcdef", "id", "Id", "name", "ä", "日本", "a b", "x" * 70, 'a"b', "a\\nb", "a\nb", "\ufffd"]
 _WORDS = ["", "a", "user-17", "naïve", "日本", "😀", "x" * 70, "\u2028", "\x7f", "a b"]
 _ESCAPES = [
     r"\n",
@@ -120,6 +125,33 @@ _TIMES = [
 ]
 
 
+def made_type(rng: random.Random) -> pa.StructType:
+    """Any type that JSON is read as, not too large; half of them want the text of corrupt rows."""
+    fields = list(_struct(rng, 3))
+    if rng.random() < 0.5:
+        fields.insert(rng.randrange(len(fields) + 1), pa.field("_corrupt_record", pa.string()))
+    return pa.struct(fields)
+
+
+def _struct(rng: random.Random, depth: int) -> pa.StructType:
+    names = rng.sample(_NAMES, rng.randrange(1, 6))
+    return pa.struct([(name, _any(rng, depth - 1)) for name in names])
+
+
+def _any(rng: random.Random, depth: int) -> pa.DataType:
+    match rng.randrange(8 if depth else 5):
+        case 5:
+            return _struct(rng, depth)
+        case 6:
+            return _list(_any(rng, depth - 1))
+        case 7:
+            return pa.map_(pa.string(), _any(rng, depth - 1))
+        case 4:
+            precision = rng.randrange(1, 39)
+            return pa.decimal128(precision, rng.randrange(precision + 1))
+    return rng.choice(_LEAVES)
+
+
 def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
     """JSON for a type; ``odd`` is the share of parts that are something else."""
     if rng.random() < odd:
@@ -154,7 +186,10 @@ def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
     if pa.types.is_floating(kind):
         return _number(rng)
     if pa.types.is_decimal(kind):
-        return rng.choice(["", "-"]) + f"{rng.randrange(10**7)}.{rng.randrange(100):02}"
+        digits = rng.choice([(7, 2)] * 9 + [(38, 38)])
+        limits = zip((kind.precision - kind.scale, kind.scale), digits, strict=True)
+        whole, fraction = (rng.randrange(10 ** min(limit)) for limit in limits)
+        return rng.choice(["", "-"]) + f"{whole}.{fraction}" + rng.choice([""] * 20 + ["e-2", "e3"])
     day = f"{rng.randrange(1900, 2100):04}-{rng.randrange(1, 13):02}-{rng.randrange(1, 30):02}"
     if pa.types.is_date(kind):
         return f'"{day}"'
@@ -190,10 +225,11 @@ def _quoted(rng: random.Random, word: str, escapes: float = 0.0) -> str:
 
 def _object(rng: random.Random, fields: list[tuple[str, str]]) -> str:
     between = rng.choice([(",", ":"), (",", ":"), (", ", ": "), (" ,\n", "\t: ")])
-    quoted = [
-        (json.dumps(name) if rng.random() < 0.05 else f'"{name}"') + between[1] + each
-        for name, each in fields
-    ]
+    quoted = []
+    for name, each in fields:
+        escaped = json.dumps(name, ensure_ascii=False)
+        shown = rng.choice([escaped] * 5 + [f'"{name}"', json.dumps(name)])
+        quoted.append(shown + between[1] + each)
     around = rng.choice(["", "", " ", "\r\n"])
     return f"{{{around}{between[0].join(quoted)}{around}}}"
 
