@@ -2,8 +2,9 @@
 
 Its arguments are a folder of its own and a master. Each line that it reads is JSON: the ``folder`` of a
 query's checkpoint, the sink's ``options``, in how many ``tasks`` the rows come, and whether they are
-``shuffled``. It is a run of the query: a micro-batch, and before it the one that is not committed. It answers
-with "done" or "failed".
+``shuffled``. With a ``source``, the options of a reader, the numbers are those in its JSON, and what can't be
+decoded goes to the topic ``dead``. It is a run of the query: a micro-batch, and before it the one that is not
+committed. It answers with "done" or "failed".
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import col, lit, lpad
 from pyspark.sql.streaming import StreamingQuery
 
+from pyspark_kafkalog import dead_letters
 from tests.faults.answering import answer_at_the_end_of
 from tests.sessions import local_session
 
@@ -25,12 +28,17 @@ SIZE = 3000
 
 
 def start(spark: SparkSession, run: dict[str, Any]) -> StreamingQuery:
-    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(ROWS)).load()
-    if run["shuffled"]:
-        numbers = numbers.repartition(3, "timestamp").repartition(5)
+    if "source" in run:
+        found = spark.readStream.format("kafkalog").options(**run["source"]).load()
+        good = {"topic": lit(run["good"]), "value": _padded("value.n")}
+        rows = dead_letters(found, run["dead"], good)
+    else:
+        numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(ROWS)).load()
+        if run["shuffled"]:
+            numbers = numbers.repartition(3, "timestamp").repartition(5)
+        rows = numbers.select(_padded("value").alias("value"))
     return (
-        numbers.selectExpr(f"lpad(CAST(value AS STRING), {SIZE}, '0') AS value")
-        .repartition(run["tasks"])
+        rows.repartition(run["tasks"])
         .writeStream.format("kafkalog")
         .options(**run["options"])
         .option("delivery.guarantee", "exactly-once")
@@ -38,6 +46,10 @@ def start(spark: SparkSession, run: dict[str, Any]) -> StreamingQuery:
         .trigger(availableNow=True)
         .start()
     )
+
+
+def _padded(number: str) -> Column:
+    return lpad(col(number).cast("string"), SIZE, "0")
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from tests.faults.kill_matrix import (
     ALL,
     BROKER,
     COMMITTER,
+    DEAD_LETTERS,
     DRIVER,
     EXECUTOR,
     WORKER,
@@ -34,6 +35,7 @@ SOAK = [
     Combination(COMMITTER, "ended", "1"),
     Combination(BROKER, "marked", "7"),
     Combination(DRIVER, "producing", "1"),
+    Combination(EXECUTOR, "marked", DEAD_LETTERS),
 ]
 
 
