@@ -484,6 +484,11 @@ class CommittedOffset:
     commit_timestamp: int = -1
     expire_timestamp: int = -1
 
+    @property
+    def said(self) -> tuple[int, str]:
+        """Offset and metadata: what the committer has said, without what the place adds."""
+        return self.offset, self.metadata
+
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:

@@ -706,7 +706,7 @@ class Records:
         return verify(place, wanted, progress=progress)
 
     def redrive(
-        self, topic: str, *, group: str = "kafkalog-redrive", execute: bool = False
+        self, topic: str, *, group: str = "kafkalog-redrive", first: bool = False, execute: bool = False
     ) -> list[Redriven]:
         """Send the dead letters in ``topic`` back to the topics that they came from.
 
@@ -714,19 +714,22 @@ class Records:
         of Kafka Connect and of :func:`pyspark_kafkalog.dead_letters`. These headers are left out; key, value,
         timestamp and the others are as they were. Records without such a header stay.
 
-        Each is sent once, also if a run is killed: to brokers in transactions, to a directory all of a batch
-        at once. Brokers forget a group's offsets some time after the last run (offsets.retention.minutes);
-        then all is sent again.
+        Each is sent once, also if a run is killed, or two run at once: to brokers in transactions, to a
+        directory all of a batch at once.
 
-        :param group: the consumer group that knows what has been sent.
+        :param group: the consumer group that knows what has been sent. Brokers forget it some time after the
+            last run (offsets.retention.minutes).
+        :param first: that nothing was sent with this group yet, at least of partitions for which it has no
+            commits. Without that they are refused: it may have been forgotten.
         :param execute: whether to do it; else nothing is changed.
         :return: what there was to send, of each partition and to each topic.
         :raises UnknownTopicOrPartitionError: if one of the topics does not exist; nothing is sent then.
-        :raises GroupError: if the group has live members, or its offsets are those of another log.
+        :raises GroupError: if the group has live members, its offsets are those of another log, it has none
+            and this is not the first run, or another run goes on.
         """
         from pyspark_kafkalog.admin.redrive import redrive
 
-        return redrive(self._kafka.options, topic, group=group, execute=execute)
+        return redrive(self._kafka.options, topic, group=group, first=first, execute=execute)
 
 
 class LogCare:

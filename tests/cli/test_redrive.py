@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
+import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +19,9 @@ from pyspark_kafkalog.admin import redrive as redriving
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.places import open_groups
 from tests.broker.producing import unused_topic
-from tests.cli.running import run
+from tests.cli.running import command, run
 from tests.kafka import Broker
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -84,7 +89,10 @@ class Topics:
         connect(place).topics.create([*new, NewTopic(self.dead, partitions=2)])
 
     def redrive(self, *more: str) -> Any:
-        return run("redrive", self.place, self.dead, "--group", self.group, *more)
+        return self.redrive_as(self.group, *more)
+
+    def redrive_as(self, group: str, *more: str) -> Any:
+        return run("redrive", self.place, self.dead, "--group", group, *more)
 
 
 @pytest.fixture
@@ -97,16 +105,15 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
     place, orders, prices, dead = topics.place, topics.orders, topics.prices, topics.dead
     own = ("traceparent", b"00-1"), ("empty", None)
     given = [letter(orders, "2", *own), letter(prices, "1"), None, letter(orders, "9"), letter(orders, "2")]
-    given[4] = [*letter(dead), *given[4]]  # which was in a dead letter queue before
     write(place, dead, given)
-    dry = topics.redrive()
+    dry = topics.redrive("--first")
     assert dry.code == 0
     assert "Dry run" in dry.err
     assert not values(place, orders)
     counts = {(line[4], int(line[5])) for line in dry.lines[1:]}
     assert {each for each in counts if each[0] == "-"} == {("-", 1)}
     assert sum(count for name, count in counts if name == orders) == 3
-    done = topics.redrive("--execute", "--json")
+    done = topics.redrive("--first", "--execute", "--json")
     assert done.code == 0, done.err
     assert sum(row["records"] for row in done.json if row["destination"]) == 4
     found = rows(place, orders)
@@ -126,7 +133,7 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
     write(place, dead, [letter(prices), letter(orders)], start=10)
     assert topics.redrive("--execute").code == 0
     assert (values(place, orders), values(place, prices)) == ([0, 3, 4, 11], [1, 10])
-    other = run("redrive", place, dead, "--group", f"{topics.group}-other", "--execute")
+    other = run("redrive", place, dead, "--group", f"{topics.group}-other", "--first", "--execute")
     assert other.code == 0
     assert values(place, prices) == [1, 1, 10, 10]
 
@@ -134,6 +141,7 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
 def test_a_run_that_was_interrupted(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it had written, and after it: the next run does the same again, however much has come since."""
     place, orders, dead, expected = topics.place, topics.orders, topics.dead, list[int]()
+    assert topics.redrive("--execute").code == 0
     monkeypatch.setattr(redriving, "_AT_ONCE", 4)
     for step in range(6):
         write(place, dead, [letter(orders)] * 5, start=5 * step)
@@ -157,7 +165,7 @@ def test_a_run_that_was_interrupted(topics: Topics, monkeypatch: pytest.MonkeyPa
 def test_offsets_that_were_reset(topics: Topics) -> None:
     place, orders, dead = topics.place, topics.orders, topics.dead
     write(place, dead, [letter(orders)] * 3)
-    assert topics.redrive("--execute").code == 0
+    assert topics.redrive("--first", "--execute").code == 0
     words = ("--group", topics.group, "--topic", dead, "--execute")
     assert run("offsets", "reset", place, *words, "--to-earliest").code == 0
     assert topics.redrive("--execute").code == 0
@@ -171,7 +179,7 @@ def test_offsets_that_were_reset(topics: Topics) -> None:
 
 def test_a_topic_that_does_not_exist(topics: Topics) -> None:
     write(topics.place, topics.dead, [letter(topics.orders), letter("gone")])
-    failed = topics.redrive("--execute")
+    failed = topics.redrive("--first", "--execute")
     assert failed.code == 3
     assert f"Topic gone has dead letters in {topics.dead}, and does not exist" in failed.err
     assert not values(topics.place, topics.orders)
@@ -179,9 +187,10 @@ def test_a_topic_that_does_not_exist(topics: Topics) -> None:
 
 def test_an_internal_topic(topics: Topics) -> None:
     write(topics.place, topics.dead, [letter("__consumer_offsets")])
-    failed = topics.redrive("--execute")
+    failed = topics.redrive("--first", "--execute")
     assert failed.code == 2
     assert "internal topic" in failed.err
+    assert f"(partition {topics.dead}-" in failed.err
 
 
 @pytest.mark.parametrize("moment", ["_rows", "_send"])
@@ -193,11 +202,12 @@ def test_another_run_at_the_same_time(topics: Topics, monkeypatch: pytest.Monkey
 
     def slow(*given: Any, **named: Any) -> Any:
         monkeypatch.setattr(redriving._Work, moment, found)
-        assert topics.redrive("--execute").code == 0
+        first = ["--first"] if moment == "_rows" else []
+        assert topics.redrive(*first, "--execute").code == 0
         return found(*given, **named)
 
     monkeypatch.setattr(redriving._Work, moment, slow)
-    failed = topics.redrive("--execute")
+    failed = topics.redrive("--first", "--execute")
     assert failed.code == 3
     assert "other commits than before" in failed.err
     assert values(place, orders) == [0, 1, 2]
@@ -209,9 +219,237 @@ def test_offsets_of_some_partitions_that_were_changed_amid_a_run(
     write(topics.place, topics.dead, [letter(topics.orders)] * 3)
     with monkeypatch.context() as patched:
         patched.setattr(redriving, "write", lambda *_: exec("raise KafkaLogError('killed')"))
-        assert topics.redrive("--execute").code == 3
+        assert topics.redrive("--first", "--execute").code == 3
     kafka = connect(topics.place)
     kafka.groups.commit(topics.group, {TopicPartition(topics.dead, 0): CommittedOffset(0)})
     failed = topics.redrive("--execute")
     assert failed.code == 3
     assert "have been changed while a run of redrive was not complete" in failed.err
+
+
+def test_a_letter_that_has_failed_twice(topics: Topics) -> None:
+    """It goes to the dead letter topic that it came from, with what says where that one got it from."""
+    place, orders, prices, dead = topics.place, topics.orders, topics.prices, topics.dead
+    before = letter(orders, "1", ("own", b"a"))
+    twice = [*before, *letter(prices, "0", ("later", b"b"))]
+    write(place, dead, [twice])
+    assert topics.redrive("--first", "--execute").code == 0
+    (found,) = records(place, prices)
+    assert found["headers"] == [*before, {"key": "later", "value": b"b"}]
+    back = run("redrive", place, prices, "--group", topics.group, "--first", "--execute")
+    assert back.code == 0, back.err
+    (found,) = records(place, orders)
+    assert (found["partition"], found["value"]) == (1, b"0")
+    assert [header["key"] for header in found["headers"]] == ["own", "later"]
+
+
+def test_a_group_that_was_forgotten(topics: Topics) -> None:
+    """By brokers after offsets.retention.minutes, or deleted: nothing is sent before it is called new."""
+    place, orders, dead = topics.place, topics.orders, topics.dead
+    write(place, dead, [letter(orders)] * 3)
+    unknown = topics.redrive()
+    assert unknown.code == 3
+    assert f"Group '{topics.group}' has committed nothing for {dead}-0" in unknown.err
+    assert "give first=True, in a shell --first" in unknown.err
+    assert topics.redrive("--first", "--execute").code == 0
+    again = topics.redrive("--first", "--execute")
+    assert again.code == 2
+    assert "It is not the first run" in again.err
+    connect(place).groups.delete(topics.group)
+    assert topics.redrive("--execute").code == 3
+    assert values(place, orders) == [0, 1, 2]
+    assert topics.redrive("--first", "--execute").code == 0
+    assert values(place, orders) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_new_partition_of_dead_letters(topics: Topics) -> None:
+    place, orders, dead = topics.place, topics.orders, topics.dead
+    write(place, dead, [letter(orders)] * 3)
+    assert topics.redrive("--first", "--execute").code == 0
+    kafka = connect(place)
+    kafka.topics.alter(kafka.topics.plan_alteration([dead], partitions=3))
+    columns = {
+        "value": [b"3"],
+        "headers": pa.array([letter(orders)], HEADERS),
+        "partition": pa.array([2], pa.int32()),
+    }
+    kafka.write(pa.table(columns), dead)
+    unknown = topics.redrive("--execute")
+    assert unknown.code == 3
+    assert f"has committed nothing for {dead}-2:" in unknown.err
+    assert topics.redrive("--first", "--execute").code == 0
+    assert values(place, orders) == [0, 1, 2, 3]
+
+
+def test_a_run_without_dead_letters_commits(tmp_path: Path) -> None:
+    """Brokers forget a group so long after its last commit."""
+    topics = Topics(str(tmp_path))
+    write(topics.place, topics.dead, [letter(topics.orders)])
+    assert topics.redrive("--first", "--execute").code == 0
+    groups = connect(topics.place).groups
+    before = groups.committed(topics.group)
+    time.sleep(0.01)
+    assert topics.redrive("--execute").code == 0
+    after = groups.committed(topics.group)
+    assert {p: commit.offset for p, commit in after.items()} == {
+        p: commit.offset for p, commit in before.items()
+    }
+    assert all(after[p].commit_timestamp > before[p].commit_timestamp for p in before)
+
+
+def test_a_batch_after_one_without_dead_letters(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another machine can tell that it may be written, though no record was in those before it."""
+    place, orders, dead = topics.place, topics.orders, topics.dead
+    monkeypatch.setattr(redriving, "_AT_ONCE", 4)
+    write(place, dead, [None] * 20)
+    write(place, dead, [letter(orders)] * 8, start=20)
+    assert topics.redrive("--first").code == 0
+    found, written = redriving.write, list[int]()
+
+    def killed(options: Any, rows: Any, numbered: Any) -> int:
+        table = list(rows)
+        if any(batch.num_rows for batch in table):
+            raise KafkaLogError("killed")
+        written.append(found(options, table, numbered))
+        return 0
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redriving, "write", killed)
+        assert topics.redrive("--first", "--execute").code == 3
+    assert written[0] == 0
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = topics.redrive("--execute")
+    assert done.code == 0, done.err
+    assert values(place, orders) == [*range(20, 28)]
+
+
+def test_two_first_runs_at_the_same_instant(topics: Topics) -> None:
+    """Of two processes: what both would send is sent once. They may end with an error."""
+    place, orders, dead, expected = topics.place, topics.orders, topics.dead, list[int]()
+    for number in range(3):
+        write(place, dead, [letter(orders)] * 10, start=10 * number)
+        expected += range(10 * number, 10 * number + 10)
+        group = f"{topics.group}-{number}"
+        if number:  # of the same group again, as after a reset
+            group = f"{topics.group}-0"
+            words = "--group", group, "--topic", dead, "--execute", "--to-latest"
+            assert run("offsets", "reset", place, *words).code == 0
+            write(place, dead, [letter(orders)] * 10, start=100 * number)
+            expected = [*values(place, orders), *range(100 * number, 100 * number + 10)]
+        first = [] if number else ["--first"]
+        words = command("redrive", place, dead, "--group", group, *first, "--execute")
+        runs = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        ended = [(process.communicate()[1], process.returncode) for process in runs]
+        assert all(
+            code == 0 or "other commits than before" in error or "not the first run" in error
+            for error, code in ended
+        ), ended
+        assert topics.redrive_as(group, "--execute").code == 0
+        assert values(place, orders) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["topic=x", "transform=a:b", "value.format=json", "large.message.enabled=true", "KEY.format=json"],
+)
+def test_options_that_would_change_records(tmp_path: Path, option: str) -> None:
+    topics = Topics(str(tmp_path))
+    write(topics.place, topics.dead, [letter(topics.orders)])
+    failed = topics.redrive("--first", "--execute", "-o", option)
+    assert failed.code == 2
+    assert "can't be given: dead letters are sent as they are" in failed.err
+
+
+@pytest.mark.broker
+def test_options_of_a_writer(broker: Broker, tmp_path: Path) -> None:
+    """They are for the write alone. In any case of its name brokers get transactions."""
+    topics = Topics(broker.bootstrap)
+    write(topics.place, topics.dead, [letter(topics.orders)])
+    given = {"Kafka.Bootstrap.Servers": broker.bootstrap, "stagingLocation": str(tmp_path)}
+    connect(given).records.redrive(topics.dead, group=topics.group, first=True, execute=True)
+    assert values(topics.place, topics.orders) == [0]
+    assert [*tmp_path.glob("kafkalog-transactions/*")]
+
+
+def test_records_that_retention_has_deleted(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    place, orders, dead = topics.place, topics.orders, topics.dead
+    write(place, dead, [letter(orders)] * 4)
+    assert topics.redrive("--first", "--execute").code == 0
+    kafka = connect(place)
+    partition = TopicPartition(dead, 0)
+    earlier = {partition: CommittedOffset(0)}
+    kafka.groups.commit(topics.group, earlier)
+    kafka.logs.delete_records({partition: 1}, execute=True)
+    with caplog.at_level(logging.WARNING):
+        assert topics.redrive("--execute").code == 0
+    assert f"Offsets 0 to 0 of {dead}-0 are gone, and were not sent" in caplog.text
+
+
+def test_a_topic_of_dead_letters_that_was_recreated(tmp_path: Path) -> None:
+    """In a directory whose files were deleted by hand: its log has grown past what was committed."""
+    topics = Topics(str(tmp_path))
+    place, orders, dead = topics.place, topics.orders, topics.dead
+    write(place, dead, [letter(orders)] * 4)
+    assert topics.redrive("--first", "--execute").code == 0
+    for number in range(2):
+        shutil.rmtree(tmp_path / f"{dead}-{number}")
+    connect(place).topics.create([NewTopic(dead, partitions=2)])
+    write(place, dead, [letter(orders)] * 10, start=10)
+    failed = topics.redrive("--execute")
+    assert failed.code == 3
+    assert f"Topic {dead} was deleted and created again" in failed.err
+    words = ("--group", topics.group, "--topic", dead, "--execute", "--to-earliest")
+    assert run("offsets", "reset", place, *words).code == 0
+    assert topics.redrive("--execute").code == 0
+    assert values(place, orders) == [0, 1, 2, 3, *range(10, 20)]
+
+
+def test_headers_with_an_illegal_topic(topics: Topics) -> None:
+    write(topics.place, topics.dead, [letter("../../etc")])
+    failed = topics.redrive("--first", "--execute")
+    assert failed.code == 2
+    assert "A dead letter can't go back: Illegal topic name '../../etc'" in failed.err
+    assert "offset 0)" in failed.err
+
+
+def test_a_group_that_was_set_back(topics: Topics) -> None:
+    """To an older commit: the sink knows that it has the batch, or another one in its place."""
+    place, orders, dead = topics.place, topics.orders, topics.dead
+    kafka = connect(place)
+    write(place, dead, [letter(orders)] * 4)
+    assert topics.redrive("--first", "--execute").code == 0
+    before = kafka.groups.committed(topics.group)
+    write(place, dead, [letter(orders)] * 4, start=4)
+    assert topics.redrive("--execute").code == 0
+    kafka.groups.commit(topics.group, before)
+    assert topics.redrive("--execute").code == 0
+    assert values(place, orders) == [*range(8)]
+    kafka.groups.commit(topics.group, before)
+    write(place, dead, [letter(orders)] * 4, start=8)
+    failed = topics.redrive("--execute")
+    assert failed.code == 3
+    assert "with other offsets of its sources than the checkpoint has" in failed.err.replace("\n", " ")
+    assert values(place, orders) == [*range(8)]
+
+
+@pytest.mark.broker
+def test_markers_that_were_set_back_with_the_group(broker: Broker) -> None:
+    """As with an older copy of __consumer_offsets: the coordinator of transactions knows better."""
+    topics = Topics(broker.bootstrap)
+    place, orders, dead = topics.place, topics.orders, topics.dead
+    groups = open_groups(connect(place).place_options)
+    write(place, dead, [letter(orders)] * 4)
+    known = {*groups.group_ids()}
+    assert topics.redrive("--first", "--execute").code == 0
+    (marker,) = {*groups.group_ids()} - known - {topics.group}
+    before = {group: groups.committed(group) for group in (topics.group, marker)}
+    write(place, dead, [letter(orders)] * 4, start=4)
+    assert topics.redrive("--execute").code == 0
+    for group, offsets in before.items():
+        groups.commit(group, offsets)
+    failed = topics.redrive("--execute")
+    assert failed.code == 3
+    assert "has committed a later batch of this query than its marker says" in failed.err
+    assert values(place, orders) == [*range(8)]

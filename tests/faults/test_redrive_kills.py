@@ -33,7 +33,7 @@ def test_killed_at_steps(redriver: Runner, tmp_path: Path, soak: bool) -> None:
     log.mkdir()
     connect(log).topics.create([NewTopic("orders", partitions=2), NewTopic("dead", partitions=2)])
     write(str(log), "dead", [letter("orders", "1"), letter("orders")] * 3)
-    connect(log).records.redrive("dead", execute=True)
+    connect(log).records.redrive("dead", first=True, execute=True)
     write(str(log), "dead", [letter("orders"), None, letter("orders", "1")] * 2, start=6)
     whole = tmp_path / "whole"
     shutil.copytree(log, whole / "log")
@@ -55,7 +55,10 @@ def test_killed_at_steps(redriver: Runner, tmp_path: Path, soak: bool) -> None:
 @pytest.mark.broker
 def test_killed_at_steps_of_a_transaction(broker: Broker, tmp_path: Path, soak: bool) -> None:
     topics, expected = Topics(broker.bootstrap), list[int]()
-    for step in ("staged", *IN_COMMITS) if soak else ("staged", "marked", "ended"):
+    assert topics.redrive("--execute").code == 0
+    for step in (
+        ("committing", "staged", *IN_COMMITS) if soak else ("committing", "staged", "marked", "ended")
+    ):
         write(topics.place, topics.dead, [letter(topics.orders)] * 3, start=len(expected))
         expected += range(len(expected), len(expected) + 3)
         stop = tmp_path / step

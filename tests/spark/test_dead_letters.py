@@ -100,7 +100,7 @@ def test_a_stream_writes_good_rows_and_dead_letters(
         assert (named["topic"], named["partition"]) == (source, str(same["partition"]))
         is_key = int(number["value"]) % 5 == 4
         assert named["stage"] == ("KEY_CONVERTER" if is_key else "VALUE_CONVERTER")
-    connect(place).records.redrive(dead, execute=True)
+    connect(place).records.redrive(dead, first=True, execute=True)
     writer.start().awaitTermination()
     assert numbers(place, dead) == sorted(2 * BAD)
     assert sorted(numbers(place, source)) == sorted([*range(30), *BAD])

@@ -189,20 +189,48 @@ class DirectoryGroups:
         if not offsets:
             return
         with self._writing(group) as target:
-            self._refuse_members(target)
-            now_ms = _now_ms()
-            records: list[_Record] = []
-            for partition, committed in offsets.items():
-                epoch, timestamp = committed.leader_epoch, committed.commit_timestamp
-                if epoch < 0 and not as_they_are:
-                    epoch = self._leader_epoch(partition, committed.offset)
-                stored = replace(
-                    committed,
-                    leader_epoch=epoch,
-                    commit_timestamp=now_ms if timestamp < 0 else timestamp,
-                )
-                records.append((encode_offset_key(group, partition), encode_offset(stored)))
-            self._append(target, records)
+            self._commit(target, group, offsets, as_they_are=as_they_are)
+
+    def commit_after(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        known: Mapping[TopicPartition, tuple[int, str] | None],
+    ) -> bool:
+        """Like :meth:`commit`, but only if the group has committed what is ``known``, None for nothing.
+
+        Returns whether it has.
+        """
+        _check(group, offsets)
+        with self._writing(group) as target:
+            now = {} if target.state is None else target.state.offsets
+            if any((now[p].said if p in now else None) != said for p, said in known.items()):
+                return False
+            self._commit(target, group, offsets)
+        return True
+
+    def _commit(
+        self,
+        target: GroupPartition,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        as_they_are: bool = False,
+    ) -> None:
+        self._refuse_members(target)
+        now_ms = _now_ms()
+        records: list[_Record] = []
+        for partition, committed in offsets.items():
+            epoch, timestamp = committed.leader_epoch, committed.commit_timestamp
+            if epoch < 0 and not as_they_are:
+                epoch = self._leader_epoch(partition, committed.offset)
+            stored = replace(
+                committed,
+                leader_epoch=epoch,
+                commit_timestamp=now_ms if timestamp < 0 else timestamp,
+            )
+            records.append((encode_offset_key(group, partition), encode_offset(stored)))
+        self._append(target, records)
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """See :meth:`pyspark_kafkalog.groups.GroupOffsets.delete_offsets`."""
@@ -414,6 +442,26 @@ class DirectoryGroups:
 
     def _label(self) -> str:
         return ", ".join(root.folder.label() for root in self._roots)
+
+
+class SoleDirectoryCommits:
+    """See :class:`pyspark_kafkalog.groups.SoleCommits`. The lock of the directory is held for each commit."""
+
+    def __init__(self, root: str, group: str) -> None:
+        self._groups, self._group = DirectoryGroups.open(root), group
+        self._known: dict[TopicPartition, tuple[int, str] | None] = {}
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """See :meth:`pyspark_kafkalog.groups.SoleCommits.committed`."""
+        found = self._groups.committed(self._group, partitions)
+        self._known = {p: found[p].said if p in found else None for p in partitions}
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
+        """See :meth:`pyspark_kafkalog.groups.SoleCommits.commit`."""
+        is_known = self._groups.commit_after(self._group, offsets, self._known)
+        self._known |= {partition: committed.said for partition, committed in offsets.items()}
+        return is_known
 
 
 def _check(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
