@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -54,6 +55,8 @@ GROUP = "kafkalog-redrive"
 """The consumer group that knows how far dead letters are sent, unless another one is named."""
 _AT_ONCE = 100_000
 """The most offsets of one batch."""
+_NUMBER = re.compile(rb"[0-9]{1,10}")
+"""Of a partition, as text."""
 _COLUMNS = ("key", "value", "headers", "timestamp")
 _NOT_AS_THEY_ARE = (
     "topic",
@@ -389,9 +392,9 @@ def _origin(headers: _Headers) -> tuple[str, int | None] | None:
     named = {header["key"]: header["value"] for header in headers}
     try:
         topic = (named.get(f"{ERROR_HEADERS}topic") or b"").decode()
-        partition = (named.get(f"{ERROR_HEADERS}partition") or b"").decode()
     except UnicodeDecodeError:
         return None
     if not topic:
         return None
-    return topic, int(partition) if partition.isascii() and partition.isdecimal() else None
+    number = _NUMBER.fullmatch(named.get(f"{ERROR_HEADERS}partition") or b"")
+    return topic, int(number[0]) if number else None

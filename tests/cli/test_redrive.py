@@ -453,3 +453,17 @@ def test_markers_that_were_set_back_with_the_group(broker: Broker) -> None:
     assert failed.code == 3
     assert "has committed a later batch of this query than its marker says" in failed.err
     assert values(place, orders) == [*range(8)]
+
+
+@pytest.mark.parametrize(
+    "partition", [b"\xff", b"9" * 5000, b"-1", b"", None, b" 1", "\u0661".encode(), b"4294967297"]
+)
+def test_headers_without_a_partition(tmp_path: Path, partition: bytes | None) -> None:
+    """Then the key decides, as if the topic had no such partition."""
+    topics = Topics(str(tmp_path))
+    found = {"topic": topics.orders.encode(), "partition": partition}
+    write(
+        topics.place, topics.dead, [[{"key": f"__connect.errors.{n}", "value": v} for n, v in found.items()]]
+    )
+    assert topics.redrive("--first", "--execute").code == 0
+    assert values(topics.place, topics.orders) == [0]
