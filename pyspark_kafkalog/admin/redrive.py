@@ -183,7 +183,7 @@ class _Work:
         for partition, commit in committed.items():
             if partition in self._begins and commit.offset < self._begins[partition]:
                 _log.warning(
-                    "Offsets %d to %d of %s are gone, and were not sent",
+                    "Offsets %d to %d of %s are gone: not sent, unless by a run that was killed",
                     commit.offset,
                     self._begins[partition] - 1,
                     partition,

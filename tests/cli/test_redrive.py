@@ -384,7 +384,7 @@ def test_records_that_retention_has_deleted(topics: Topics, caplog: pytest.LogCa
     kafka.logs.delete_records({partition: 1}, execute=True)
     with caplog.at_level(logging.WARNING):
         assert topics.redrive("--execute").code == 0
-    assert f"Offsets 0 to 0 of {dead}-0 are gone, and were not sent" in caplog.text
+    assert f"Offsets 0 to 0 of {dead}-0 are gone: not sent" in caplog.text
 
 
 def test_a_topic_of_dead_letters_that_was_recreated(tmp_path: Path) -> None:

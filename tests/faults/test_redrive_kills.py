@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -52,8 +53,30 @@ def test_killed_at_steps(redriver: Runner, tmp_path: Path, soak: bool) -> None:
     assert len(steps) > 20
 
 
+@contextlib.contextmanager
+def _stopped(topics: Topics, stops: Path, step: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that waits at a step, as long as the file that says so is there."""
+    stop = stops / step
+    stop.touch()
+    words = command("redrive", topics.place, topics.dead, "--group", topics.group, "--execute")
+    with subprocess.Popen(words, env={**os.environ, VARIABLE: str(stops)}) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not list(stops.glob(f"{step}.stopped-{process.pid}")):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            process.send_signal(signal.SIGSTOP)
+            stop.unlink()
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.broker
-def test_killed_at_steps_of_a_transaction(broker: Broker, tmp_path: Path, soak: bool) -> None:
+@pytest.mark.parametrize("goes_on", [False, True], ids=["killed", "goes on"])
+def test_stopped_at_steps_of_a_transaction(broker: Broker, tmp_path: Path, soak: bool, goes_on: bool) -> None:
+    """A run that goes on after another one has done its work sends nothing."""
     topics, expected = Topics(broker.bootstrap), list[int]()
     assert topics.redrive("--execute").code == 0
     for step in (
@@ -61,18 +84,13 @@ def test_killed_at_steps_of_a_transaction(broker: Broker, tmp_path: Path, soak: 
     ):
         write(topics.place, topics.dead, [letter(topics.orders)] * 3, start=len(expected))
         expected += range(len(expected), len(expected) + 3)
-        stop = tmp_path / step
-        stop.touch()
-        words = command("redrive", topics.place, topics.dead, "--group", topics.group, "--execute")
-        with subprocess.Popen(words, env={**os.environ, VARIABLE: str(tmp_path)}) as process:
-            deadline = time.monotonic() + 60
-            while not list(tmp_path.glob(f"{step}.stopped-*")):
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            process.send_signal(signal.SIGKILL)
-        stop.unlink()
-        write(topics.place, topics.dead, [letter(topics.orders)], start=len(expected))
-        expected.append(len(expected))
-        assert topics.redrive("--execute").code == 0
-        assert values(topics.place, topics.orders) == expected, step
+        with _stopped(topics, tmp_path, step) as process:
+            if not goes_on:
+                process.kill()
+            write(topics.place, topics.dead, [letter(topics.orders)], start=len(expected))
+            expected.append(len(expected))
+            assert topics.redrive("--execute").code == 0
+            assert values(topics.place, topics.orders) == expected, step
+            process.send_signal(signal.SIGCONT)
+            assert process.wait(60) == (3 if goes_on else -signal.SIGKILL), step
+            assert values(topics.place, topics.orders) == expected, step
