@@ -260,7 +260,7 @@ def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
     endpoint.answers = [(200, f'{{"access_token":"t","expires_in":{lifetime}}}')]
     chosen = options(endpoint.url)
     assert Tokens(chosen, "host").token() == "t"
-    assert oauth._fetched[chosen][1] <= time.time() + 86_400
+    assert oauth._fetched[chosen, ""][1] <= time.time() + 86_400
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
             "computeMetadata": ("Metadata-Flavor", "Google"),
             "metadata": ("Metadata", "true"),
             "container": ("Authorization", CONTAINER),
+            "msi": ("X-IDENTITY-HEADER", "header-of-platform"),
         }.get(path.split("/")[1], ("Host", self.server.address))
         return self.headers[name] == value
 

@@ -1,4 +1,4 @@
-"""OAuth tokens: fixed, from a callable, an endpoint or AWS (Kafka's OAuthBearerLoginModule).
+"""OAuth tokens: fixed, from a callable, an endpoint or a cloud (Kafka's OAuthBearerLoginModule).
 
 The endpoint receives a client credentials grant (RFC 6749, 4.4), like that of
 Kafka's HttpAccessTokenRetriever. The client's secret goes only to that origin. An
@@ -24,6 +24,7 @@ import urllib.request
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog.clouds import aws
+from pyspark_kafkalog.clouds.tokens import token_of_azure, token_of_gcp
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.named_origin import opener, reason_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
@@ -37,8 +38,8 @@ _LONGEST_LIFETIME = 86_400
 _LARGEST_ANSWER = 1 << 20
 """Bytes of an answer or of a token file."""
 
-_fetched: dict[OAuthOptions, tuple[str, float]] = {}
-"""The token of each endpoint, and the time until which it is used."""
+_fetched: dict[tuple[OAuthOptions, str], tuple[str, float]] = {}
+"""The token of each endpoint and cloud, there of each host, and the time until which it is used."""
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
@@ -60,10 +61,11 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
             return _from_callable(options.provider)
         if options.aws is not None:
             return aws.bearer_token(options.aws, self._host)
-        token, until = _fetched.get(options, ("", 0.0))
+        source = options, self._host if options.cloud == "azure" else ""
+        token, until = _fetched.get(source, ("", 0.0))
         if time.time() >= until:
-            token, until = _from_endpoint(options)
-            _fetched[options] = token, until
+            token, until = _from_endpoint(options) if options.cloud is None else _from_cloud(*source)
+            _fetched[source] = token, until
         return token
 
     def extensions(self) -> dict[str, str]:
@@ -87,6 +89,13 @@ def _from_callable(path: str) -> str:
             hint="Expected a str of visible ASCII characters, or a tuple that begins with one.",
         )
     return token
+
+
+def _from_cloud(options: OAuthOptions, host: str) -> tuple[str, float]:
+    """A token, and the time until which to use it."""
+    found = token_of_gcp() if options.cloud == "gcp" else token_of_azure(host, options.client_id)
+    token, until = found
+    return token, time.time() + _USE_FOR * (until - time.time())
 
 
 class _NoTokenError(Exception):

@@ -1,4 +1,4 @@
-"""Where OAuth tokens come from: a fixed token, an endpoint, a callable, or AWS.
+"""Where OAuth tokens come from: a fixed token, an endpoint, a callable, or a cloud.
 
 The names are those of Kafka's OAuthBearerLoginCallbackHandler (KIP-768, KIP-1139);
 those that begin with ``oauth.`` are from Strimzi's login callback handler.
@@ -28,8 +28,13 @@ _SOURCES = (
 )
 _JAVA_HANDLERS = ("OAuthBearerLoginCallbackHandler", "JaasClientOauthLoginCallbackHandler")
 """Java's classes that do the same as this package."""
-_PROVIDER, _OF_AWS = "kafka.sasl.oauthbearer.provider", "IAMOAuthBearerLoginCallbackHandler"
-"""Two ways to ask for tokens of AWS: by name, and by Amazon's class."""
+_PROVIDER = "kafka.sasl.oauthbearer.provider"
+_OF_CLOUDS = {
+    "IAMOAuthBearerLoginCallbackHandler": "aws",
+    "GcpLoginCallbackHandler": "gcp",
+    "KafkaOAuth2AuthenticateCallbackHandler": "azure",
+}
+"""Java's classes of Amazon, Google and Spring Cloud Azure."""
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
@@ -38,7 +43,7 @@ _EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthOptions:
-    """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint`` and ``aws``.
+    """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint``, ``aws`` and ``cloud``.
 
     ``provider`` is an import path ``module:name``, ``endpoint`` a URL with the
     scheme https, http or file, and no user, password or escape in its authority.
@@ -48,6 +53,7 @@ class OAuthOptions:
     provider: str | None = None
     endpoint: str | None = None
     aws: AwsOptions | None = None
+    cloud: str | None = None
     client_id: str | None = None
     client_secret: str | None = None
     scope: str | None = None
@@ -72,8 +78,8 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     token = login.get("oauth.access.token", "").strip() or None
     provider = _provider(user)
     endpoint = user.value(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
-    is_aws = user.value(_PROVIDER) == "aws" or _names(user, _OF_AWS)
-    sources = [source for source in (token, provider, endpoint, is_aws) if source]
+    cloud = user.value(_PROVIDER) or _OF_CLOUDS.get(_class(user))
+    sources = [source for source in (token, provider, endpoint, cloud) if source]
     if len(sources) != 1:
         got = "several" if sources else "none"
         raise OptionError(f"SASL OAUTHBEARER: expected one source of tokens, got {got}", hint=_SOURCES)
@@ -81,7 +87,7 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
         raise OptionError(
             f"Option {_JAAS!r} has an oauth.access.token with characters other than visible ASCII"
         )
-    if is_aws:
+    if cloud == "aws":
         return OAuthOptions(aws=aws_options(user, login))
     client_id = user.value(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
     secret = user.value(f"{_CLIENT}.secret") or login.get("clientSecret") or login.get("oauth.client.secret")
@@ -93,6 +99,7 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
         OAuthOptions,
         token=token,
         provider=provider,
+        cloud=cloud,
         endpoint=endpoint,
         client_id=client_id,
         client_secret=secret,
@@ -101,9 +108,9 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     )
 
 
-def _names(user: UserOptions, *handlers: str) -> bool:
-    """Whether the user gives one of these classes of Java's."""
-    return str(user.value(HANDLER)).rpartition(".")[2] in handlers
+def _class(user: UserOptions) -> str:
+    """The name of the user's class of Java's, without its package."""
+    return str(user.value(HANDLER)).rpartition(".")[2]
 
 
 def is_token(text: str) -> bool:
@@ -113,7 +120,7 @@ def is_token(text: str) -> bool:
 
 def _provider(user: UserOptions) -> str | None:
     name = user.value(HANDLER)
-    if name is None or _names(user, *_JAVA_HANDLERS, _OF_AWS):
+    if name is None or _class(user) in (*_JAVA_HANDLERS, *_OF_CLOUDS):
         return None
     if ":" not in name:
         raise OptionError(

@@ -427,6 +427,20 @@ class TestAws:
         assert security("OAUTHBEARER", None, **values).oauth == OAuthOptions(aws=AwsOptions())
 
     @pytest.mark.parametrize(
+        ("cloud", "handler"),
+        [
+            ("gcp", "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"),
+            (
+                "azure",
+                "com.azure.spring.cloud.service.implementation.kafka.KafkaOAuth2AuthenticateCallbackHandler",
+            ),
+        ],
+    )
+    def test_tokens_of_other_clouds(self, cloud: str, handler: str) -> None:
+        for values in ({"kafka.sasl.oauthbearer.provider": cloud}, {HANDLER: handler}):
+            assert oauth('clientId="me"', **values) == OAuthOptions(cloud=cloud, client_id="me")
+
+    @pytest.mark.parametrize(
         ("login", "message"),
         [
             ('awsRoleArn="reader"', "awsRoleArn of the form arn:aws"),

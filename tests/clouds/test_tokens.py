@@ -1,0 +1,200 @@
+"""Tokens of Google and Azure: what is asked for, by whom, and what is sent to brokers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from pyspark_kafkalog.broker.wire import oauth
+from pyspark_kafkalog.broker.wire.oauth import Tokens
+from pyspark_kafkalog.errors import AuthenticationError
+from pyspark_kafkalog.options.security.oauth import OAuthOptions
+from tests.clouds.metadata_services import MetadataServices, metadata_services
+
+HOST = "demo.servicebus.windows.net"
+ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default"
+MANAGED = "/metadata/identity/oauth2/token"
+ENTRA = "/tenant-1/oauth2/v2.0/token"
+TOKEN = "access-token-7c4e.with.dots"
+
+
+def answer(**fields: Any) -> str:
+    return json.dumps({"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer", **fields})
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing in the environment, and nothing kept from other tests."""
+    for name in os.environ:
+        if name.startswith(("AZURE_", "IDENTITY_", "GOOGLE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, "google.auth", None)
+    oauth._fetched.clear()
+    yield
+    oauth._fetched.clear()
+
+
+@pytest.fixture
+def services() -> Iterator[MetadataServices]:
+    with metadata_services() as server:
+        server.answers = {
+            f"{ACCOUNT}/token": answer(),
+            f"{ACCOUNT}/email": "reader@demo.iam.gserviceaccount.com",
+            MANAGED: answer(expires_in="3599", expires_on="1"),
+            ENTRA: answer(),
+        }
+        yield server
+
+
+def token_of(cloud: str, host: str = HOST, **options: Any) -> str:
+    return Tokens(OAuthOptions(cloud=cloud, **options), host).token()
+
+
+def test_googles_has_three_parts(services: MetadataServices) -> None:
+    parts = token_of("gcp").split(".")
+    header, claims, access_token = (
+        base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)).decode() for part in parts
+    )
+    assert json.loads(header) == {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
+    said = json.loads(claims)
+    assert said["sub"] == "reader@demo.iam.gserviceaccount.com"
+    assert said["exp"] - said["iat"] == pytest.approx(3600, abs=2)
+    assert said["iat"] == pytest.approx(time.time(), abs=5)
+    assert access_token == TOKEN
+    assert not any("=" in part for part in parts)
+
+
+def test_googles_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Account:
+        expiry = None
+        service_account_email = "key@demo.iam.gserviceaccount.com"
+
+        def refresh(self, request: object) -> None:
+            self.token = "token-of-key"
+
+    library, transport = ModuleType("google.auth"), ModuleType("google.auth.transport")
+    library.default = lambda scopes: (Account(), None)  # type: ignore[attr-defined]
+    transport.urllib3 = SimpleNamespace(Request=object)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "google", SimpleNamespace(auth=library))
+    monkeypatch.setitem(sys.modules, "google.auth", library)
+    monkeypatch.setitem(sys.modules, "google.auth.transport", transport)
+    claims, access_token = token_of("gcp").split(".")[1:]
+    assert b"key@demo" in base64.urlsafe_b64decode(claims + "==")
+    assert base64.urlsafe_b64decode(access_token + "==") == b"token-of-key"
+
+
+def test_a_key_of_google_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/key.json")
+    with pytest.raises(AuthenticationError, match="can only be read by google-auth"):
+        token_of("gcp")
+
+
+def test_azures_of_the_managed_identity(services: MetadataServices) -> None:
+    assert token_of("azure") == TOKEN
+    (asked,) = services.asked
+    query = parse_qs(urlsplit(asked).query)
+    assert query == {"api-version": ["2018-02-01"], "resource": [f"https://{HOST}"]}
+    assert token_of("azure", client_id="user-assigned-1") == TOKEN
+    assert "client_id=user-assigned-1" in services.asked[-1]
+
+
+def test_azures_of_app_service(services: MetadataServices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says only when the token ends."""
+    services.answers["/msi/token"] = json.dumps(
+        {"access_token": TOKEN, "expires_on": str(int(time.time()) + 60)}
+    )
+    monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{services.address}/msi/token")
+    monkeypatch.setenv("IDENTITY_HEADER", "header-of-platform")
+    assert token_of("azure") == TOKEN
+    ((_, until),) = oauth._fetched.values()
+    assert until - time.time() == pytest.approx(48, abs=2)
+
+
+@pytest.mark.parametrize("way", ["AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"])
+def test_azures_of_an_application(
+    services: MetadataServices, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    (tmp_path / "token").write_text("token-of-pod\n")
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", f"http://{services.address}/")
+    monkeypatch.setenv("AZURE_TENANT_ID", "tenant-1")
+    monkeypatch.setenv("AZURE_CLIENT_ID", "application-1")
+    monkeypatch.setenv(way, "secret-of-application" if way.endswith("SECRET") else str(tmp_path / "token"))
+    assert token_of("azure") == TOKEN
+    (form,) = services.forms
+    assert form["scope"] == [f"https://{HOST}/.default"]
+    assert form["client_id"] == ["application-1"]
+    if way.endswith("SECRET"):
+        assert form["client_secret"] == ["secret-of-application"]
+    else:
+        assert form["client_assertion"] == ["token-of-pod"]
+        assert form["client_assertion_type"] == ["urn:ietf:params:oauth:client-assertion-type:jwt-bearer"]
+
+
+def test_a_secret_goes_to_no_unencrypted_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENANT_ID", "CLIENT_ID", "CLIENT_SECRET"):
+        monkeypatch.setenv(f"AZURE_{name}", "x")
+    for host in ("http://login.example.org", "http://127.0.0.1.example.org", "ftp://x"):
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", host)
+        with pytest.raises(AuthenticationError, match="does not begin with https:"):
+            token_of("azure")
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "azure"])
+def test_a_token_is_kept_for_most_of_its_life(
+    services: MetadataServices, monkeypatch: pytest.MonkeyPatch, cloud: str
+) -> None:
+    asked = [services.asked[:] for _ in range(3) if token_of(cloud)]
+    assert asked[0] == asked[2]
+    token_of(cloud, "other.servicebus.windows.net")
+    assert (len(services.asked) > len(asked[0])) == (cloud == "azure")
+    now, count = time.time(), len(services.asked)
+    monkeypatch.setattr(time, "time", lambda: now + 2900)
+    token_of(cloud)
+    assert len(services.asked) > count
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "azure"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("<html>", "the answer is not JSON"),
+        ("[" * 10_000, "the answer is not JSON"),
+        ("[1]", "no token that says when it ends"),
+        (answer(expires_in="soon"), "no token that says when it ends"),
+        (answer(access_token="a\nb"), "no token that says when it ends"),
+        (answer(access_token=7), "no token that says when it ends"),
+    ],
+)
+def test_an_answer_without_a_token(
+    services: MetadataServices, cloud: str, text: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in (f"{ACCOUNT}/token", MANAGED):
+        services.answers[path] = text
+    with caplog.at_level(logging.DEBUG), pytest.raises(AuthenticationError, match=why) as caught:
+        token_of(cloud)
+    assert TOKEN not in str(caught.value) + caplog.text
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "azure"])
+@pytest.mark.parametrize("failures", [[400], [403], [404], [503] * 3])
+def test_a_service_that_refuses(services: MetadataServices, cloud: str, failures: list[int]) -> None:
+    services.failures = [*failures]
+    with pytest.raises(AuthenticationError, match=f"gives no token.*HTTP status {failures[0]}"):
+        token_of(cloud)
+
+
+@pytest.mark.parametrize("cloud", ["gcp", "azure"])
+def test_a_service_that_is_throttled_is_asked_again(services: MetadataServices, cloud: str) -> None:
+    services.failures = [429, 503]
+    assert token_of(cloud)
