@@ -315,14 +315,14 @@ class _Column(ABC):
         Their starts and sizes may be changed.
         """
 
-    def _hint(self, values: _Values, row: int) -> str | None:
-        """What to do about a corrupt row, if that can be seen."""
+    def _seen(self, values: _Values, row: int) -> str | None:
+        """What a corrupt row seems to be, and what to do about it. No hint: commands have their own."""
         if self._column.name == "value" and _segments(values.batch.slice(row, 1)).size:
-            return "It is a segment of a large message: give large.message.enabled=true."
+            return "it is a segment of a large message: give large.message.enabled=true (--large-messages)"
         looks_framed = values.sizes[row] >= _PREFIX and values.data[values.starts[row]] == 0
         if looks_framed and self._column.format.format != CONFLUENT_AVRO:
             return (
-                f"It begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for those of Avro."
+                f"it begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for those of Avro"
             )
         return None
 
@@ -332,13 +332,12 @@ class _Column(ABC):
     def _have_failed(self, decoded: Decoded | json.Decoded, values: _Values) -> None:
         """Raise, or warn, of the first corrupt row."""
         row = int(decoded.corrupt[0])
-        text, hint = self._reason(decoded, row), self._hint(values, row)
+        text = "; ".join(filter(None, [self._reason(decoded, row), self._seen(values, row)]))
+        error = CorruptRecordError(text, **values.place(row))
         if self._column.format.fails_fast:
-            hint = hint or f"With mode=PERMISSIVE such values are {self.left}."
-            raise CorruptRecordError(text, hint=hint, **values.place(row))
+            raise error.with_hint(f"With mode=PERMISSIVE such values are {self.left}.")
         if not self._has_warned:
             self._has_warned = True
-            error = CorruptRecordError(text, hint=hint, **values.place(row))
             _log.warning("%s; this one and others are %s", error, self.left)
 
 
