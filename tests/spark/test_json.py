@@ -49,6 +49,36 @@ def test_what_from_json_gives(spark: SparkSession, tmp_path: Path, chance: rando
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+def test_queries_of_corrupt_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """As with from_json, but that the optimizer makes that decode only what a query uses."""
+    root, fields = str(tmp_path / "log"), "id bigint, name string, _corrupt_record string"
+    values = [b'{"id":1,"name":"a"}', None, b"", b'{"id":"x","name":"b"}', b'{"id":4', b"[]"]
+    connect(root).write(pa.table({"value": pa.array(values, pa.binary())}), "t")
+    source = spark.read.format("kafkalog").option("subscribe", "t")
+    theirs = source.load(root).withColumn("value", from_json(expr("CAST(value AS STRING)"), fields))
+    ours = source.options(**{"value.format": "json", "value.schema": fields}).load(root)
+    option = "spark.sql.optimizer.enableJsonExpressionOptimization"
+    before = spark.conf.get(option)
+    spark.conf.set(option, "false")
+    try:
+        for query in (
+            "value._corrupt_record IS NOT NULL",
+            "value._corrupt_record IS NULL",
+            "value IS NULL",
+            "value.id IS NULL AND offset > 2",
+            "value.name = 'b'",
+            "value.id > 0",
+        ):
+            mine, others = (
+                frame.where(query).select("offset", "value.name").orderBy("offset").collect()
+                for frame in (ours, theirs)
+            )
+            assert mine == others, query
+            assert mine
+    finally:
+        spark.conf.set(option, before)
+
+
 def test_a_schema_in_an_option_or_in_the_dataframe(spark: SparkSession, tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     connect(root).write(pa.table({"value": [b'{"a":1,"b":"b","inner":{"x":2,"y":3}}']}), "t")
