@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import pyspark_kafkalog
 
@@ -233,6 +237,22 @@ def test_light_modules_load_no_heavy_library_and_pure_ones_no_outside_world() ->
         if room(module) in PURE and module not in IMPURE_MODULES:
             wrong += [f"{module} loads {name}" for name in loaded & OUTSIDE_WORLD]
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("modules", "unused"),
+    [
+        (["reading.decoding", "reading.json_column"], ["values.avro", "schema_registry"]),
+        (["reading.decoding", "reading.avro_column"], ["values.json.decoder"]),
+        (["writing.encoding"], ["values.avro", "schema_registry"]),
+    ],
+)
+def test_a_format_loads_no_other(modules: list[str], unused: list[str]) -> None:
+    code = (
+        f"import sys, {', '.join(f'{NAME}.{module}' for module in modules)}; print(*sys.modules, sep='\\n')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {f"{NAME}.{module}" for module in unused} & set(done.stdout.split())
 
 
 def test_only_the_log_opens_files() -> None:

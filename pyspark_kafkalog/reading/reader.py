@@ -18,7 +18,8 @@ from pyspark_kafkalog.transform import Transform
 if TYPE_CHECKING:
     from pyspark_kafkalog.largemessage.assembler import Dropped
     from pyspark_kafkalog.options.registry import RegistryOptions
-    from pyspark_kafkalog.reading.decoding import DecodedColumn, Decoding
+    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
+    from pyspark_kafkalog.reading.decoding import Decoding
 
 _SEGMENT = pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])
 COLUMN_TYPES: Mapping[str, pa.DataType] = {

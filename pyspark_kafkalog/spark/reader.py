@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.reading.decoding import DecodedColumn
+    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
     from pyspark_kafkalog.reading.ranges import Existing, ReadRules
     from pyspark_kafkalog.spark.shaping import Shaping
 

@@ -32,7 +32,8 @@ from pyspark_kafkalog.transform import Transform
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.reading.decoding import DecodedColumn, Decoding
+    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
+    from pyspark_kafkalog.reading.decoding import Decoding
     from pyspark_kafkalog.reading.splits import Split
 
 Read = Callable[..., Iterator[pa.RecordBatch]]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.reading.decoding import DecodedColumn
+    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
 
 _FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """Runs only if ``spark.sql.python.filterPushdown.enabled`` is true."""

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.groups import TakesCommits
     from pyspark_kafkalog.model import MemberOfGroup, Place
-    from pyspark_kafkalog.reading.decoding import DecodedColumn
+    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
     from pyspark_kafkalog.reading.splits import Split
     from pyspark_kafkalog.streams.committing import AsCommitted
     from pyspark_kafkalog.streams.safe_offsets import SafeOffsets

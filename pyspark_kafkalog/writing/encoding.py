@@ -7,17 +7,18 @@ no registry, and what does not fit is refused before any row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pyspark_kafkalog.errors import OptionError, SchemaError, SchemaRegistryError
-from pyspark_kafkalog.options.formats import CONFLUENT_AVRO, JSON, ColumnFormat
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.formats import JSON, ColumnFormat
 from pyspark_kafkalog.options.settings import WriteOptions
-from pyspark_kafkalog.schema_registry import RegisteredSchema, registry_of
-from pyspark_kafkalog.values.avro.encoder import Encoder, check_fits, schema_of
-from pyspark_kafkalog.values.avro.schema import parse
 from pyspark_kafkalog.values.to_json import check_json_type, to_json
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.schema_registry import RegisteredSchema
 
 _TAGS = ("variant", "geometry", "geography")
 """Keys in the metadata of fields, as PySpark's to_arrow_type has them."""
@@ -64,7 +65,9 @@ def encoded_columns(options: WriteOptions, given: pa.Schema) -> tuple[EncodedCol
         if column.format == JSON:
             _check_json(column, field)
         elif not pa.types.is_null(field.type):
-            schema = _schema_of(column, field, options)
+            from pyspark_kafkalog.writing.avro_column import written_schema
+
+            schema = written_schema(column, field, options)
         found.append(EncodedColumn(column, field.type, schema))
     return tuple(found)
 
@@ -101,49 +104,6 @@ def _check_json(column: ColumnFormat, field: pa.Field) -> None:
         check_json_type(kind)
     except OptionError as e:
         raise OptionError(f"Column {field.name!r} can't be written: {e.message}", hint=e.hint) from None
-
-
-def _schema_of(column: ColumnFormat, field: pa.Field, options: WriteOptions) -> RegisteredSchema:
-    """The schema that a column is written by, which it fits."""
-    text = column.schema
-    if column.format != CONFLUENT_AVRO:
-        assert text is not None, "the format needs it"
-        schema = RegisteredSchema(text)
-        _check_fits(schema, field, f"{column.column}.schema")
-        return schema
-    if options.topic is None:
-        raise OptionError(
-            f"Option '{column.column}.format' is {CONFLUENT_AVRO}, which needs the option 'topic'",
-            hint="Its name says where the schema is in the registry, which is asked before any row is"
-            " written. Write each topic by itself: its rows by a filter, and in a stream in foreachBatch.",
-        )
-    assert options.registry is not None, "the format needs it"
-    registry, subject = registry_of(options.registry), f"{options.topic}-{column.column}"
-    if text is None and not options.auto_register:
-        schema = registry.latest(subject)
-        if schema.kind != "AVRO":
-            raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected AVRO")
-        if schema.schema_id is None:
-            raise SchemaRegistryError(f"The schema registry gave no id of the newest schema of {subject!r}")
-        _check_fits(schema, field, f"the newest schema of subject {subject!r}")
-        return schema
-    try:
-        schema = RegisteredSchema(schema_of(field.type, field.name) if text is None else text)
-    except SchemaError as e:
-        raise OptionError(f"Column {field.name!r} can't be written: {e.message}", hint=e.hint) from None
-    _check_fits(schema, field, "the schema that is made of it" if text is None else f"{column.column}.schema")
-    find = registry.register if options.auto_register else registry.id_of
-    return replace(schema, schema_id=find(subject, schema.text))
-
-
-def _check_fits(schema: RegisteredSchema, field: pa.Field, what: str) -> None:
-    try:
-        parsed = parse(schema.text, schema.references)
-        check_fits(parsed, field.type, field.name)
-    except SchemaError as e:
-        raise SchemaError(
-            f"Column {field.name!r} can't be written by {what}: {e.message}", hint=e.hint
-        ) from None
 
 
 class Encoding:
@@ -201,13 +161,9 @@ _BYTES = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_s
 def _encoder(column: EncodedColumn) -> Callable[[pa.Array], pa.Array]:
     if column.schema is None:
         return _as_json
-    schema = parse(column.schema.text, column.schema.references)
-    is_framed = column.format.format == CONFLUENT_AVRO
-    prefix = b""
-    if is_framed:
-        assert column.schema.schema_id is not None, "the registry has given it"
-        prefix = b"\0" + column.schema.schema_id.to_bytes(4, "big")
-    return Encoder(schema, column.type, column.name, prefix=prefix, is_framed=is_framed).encode
+    from pyspark_kafkalog.writing.avro_column import avro_encoder
+
+    return avro_encoder(column.format, column.type, column.schema).encode
 
 
 def _as_json(column: pa.Array) -> pa.Array:

@@ -1,0 +1,60 @@
+"""JSON as a column, of the fields that the user names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import OptionError, SchemaError
+from pyspark_kafkalog.options.formats import ColumnFormat
+from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.reading.decoded_column import ColumnDecoder, DecodedColumn, Values
+from pyspark_kafkalog.values.ddl import parse_ddl
+from pyspark_kafkalog.values.json.decoder import Decoded, Decoder
+from pyspark_kafkalog.values.json.times import zone as zone_named
+from pyspark_kafkalog.values.json.types import check_type, has_timestamps
+
+
+def json_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
+    """What decodes a column; its type is known only if an option gives it.
+
+    :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
+    """
+    if column.zone is not None and zone_named(column.zone) is None:
+        raise OptionError(f"Option 'timeZone': there is no time zone {column.zone!r}")
+    kind = None
+    if column.schema is not None:
+        try:
+            kind = parse_ddl(column.schema)
+        except SchemaError as e:
+            raise OptionError(
+                f"Option '{column.column}.schema': {e.message}",
+                hint="Give fields as in Spark's DDL: id bigint, items array<struct<name: string>>. A"
+                " StructType gives it by simpleString().",
+            ) from None
+        check_type(kind, column.corrupt)
+    return DecodedColumn(column, None, kind, with_ids=False, keeps_corrupt=options.include_corrupt)
+
+
+class JsonDecoder(ColumnDecoder):
+    """Decodes JSON.
+
+    :param zone: the name of the time zone of times without one, unless an option gives another.
+    :raises OptionError: if there is no such zone here.
+    """
+
+    left = "structs of what could be read"
+
+    def __init__(self, column: DecodedColumn, zone: str) -> None:
+        super().__init__(column)
+        kind = column.types[column.name]
+        name = (column.format.zone or zone) if has_timestamps(kind) else "UTC"
+        found = zone_named(name)
+        if found is None:
+            raise OptionError(
+                f"There is no time zone {name!r} here, by which times in the {column.name} are read",
+                hint="Install tzdata on this machine, or give the option timeZone.",
+            )
+        self._decoder = Decoder(kind, found, column.format.corrupt)
+
+    def decoded(self, values: Values) -> tuple[Decoded, dict[str, pa.Array]]:
+        return self._decoder.decode(values.data, values.starts, values.sizes), {}
