@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from tests.http_doubles import Silent, served
 from tests.kafka_jars import apicurio_registry, java
 from tests.kafka_process import free_ports, listens, tail
 
@@ -99,7 +99,7 @@ def schema_registry(folder: Path) -> Iterator[SchemaRegistryServer]:
 def with_guids(registry: SchemaRegistryServer) -> Iterator[str]:
     """The URL of the same registry with GUIDs, as Confluent's has them since 8.0, and Apicurio has not."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Silent, BaseHTTPRequestHandler):
         def do_GET(self, body: bytes | None = None) -> None:
             path = self.path
             if path.startswith("/schemas/guids/"):
@@ -123,17 +123,8 @@ def with_guids(registry: SchemaRegistryServer) -> Iterator[str]:
         def do_POST(self) -> None:
             self.do_GET(self.rfile.read(int(self.headers["Content-Length"])))
 
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def _serves(server: SchemaRegistryServer, address: str) -> bool:

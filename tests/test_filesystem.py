@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
@@ -24,6 +23,7 @@ from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_fil
 from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
 from tests.faults.disk import Disk, recorded
 from tests.faults.disk import Folder as DiskFolder
+from tests.http_doubles import Silent, served
 from tests.new_names import NewNamesFileSystem
 
 
@@ -239,7 +239,7 @@ def test_a_mark_that_cannot_be_opened_says_nothing(tmp_path: Path, monkeypatch: 
         is_marked_by(str(tmp_path), mark)
 
 
-class Refusal(BaseHTTPRequestHandler):
+class Refusal(Silent, BaseHTTPRequestHandler):
     """What a store answers to a wrong login."""
 
     def do_HEAD(self) -> None:
@@ -253,18 +253,11 @@ class Refusal(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *arguments: object) -> None:
-        pass
-
 
 @pytest.fixture
 def refusing_store() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Refusal) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with served(HTTPServer(("127.0.0.1", 0), Refusal)) as server:
         yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def test_a_store_that_refuses_a_login_is_told_by_its_code_and_without_the_login(refusing_store: str) -> None:

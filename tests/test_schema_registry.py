@@ -11,7 +11,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from pyspark_kafkalog.options.registry import RegistryOptions, registry_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.schema_registry import SchemaRegistry, registry_of
+from tests.http_doubles import Silent, served
 from tests.schema_registry import SchemaRegistryServer
 
 SECRET = "registry-secret-77d0"
@@ -34,9 +34,9 @@ GUID = "89791762-2336-4186-9674-299b90a802e2"
 
 
 class Double(ThreadingHTTPServer):
-    """Gives its answers in turn, then the last one again, and keeps paths and logins."""
+    """Gives its answers in turn, then the last one again, and keeps paths and logins; with TLS if it has a context."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: list[tuple[int, Any]] = []
         self.requests: list[tuple[str, str | None]] = []
@@ -44,12 +44,15 @@ class Double(ThreadingHTTPServer):
         self.pause = self.pause_in_answer = self.pause_in_headers = 0.0
         self.length: int | None = None
         self.url = f"http://127.0.0.1:{self.server_port}/base"
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+            self.url = self.url.replace("http://127.0.0.1", "https://localhost")
 
     def registry(self, **options: Any) -> SchemaRegistry:
         return SchemaRegistry(RegistryOptions((self.url,), **options))
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Silent, BaseHTTPRequestHandler):
     server: Double
 
     def do_GET(self) -> None:
@@ -79,30 +82,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
         self.do_GET()
 
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-@contextmanager
-def serving(context: ssl.SSLContext | None = None) -> Iterator[Double]:
-    """A double that runs, with TLS if there is a context."""
-    server = Double()
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        server.url = server.url.replace("http://127.0.0.1", "https://localhost")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
 
 @pytest.fixture
 def double() -> Iterator[Double]:
-    with serving() as server:
+    with served(Double()) as server:
         yield server
 
 
@@ -380,7 +363,7 @@ def test_tls(tmp_path: Path) -> None:
     keys = pem(tmp_path / "keys.pem", own.private_key_pem, *own.cert_chain_pems)
     login = {"bearer__auth__token": SECRET}
     given = {**trust, "schema__registry__ssl__keystore__location": keys, **login}
-    with serving(context) as double:
+    with served(Double(context)) as double:
         double.answers = [(200, {"schema": "1"})]
         options = read(schema__registry__url=double.url, **given)
         assert options is not None

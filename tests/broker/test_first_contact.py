@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -24,6 +24,7 @@ from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from tests.broker.fake_broker import FakeBroker, Received, metadata, serving
 from tests.broker.test_fetch_scripted import Script, played
+from tests.http_doubles import served
 from tests.kafka_process import free_ports
 
 pytestmark = pytest.mark.slow
@@ -65,11 +66,8 @@ def port_that_takes_nothing() -> Iterator[str]:
 
 @contextmanager
 def http_port() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from pyspark_kafkalog.broker.wire import oauth
 from pyspark_kafkalog.broker.wire.oauth import Tokens
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
+from tests.http_doubles import Silent, served
 
 SECRET = "client-secret-c41a"
 
@@ -36,7 +37,7 @@ class Endpoint(HTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}/token"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Silent, BaseHTTPRequestHandler):
     server: Endpoint
 
     def do_POST(self) -> None:
@@ -50,19 +51,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def log_message(self, *args: Any) -> None:
-        pass
-
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    server = Endpoint()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Endpoint()) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -162,10 +155,7 @@ def test_a_file_is_read_each_time(tmp_path: Path) -> None:
 
 
 def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
-    other = Endpoint()
-    thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    with served(Endpoint()) as other:
         other.answers = [granted("t")]
         endpoint.location = other.url
         for status in (301, 302, 303, 307, 308):
@@ -174,10 +164,6 @@ def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
                 Tokens(options(endpoint.url), "host").token()
         assert len(endpoint.requests) == 5, "each was asked once"
         assert other.requests == []
-    finally:
-        other.shutdown()
-        thread.join()
-        other.server_close()
 
 
 def test_no_proxy_sees_the_secret(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ from unittest import mock
 from urllib.parse import parse_qs, urlsplit
 
 from pyspark_kafkalog.clouds import metadata
+from tests.http_doubles import Silent, served
 
 SESSION = "session-of-imds-5e1a"
 CONTAINER = "token-of-container-77b2"
@@ -38,7 +38,7 @@ class MetadataServices(ThreadingHTTPServer):
         self.delay = 0.0
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Silent, BaseHTTPRequestHandler):
     server: MetadataServices
 
     def do_PUT(self) -> None:
@@ -84,26 +84,16 @@ class _Handler(BaseHTTPRequestHandler):
         }.get(path.split("/")[1], ("Host", self.server.address))
         return self.headers[name] == value
 
-    def log_message(self, *args: Any) -> None:
-        pass
-
 
 @contextlib.contextmanager
 def metadata_services() -> Iterator[MetadataServices]:
     """The doubles, where this process looks for the services."""
-    server = MetadataServices()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    url = f"http://{server.address}"
-    environment = {
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
-        "AWS_ENDPOINT_URL_STS": url,
-        "GCE_METADATA_HOST": server.address,
-    }
-    try:
+    with served(MetadataServices()) as server:
+        url = f"http://{server.address}"
+        environment = {
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
+            "AWS_ENDPOINT_URL_STS": url,
+            "GCE_METADATA_HOST": server.address,
+        }
         with mock.patch.dict("os.environ", environment), mock.patch.object(metadata, "_AZURE", url):
             yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

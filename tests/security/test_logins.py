@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.broker.producing import digits, numbered, unused_topic
+from tests.http_doubles import Silent, served
 from tests.kafka_secure import MECHANISMS, SecureBroker, unsecured_token
 from tests.security.exchange import read, write
 from tests.security.logins import (
@@ -58,7 +58,7 @@ def test_writes_and_reads(secure_broker: SecureBroker, tmp_path: Path, login: Lo
     check_exchange(secure_broker, login(secure_broker, tmp_path))
 
 
-class Endpoint(http.server.BaseHTTPRequestHandler):
+class Endpoint(Silent, BaseHTTPRequestHandler):
     """Gives a token to one client."""
 
     def do_POST(self) -> None:
@@ -71,19 +71,12 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
         if known:
             self.wfile.write(json.dumps({"access_token": unsecured_token(), "expires_in": 3600}).encode())
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
-
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
     """The URL of a token endpoint (RFC 6749, 4.4)."""
-    with http.server.HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with served(HTTPServer(("127.0.0.1", 0), Endpoint)) as server:
         yield f"http://127.0.0.1:{server.server_port}/token"
-        server.shutdown()
-        thread.join()
 
 
 def test_a_token_from_an_endpoint(secure_broker: SecureBroker, endpoint: str) -> None:

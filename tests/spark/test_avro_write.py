@@ -17,9 +17,10 @@ from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.schema_registry import SchemaRegistry
 from tests.broker.producing import unused_topic
 from tests.confluent import record
+from tests.http_doubles import served
 from tests.kafka import Broker
 from tests.schema_registry import SchemaRegistryServer
-from tests.test_schema_registry import serving
+from tests.test_schema_registry import Double
 
 ORDERS = """
 SELECT struct(
@@ -161,7 +162,7 @@ def test_a_commit_asks_no_registry(spark: SparkSession, tmp_path: Path) -> None:
     schema, root = record("Rate", value="long"), str(tmp_path / "log")
     options = {"topic": "t", "path": root, "checkpointLocation": str(tmp_path / "checkpoint")}
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "5").load()
-    with serving() as double:
+    with served(Double()) as double:
         double.answers = [(200, {"id": 7, "schema": json.dumps(schema)})]
         options |= {"value.format": "confluent-avro", "schema.registry.url": double.url}
         for run in (1, 2):
