@@ -36,3 +36,21 @@ def record(name: str, /, **fields: Any) -> dict[str, Any]:
         for field, kind in fields.items()
     ]
     return {"type": "record", "name": name, "fields": described}
+
+
+MANY = {
+    "flag": "boolean",
+    "number": "int",
+    "big": "long",
+    "ratio": "float",
+    "exact": "double",
+    "text": "string",
+    "raw": "bytes",
+    "colour": {"type": "enum", "name": "Colour", "symbols": ["RED", "GREEN"]},
+    "digest": {"type": "fixed", "name": "Digest", "size": 4},
+    "price": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3},
+    "inner": record("Inner", x="int", y=["null", "string"]),
+    "maybe": ["null", "Inner"],
+    "items": {"type": "array", "items": "Inner"},
+}
+"""Fields of most types, for a record."""

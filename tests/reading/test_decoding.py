@@ -445,15 +445,3 @@ def test_options_that_are_refused(root: str, options: dict[str, str], text: str)
     write(root, [b"x"])
     with pytest.raises(OptionError, match=text):
         connect(root).read(options={"subscribe": "items", **options})
-
-
-def test_json_that_can_not_be_decoded_is_kept(root: str) -> None:
-    write(root, [b'{"id": 1}', b'{"id": "x"}', None, b"[", b""])
-    options = {"value.format": "json", "value.schema": "id bigint", "includeCorrupt": "true"}
-    rows = connect(root).read("items", options=options).read_all().to_pylist()
-    assert [row["value"] for row in rows if row["corrupt"] is None] == [{"id": 1}, None, None]
-    assert [(row["offset"], row["corrupt"]["value"]) for row in rows if row["corrupt"]] == [
-        (1, b'{"id": "x"}'),
-        (3, b"["),
-    ]
-    assert rows[1]["corrupt"]["reason"].startswith("The value can't be decoded: id: ")
