@@ -34,7 +34,7 @@ GUID = "89791762-2336-4186-9674-299b90a802e2"
 
 
 class Double(ThreadingHTTPServer):
-    """Gives its answers in turn, then the last one again, and keeps paths and logins; with TLS if it has a context."""
+    """Gives its answers in turn, then the last one again, by TLS if given; keeps paths and logins."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

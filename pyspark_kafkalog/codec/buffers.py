@@ -91,6 +91,15 @@ def binary_column(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return _offsets(column), _validity(column), np.frombuffer(data or b"", np.uint8)
 
 
+def value_bounds(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The bytes of a binary column, and as int64 where each value begins there, and its size: -1 for null."""
+    offsets, validity, data = binary_column(column)
+    starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    if validity.size:
+        sizes[~np.unpackbits(validity, count=len(column), bitorder="little").astype(bool)] = -1
+    return data, starts, sizes
+
+
 def list_column(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
     """Offsets (into ``column.values``) and validity of a list column."""
     return _offsets(column), _validity(column)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.buffers import binary_column
+from pyspark_kafkalog.codec.buffers import value_bounds
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError
 from pyspark_kafkalog.largemessage.segments import find
@@ -149,12 +149,7 @@ class ColumnDecoder(ABC):
         :param reasons: gets why each corrupt row is, if these are kept; else the first is an error or a
             warning.
         """
-        offsets, validity, data = binary_column(bytes_)
-        starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
-        if validity.size:
-            valid = np.unpackbits(validity, count=len(bytes_), bitorder="little").astype(bool)
-            sizes[~valid] = -1
-        values = Values(batch, data, starts, sizes, partition)
+        values = Values(batch, *value_bounds(bytes_), partition)
         decoded, made = self.decoded(values)
         if decoded is None:
             return made

@@ -45,7 +45,7 @@ def check_json_type(kind: pa.DataType, path: str = "") -> None:
     elif pa.types.is_list(kind):
         check_json_type(kind.value_type, f"{path}.element")
     elif pa.types.is_map(kind):
-        if _texts_of(kind.key_type) not in (_strings, _numbers):
+        if not (pa.types.is_string(kind.key_type) or pa.types.is_integer(kind.key_type)):
             raise _no_type(kind.key_type, f"{path}.key")
         check_json_type(kind.item_type, f"{path}.value")
     elif _texts_of(kind) is None:
@@ -67,7 +67,7 @@ def to_json(column: pa.Array, *, in_full: bool = False) -> pa.LargeBinaryArray:
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         if pa.types.is_map(kind):
             keys, items = column.keys.slice(first, count), column.items.slice(first, count)
-            quoted = to_json(keys) if _texts_of(kind.key_type) is _strings else to_json(_as_text(keys))
+            quoted = _strings(_as_text(keys))
             inner = joined_texts([quoted, b":", to_json(items, in_full=in_full).fill_null(_NULL)], count)
         else:
             inner = to_json(column.values.slice(first, count), in_full=in_full).fill_null(_NULL)
@@ -127,10 +127,6 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array) -> pa.Array:
-    return _as_text(column).cast(TEXT)
-
-
-def _decimals(column: pa.Array) -> pa.Array:
     return _as_text(column).cast(TEXT)
 
 
@@ -247,7 +243,7 @@ _TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array
     (pa.types.is_floating, _floats),
     (pa.types.is_boolean, _booleans),
     (pa.types.is_timestamp, _times),
-    (pa.types.is_decimal128, _decimals),
+    (pa.types.is_decimal128, _numbers),
     (pa.types.is_date32, _dates),
     (pa.types.is_binary, _binaries),
     (pa.types.is_null, _nulls),

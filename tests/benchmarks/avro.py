@@ -30,6 +30,7 @@ from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.confluent import prefixed
 from tests.kafka import Broker
 from tests.schema_registry import schema_registry
+from tests.values.columns import decode_column
 
 BODIES = 20_000
 """A batch."""
@@ -124,8 +125,8 @@ def measure(name: str, schema: Any, make: Callable[[int], dict[str, Any]], recor
     rates = {}
     for columns, decoder in (("all columns", full), ("two columns", two)):
         entry = decoder.add(ours)
-        assert not decoder.decode_column(column, entry).corrupt.size
-        rates[columns] = rate(partial(decoder.decode_column, column, entry), records, 5 * rounds)
+        assert not decode_column(decoder, column, entry).corrupt.size
+        rates[columns] = rate(partial(decode_column, decoder, column, entry), records, 5 * rounds)
     some = bodies[:2000]
     rates["fastavro"] = rate(
         lambda: [fastavro.schemaless_reader(io.BytesIO(body), parsed, None) for body in some],

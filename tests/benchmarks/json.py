@@ -25,6 +25,7 @@ from tests.benchmarks.avro import BODIES, MADE, nested, rate
 from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, seconds_by_turns
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.kafka import Broker
+from tests.values.columns import decode_column
 
 FLAT = "id bigint, name string, amount double, note string, at timestamp"
 TWO = "id bigint, note string"
@@ -104,8 +105,8 @@ def main() -> None:
     for name, _, fields, make, _, _ in QUERIES:
         column = values_of(make, count)
         decoder = Decoder(parse_ddl(fields), 0, "_corrupt_record")
-        assert not decoder.decode_column(column).corrupt.size
-        found = rate(partial(decoder.decode_column, column), count, 5 * options.rounds)
+        assert not decode_column(decoder, column).corrupt.size
+        found = rate(partial(decode_column, decoder, column), count, 5 * options.rounds)
         print(f"{name}: {found:.2f} M values/s")
     with scratch_folder(options.folder) as folder:
         measure_queries(folder, options.scale, options.rounds)

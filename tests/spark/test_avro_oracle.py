@@ -33,6 +33,7 @@ from pyspark_kafkalog.values.ddl import ddl
 from tests.values.avro import fuzz, oracle
 from tests.values.avro.strategies import Case, cases
 from tests.values.avro.test_schema import logical, record
+from tests.values.columns import decode_column
 
 CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 
@@ -49,7 +50,7 @@ def types_by_spark(spark: SparkSession, schemas: Sequence[oracle.Json]) -> list[
 def ours(column: pa.Array, writer: oracle.Json, reader: oracle.Json) -> tuple[list[Any], list[int]]:
     """Rows, and causes."""
     decoder = Decoder(parse(json.dumps(reader)))
-    decoded = decoder.decode_column(column, decoder.add(parse(json.dumps(writer))))
+    decoded = decode_column(decoder, column, decoder.add(parse(json.dumps(writer))))
     return oracle.shown(decoded.array), decoded.causes.tolist()
 
 
@@ -174,7 +175,7 @@ def test_hostile_rows_are_those_of_from_avro(spark: SparkSession, soak: bool, ch
             decoder = Decoder(parse(json.dumps(reader)))
             entry = decoder.add(parse(json.dumps(fuzz.WRITERS[writer])))
             bodies = [fuzz.mutated(chance.choice(fuzz.bodies()[writer]), chance) for _ in range(count)]
-            decoded = decoder.decode_column(pa.array(bodies, pa.binary()), entry)
+            decoded = decode_column(decoder, pa.array(bodies, pa.binary()), entry)
             kept = [body for row, body in enumerate(bodies) if is_for_java(body, decoder, decoded, row)]
             assert len(kept) > 0.5 * count
             columns.append((pa.array(kept, pa.binary()), fuzz.WRITERS[writer], reader))

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_kafkalog.values.ddl import ddl
 from pyspark_kafkalog.values.json.decoder import Decoder
+from tests.values.columns import decode_column
 from tests.values.json import oracle
 from tests.values.json.cases import CASES, KIND, WITHOUT_A_ZONE
 from tests.values.json.fuzz import hostile, zone_of
@@ -34,7 +35,7 @@ def theirs(
 
 
 def ours(values: list[bytes | None], kind: pa.StructType, zone: str) -> list[Any]:
-    decoded = Decoder(kind, zone_of(zone), "_corrupt_record").decode_column(pa.array(values, pa.binary()))
+    decoded = decode_column(Decoder(kind, zone_of(zone), "_corrupt_record"), pa.array(values, pa.binary()))
     return oracle.shown(decoded.array)
 
 

@@ -113,20 +113,6 @@ class Decoder:
         self._paths += paths
         return entry
 
-    def decode_column(self, bodies: pa.BinaryArray, entry: int) -> Decoded:
-        """:meth:`decode` for a column of whole bodies of one writer."""
-        offsets = np.frombuffer(bodies.buffers()[1] or bytes(4), np.int32)
-        offsets = offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
-        sizes = np.diff(offsets)
-        if bodies.null_count:
-            sizes[bodies.is_null().to_numpy(zero_copy_only=False)] = -1
-        return self.decode(
-            as_array(bodies.buffers()[2] or b""),
-            offsets[:-1].copy(),
-            sizes,
-            np.full(sizes.size, entry, np.int64),
-        )
-
     def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray) -> Decoded:
         """Decode the bodies ``data[start:start + size]``, a row each, in their order.
 

@@ -18,8 +18,6 @@ from pyspark_kafkalog.values.json.times import Zone, seconds_east
 from pyspark_kafkalog.values.json.tokens import Fault
 from pyspark_kafkalog.values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
-FINE, CORRUPT = range(2)
-"""What a row is in the end."""
 _KINDS = {
     pa.string(): kernels.STRING,
     pa.bool_(): kernels.BOOLEAN,
@@ -51,17 +49,15 @@ class Decoded:
 
     :ivar array: of the decoder's type, a row each. Null and blank values are null. A corrupt one has the
         fields that could be read, as from_json gives it in PERMISSIVE mode, and its text if that is wanted.
-    :ivar causes: int64, a row each: 0, or :data:`CORRUPT`.
     """
 
     array: pa.Array
-    causes: np.ndarray
     _faults: dict[int, tuple[Fault, bytes]]
 
     @property
     def corrupt(self) -> np.ndarray:
-        """The numbers of rows that are corrupt."""
-        return np.flatnonzero(self.causes)
+        """The numbers of rows that are corrupt, in order."""
+        return np.fromiter(self._faults, np.int64)
 
     def reason(self, row: int) -> str:
         """Why a corrupt row is: the field, what was expected, and the byte of the value where it was."""
@@ -96,16 +92,6 @@ class Decoder:
         self._room = np.full(self._counts.size, _LEAST_ROOM, np.int64)
         """How many items and bytes earlier batches had."""
 
-    def decode_column(self, values: pa.BinaryArray) -> Decoded:
-        """:meth:`decode` for a column of values."""
-        offsets = np.frombuffer(values.buffers()[1] or bytes(4), np.int32)
-        offsets = offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)
-        sizes = np.diff(offsets)
-        if values.null_count:
-            sizes[values.is_null().to_numpy(zero_copy_only=False)] = -1
-        data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
-        return self.decode(data, offsets[:-1].copy(), sizes)
-
     def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> Decoded:
         """Decode the values ``data[start:start + size]``, a row each, in their order.
 
@@ -117,7 +103,6 @@ class Decoder:
         if self._has_odd_names:
             marks[sizes >= 0] = kernels.RARE
         rare = np.flatnonzero(marks)
-        causes = np.zeros(sizes.size, np.int64)
         faults: dict[int, tuple[Fault, bytes]] = {}
         found = []
         for row in rare:
@@ -126,14 +111,13 @@ class Decoder:
             found.append(fields)
             if fault is not None:
                 faults[int(row)] = fault, value
-                causes[row] = CORRUPT
         if rare.size:
             places = np.arange(sizes.size)
             places[rare] = sizes.size + np.arange(rare.size)
             array = pa.concat_arrays([array, pa.array(found, self._inner)]).take(pa.array(places))
         if self._corrupt in self.type.names:
             array = self._with_texts(array, faults)
-        return Decoded(array, causes, faults)
+        return Decoded(array, faults)
 
     def _common(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         """What the kernel decodes, and which rows it leaves."""

@@ -20,13 +20,14 @@ from pyspark_kafkalog.values.avro.decoder import CORRUPT, Decoded, Decoder
 from pyspark_kafkalog.values.avro.schema import parse
 from tests.values.avro import oracle
 from tests.values.avro.test_schema import logical, record
+from tests.values.columns import decode_column
 
 
 def decoded(
     bodies: list[bytes | None], writer: Any, reader: Any = None, columns: pa.DataType | None = None
 ) -> Decoded:
     decoder = Decoder(parse(json.dumps(writer if reader is None else reader)), columns)
-    found = decoder.decode_column(pa.array(bodies, pa.binary()), decoder.add(parse(json.dumps(writer))))
+    found = decode_column(decoder, pa.array(bodies, pa.binary()), decoder.add(parse(json.dumps(writer))))
     found.array.validate(full=True)
     return found
 
@@ -93,7 +94,7 @@ def test_no_rows_are_a_column_too() -> None:
     assert decoded([], SIMPLE).array == pa.array([], decoded([GOOD], SIMPLE).array.type)
     column = pa.array([b"no", GOOD, None, GOOD], pa.binary())[1:3]
     decoder = Decoder(parse(json.dumps(SIMPLE)))
-    found = decoder.decode_column(column, decoder.add(parse(json.dumps(SIMPLE))))
+    found = decode_column(decoder, column, decoder.add(parse(json.dumps(SIMPLE))))
     assert found.array.is_valid().to_pylist() == [True, False]
     assert not found.corrupt.size
 
@@ -591,7 +592,7 @@ def test_schemas_that_refer_to_one_another_many_times_are_compiled_once() -> Non
     }
     decoder = Decoder(parse(json.dumps(record(("n", "int")))))
     entry = decoder.add(parse(json.dumps(deep), texts))
-    assert decoder.decode_column(pa.array([b"\x02"]), entry).array.to_pylist() == [{"n": 1}]
+    assert decode_column(decoder, pa.array([b"\x02"]), entry).array.to_pylist() == [{"n": 1}]
     with pytest.raises(SchemaError, match="some hundred schemas in one another"):
         decoder.add(parse(json.dumps(deep).replace("R30", "R1000"), texts))
 
@@ -630,5 +631,5 @@ def test_texts_that_a_schema_needs_many_times() -> None:
     decoder = Decoder(parse(json.dumps(reader)))
     entry = decoder.add(parse(json.dumps(writer)))
     assert len(decoder._compiler.constants) == len(text)
-    decoded = decoder.decode_column(pa.array([b"\x0e"], pa.binary()), entry)
+    decoded = decode_column(decoder, pa.array([b"\x0e"], pa.binary()), entry)
     assert decoded.array.to_pylist() == [{"e": text, "l": [{"s": text}] * 1000}]

@@ -19,6 +19,7 @@ from pyspark_kafkalog.values.avro.encoder import Encoder, schema_of
 from pyspark_kafkalog.values.avro.schema import parse
 from tests.confluent import MANY, body, record
 from tests.values.avro.strategies import Case, cases
+from tests.values.columns import decode_column
 
 
 def encoded(schema: Any, column: pa.Array, **settings: Any) -> list[bytes | None]:
@@ -35,7 +36,7 @@ def read(schema: Any, bodies: list[bytes | None]) -> list[Any]:
 
 def decoded(schema: Any, bodies: list[bytes | None]) -> pa.Array:
     decoder = Decoder(parse(json.dumps(schema)))
-    found = decoder.decode_column(pa.array(bodies, pa.binary()), decoder.add(parse(json.dumps(schema))))
+    found = decode_column(decoder, pa.array(bodies, pa.binary()), decoder.add(parse(json.dumps(schema))))
     assert not found.corrupt.size, found.reason(int(found.corrupt[0]))
     return found.array
 

@@ -15,6 +15,7 @@ from pyspark_kafkalog.values.avro.decoder import Decoder
 from pyspark_kafkalog.values.avro.schema import parse
 from tests.values.avro import oracle
 from tests.values.avro.strategies import Case, cases
+from tests.values.columns import decode_column
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -30,7 +31,7 @@ def test_rows_are_those_of_fastavro(case: Case, data: st.DataObject) -> None:
     bodies = [oracle.encoded(writer, value) for value in case.values]
     decoder = decoder_of(case.reader)
     entry = decoder.add(parse(json.dumps(case.writer)))
-    decoded = decoder.decode_column(pa.array(bodies, pa.binary()), entry)
+    decoded = decode_column(decoder, pa.array(bodies, pa.binary()), entry)
     decoded.array.validate(full=True)
     rows = oracle.shown(decoded.array)
     for number, body in enumerate(bodies):
@@ -44,7 +45,7 @@ def test_rows_are_those_of_fastavro(case: Case, data: st.DataObject) -> None:
     wanted = data.draw(some_of(decoder.type))
     pruned = decoder_of(case.reader, wanted)
     entry = pruned.add(parse(json.dumps(case.writer)))
-    some = pruned.decode_column(pa.array(bodies, pa.binary()), entry).array
+    some = decode_column(pruned, pa.array(bodies, pa.binary()), entry).array
     some.validate(full=True)
     assert some.type == wanted
     fine = [number for number in range(len(bodies)) if decoded.causes[number] == kernels.FINE]
