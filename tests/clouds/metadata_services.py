@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,7 @@ class MetadataServices(ThreadingHTTPServer):
 
     ``answers`` are by path; ``failures`` are statuses that come first. ``asked`` are the methods and paths of
     requests, ``forms`` what STS was asked. Each answer takes ``delay`` seconds.
+    Without an answer, tokens of so many seconds say at their end when they end.
     """
 
     daemon_threads = True
@@ -36,6 +38,7 @@ class MetadataServices(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.forms: list[dict[str, Any]] = []
         self.delay = 0.0
+        self.token_seconds = 0
 
 
 class _Handler(Silent, BaseHTTPRequestHandler):
@@ -69,6 +72,10 @@ class _Handler(Silent, BaseHTTPRequestHandler):
             status, text = 200, self.server.answers[STS]
         elif path in self.server.answers:
             status, text = 200, self.server.answers[path]
+        elif self.server.token_seconds and path.endswith("/token"):
+            end = int(time.time()) + self.server.token_seconds
+            status = 200
+            text = json.dumps({"access_token": f"token.{end}", "expires_in": self.server.token_seconds})
         with contextlib.suppress(OSError):  # of a client that waits no longer
             self.send_response(status)
             self.end_headers()
