@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     )
     from pyspark_kafkalog.options.settings import Selection
     from pyspark_kafkalog.spark.backup import backup
+    from pyspark_kafkalog.spark.by_value import by_value
     from pyspark_kafkalog.spark.dead_letters import dead_letters
     from pyspark_kafkalog.spark.doctor import doctor
     from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
@@ -164,6 +165,7 @@ __all__ = [
     "ZooKeeperError",
     "__version__",
     "backup",
+    "by_value",
     "connect",
     "dead_letters",
     "decode",
@@ -211,6 +213,7 @@ _LOADED_ON_USE = {
     ),
     "options.settings": ("Selection",),
     "spark.backup": ("backup",),
+    "spark.by_value": ("by_value",),
     "spark.dead_letters": ("dead_letters",),
     "spark.doctor": ("doctor",),
     "spark.listeners": ("AuditListener", "LagListener"),

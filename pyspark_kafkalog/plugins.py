@@ -1,11 +1,16 @@
-"""Functions of the user's, by their import paths: loaded, and called so that an error names the function."""
+"""Functions of the user's, by import path or by value: loaded, and called so that an error names them."""
 
 from __future__ import annotations
 
+import base64
 import importlib
+import pickle
 from typing import Any
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
+
+BY_VALUE = "by-value:"
+"""What an option begins with that holds a function itself: its name, a colon, and the pickled function."""
 
 
 def imported(what: str, path: str, *, form: str) -> Any:
@@ -15,6 +20,8 @@ def imported(what: str, path: str, *, form: str) -> Any:
     :param form: the form of the path, for errors.
     :raises OptionError: if it can't be imported or is not callable.
     """
+    if path.startswith(BY_VALUE):
+        return _unpickled(what, path)
     module, _, name = path.partition(":")
     hint = f"Give {form}, which Spark's Python workers must be able to import."
     try:
@@ -31,15 +38,30 @@ def imported(what: str, path: str, *, form: str) -> Any:
     raise OptionError(f"{what} cannot be imported: {reason}", hint=hint)
 
 
+def shown(path: str) -> str:
+    """The path as errors show it; of a function that is sent by value only its name."""
+    return path.split(":")[1] if path.startswith(BY_VALUE) else path
+
+
+def _unpickled(what: str, text: str) -> Any:
+    try:
+        return pickle.loads(base64.b64decode(text.rpartition(":")[2]))
+    except Exception as e:  # of the user's modules, and of another Python
+        raise OptionError(
+            f"{what} cannot be loaded: {type(e).__name__}{_words(e)}",
+            hint="Spark's Python workers must have what it imports, and the Python that sent it.",
+        ) from e
+
+
 class PlugIn:
-    """A function at an import path.
+    """A function at an import path, or sent by value.
 
     :param what: what it is for, as errors say it before the path, such as ``transform``.
     :raises OptionError: if it can't be imported or is not callable.
     """
 
     def __init__(self, what: str, path: str) -> None:
-        self._name = f"The {what} {path!r}"
+        self._name = f"The {what} {shown(path)!r}"
         self.function = imported(self._name, path, form="package.module:function")
 
     def __call__(

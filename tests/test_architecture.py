@@ -74,7 +74,7 @@ ROOMS = {
     "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
     "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker", "values", "clouds"},
     "cli": {"errors", "model", "rows", "groups", "topics", "options", "saying", "admin", "backups", "log"},
-    "spark": _PLACES | _BETWEEN | {"saying", "admin", "backups", "log"},
+    "spark": _PLACES | _BETWEEN | {"saying", "plugins", "admin", "backups", "log"},
 }
 """For each room those that it may import; its own modules it always may."""
 

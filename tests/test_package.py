@@ -69,6 +69,7 @@ def test_without_pyspark_all_is_there_but_what_spark_runs() -> None:
         "LagListener",
         "Registration",
         "backup",
+        "by_value",
         "dead_letters",
         "doctor",
         "reassemble",

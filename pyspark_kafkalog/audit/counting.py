@@ -23,7 +23,7 @@ from pyspark_kafkalog.audit.files import mark_committed, put_audit, read_audits
 from pyspark_kafkalog.codec.buffers import binary_column
 from pyspark_kafkalog.options.settings import AuditOptions
 from pyspark_kafkalog.options.values import COUNTING
-from pyspark_kafkalog.plugins import imported
+from pyspark_kafkalog.plugins import imported, shown
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.largemessage.assembler import Dropped
@@ -123,7 +123,9 @@ def load_auditor(name: str, task: AuditedTask, bucket_ms: int) -> Auditor:
     """
     if name == COUNTING:
         return CountingAuditor(task, bucket_ms)
-    auditor: Auditor = imported(f"The auditor {name!r}", name, form="package.module:Class")(task, bucket_ms)
+    auditor: Auditor = imported(f"The auditor {shown(name)!r}", name, form="package.module:Class")(
+        task, bucket_ms
+    )
     return auditor
 
 

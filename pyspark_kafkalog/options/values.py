@@ -60,6 +60,7 @@ _LONGEST_GROUP_ID = 32767
 """Bytes: requests give the length of a group id in 16 bits."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_BY_VALUE = re.compile(r"by-value:\w+:[A-Za-z0-9+/]+=*")
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ASSIGNORS_PACKAGE = "org.apache.kafka.clients.consumer."
 _ASSIGNORS = {
@@ -223,7 +224,9 @@ def _amount(name: str, text: str, units: Mapping[str, int], expected: str) -> in
 
 
 def import_path(name: str, text: str) -> str:
-    """``package.module:callable``, or with a dot instead of the colon."""
+    """``package.module:callable``, or with a dot instead of the colon; or what ``by_value()`` made."""
+    if _BY_VALUE.fullmatch(text.strip()):
+        return text.strip()
     module, _, last = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
     if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise OptionError(

@@ -16,6 +16,7 @@ from pyspark_kafkalog.options.columns import check_different, read_columns
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.options.user_options import near_names, suggestion
+from pyspark_kafkalog.plugins import shown
 from pyspark_kafkalog.reading.reader import (
     columns_of,
     decoded_columns,
@@ -175,12 +176,12 @@ def _check_returned(path: str, returned: StructType, wanted: StructType) -> None
         kind = field.dataType.simpleString()
         if field.name not in kinds:
             raise OptionError(
-                f"Unknown column {field.name!r}: the transform {path!r} does not return it",
+                f"Unknown column {field.name!r}: the transform {shown(path)!r} does not return it",
                 hint=suggestion(field.name, kinds),
             )
         if kind != kinds[field.name]:
             raise OptionError(
-                f"Column {field.name!r} has type {kind}, but the transform {path!r} returns"
+                f"Column {field.name!r} has type {kind}, but the transform {shown(path)!r} returns"
                 f" {kinds[field.name]}"
             )
     for field in wanted:

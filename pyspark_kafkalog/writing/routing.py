@@ -17,7 +17,7 @@ from pyspark_kafkalog.codec.partitioner import (
 )
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.plugins import imported
+from pyspark_kafkalog.plugins import imported, shown
 from pyspark_kafkalog.topics import check_writable
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def load_partitioner(path: str | None) -> Partitioner | None:
     """
     if path is None:
         return None
-    partitioner: Partitioner = imported(f"The partitioner {path!r}", path, form="package.module:callable")
+    partitioner: Partitioner = imported(
+        f"The partitioner {shown(path)!r}", path, form="package.module:callable"
+    )
     return partitioner
 
 

@@ -285,13 +285,18 @@ def given_nothing() -> None:
     return None
 
 
+def given_of(options: dict[str, str]) -> str:
+    return options["kafka.bootstrap.servers"]
+
+
 def fails() -> str:
     raise RuntimeError("no network")
 
 
 def test_a_callable_of_the_user() -> None:
-    for name in ("given_token", "given_pair"):
-        assert Tokens(OAuthOptions(provider=f"{__name__}:{name}"), "host").token() == "given"
+    options = (("kafka.bootstrap.servers", "given"),)
+    for name in ("given_token", "given_pair", "given_of"):
+        assert Tokens(OAuthOptions(provider=f"{__name__}:{name}", given=options), "host").token() == "given"
     for name, why in (
         ("given_nothing", "returned a NoneType"),
         ("fails", "RuntimeError: no network"),

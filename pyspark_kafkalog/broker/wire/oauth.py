@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import inspect
 import json
 import os
 import stat
@@ -20,6 +21,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -58,7 +61,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         if options.token is not None:
             return options.token
         if options.provider is not None:
-            return _from_callable(options.provider)
+            return _from_callable(options.provider, dict(options.given))
         if options.aws is not None:
             return aws.bearer_token(options.aws, self._host)
         source = options, self._host if options.cloud == "azure" else ""
@@ -73,13 +76,13 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         return dict(self._options.extensions)
 
 
-def _from_callable(path: str) -> str:
+def _from_callable(path: str, given: dict[str, str]) -> str:
     try:
         provider = imported(HANDLER, path, form="package.module:callable")
     except OptionError as e:
         raise AuthenticationError(e.message, hint=e.hint) from e
     try:
-        result = provider()
+        result = provider(given) if _takes_one(provider) else provider()
     except Exception as e:  # from the user's code
         raise AuthenticationError(f"{HANDLER} failed: {type(e).__name__}: {e}") from e
     token = result[0] if isinstance(result, tuple) and result else result
@@ -96,6 +99,16 @@ def _from_cloud(options: OAuthOptions, host: str) -> tuple[str, float]:
     found = token_of_gcp() if options.cloud == "gcp" else token_of_azure(host, options.client_id)
     token, until = found
     return token, time.time() + _USE_FOR * (until - time.time())
+
+
+def _takes_one(provider: Callable[..., Any]) -> bool:
+    """Whether it must be given something, or can be; one that tells nothing of itself is given nothing."""
+    try:
+        signature = inspect.signature(provider)
+        signature.bind({})
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 class _NoTokenError(Exception):

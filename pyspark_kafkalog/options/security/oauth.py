@@ -45,7 +45,8 @@ _EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
 class OAuthOptions:
     """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint``, ``aws`` and ``cloud``.
 
-    ``provider`` is an import path ``module:name``, ``endpoint`` a URL with the
+    ``provider`` is an import path ``module:name`` of a callable, which may take what is ``given`` of Kafka's
+    options. ``endpoint`` a URL with the
     scheme https, http or file, and no user, password or escape in its authority.
     """
 
@@ -63,6 +64,7 @@ class OAuthOptions:
     retry_backoff_ms: int = from_option("kafka.sasl.login.retry.backoff.ms")
     retry_backoff_max_ms: int = from_option("kafka.sasl.login.retry.backoff.max.ms")
     extensions: tuple[tuple[str, str], ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
 
 
 def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
@@ -105,6 +107,7 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
         client_secret=secret,
         scope=user.value(_SCOPE) or login.get("scope") or login.get("oauth.scope"),
         extensions=_extensions(login),
+        given=tuple((name, user.text(name)) for name in user.names("kafka.")) if provider else (),
     )
 
 

@@ -203,9 +203,8 @@ class TestTokens:
         assert oauth(None, **{ENDPOINT: "file:///token"}) == OAuthOptions(endpoint="file:///token")
 
     def test_a_callable(self) -> None:
-        assert oauth(None, **{HANDLER: "package.module:token"}) == OAuthOptions(
-            provider="package.module:token"
-        )
+        options = oauth(None, **{HANDLER: "package.module:token"})
+        assert options == OAuthOptions(provider="package.module:token", given=options.given)
 
     @pytest.mark.parametrize(
         ("jaas", "values", "message"),
@@ -463,6 +462,13 @@ class TestAws:
     def test_one_source_of_tokens(self) -> None:
         with pytest.raises(OptionError, match="got several"):
             oauth('oauth.access.token="t"', **{"kafka.sasl.oauthbearer.provider": "aws"})
+
+
+def test_a_callable_gets_kafkas_options() -> None:
+    options = oauth(None, **{HANDLER: "pkg:give", "kafka.client.id": "me"})
+    assert options.provider == "pkg:give"
+    assert dict(options.given)["kafka.client.id"] == "me"
+    assert "me" not in repr(options)
 
 
 def test_secrets_reach_the_tasks() -> None:
