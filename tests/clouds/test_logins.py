@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -12,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import connect
+from pyspark_kafkalog import by_value, connect
 from pyspark_kafkalog.broker.wire import oauth
 from pyspark_kafkalog.clouds import aws
 from pyspark_kafkalog.errors import AuthenticationError
@@ -89,7 +91,17 @@ def test_tokens_that_end_soon(
     topic, seconds = unused_topic(), 300
     broker.create_topic(topic, 2)
     options = login(broker, "azure")
-    frame = spark.readStream.format("kafkalog").options(**options).option("subscribe", topic)
+    url = f"http://{services.address}/msi/token"
+
+    def token() -> str:
+        """In Spark's workers, which don't have this process's environment."""
+        request = urllib.request.Request(url, headers={"X-IDENTITY-HEADER": "header-of-platform"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return str(json.load(answer)["access_token"])
+
+    handler = {"kafka.sasl.login.callback.handler.class": by_value(token)}
+    given = {name: text for name, text in options.items() if "provider" not in name} | handler
+    frame = spark.readStream.format("kafkalog").options(**given).option("subscribe", topic)
     query = (
         frame.option("startingOffsets", "earliest")
         .load()
