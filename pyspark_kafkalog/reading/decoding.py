@@ -17,6 +17,9 @@ from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.reading.decoded_column import CORRUPT_TYPE, ColumnDecoder, DecodedColumn
 
+_MOST_VALUES = 4_000_000
+"""Fields times rows of a batch: where structs are wide it has fewer rows, so that memory is bounded."""
+
 
 def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
     """What decodes each column that has a format; the registry is asked where no schema is given.
@@ -47,6 +50,11 @@ def _decoder(column: DecodedColumn, registry: RegistryOptions | None, zone: str)
     return AvroDecoder(column, registry)
 
 
+def _leaves(kind: pa.DataType) -> int:
+    """The fields of a type that have values themselves."""
+    return sum(_leaves(field.type) for field in kind) if pa.types.is_struct(kind) else 1
+
+
 class Decoding:
     """Decodes columns of rows, in a task.
 
@@ -60,6 +68,8 @@ class Decoding:
         self, columns: Collection[DecodedColumn], registry: RegistryOptions | None, zone: str
     ) -> None:
         self._columns = {column.name: _decoder(column, registry, zone) for column in columns}
+        fields = sum(_leaves(kind) for column in columns for kind in column.types.values())
+        self._rows = max(_MOST_VALUES // max(fields, 1), 1)
         self._keeps_corrupt = any(column.keeps_corrupt for column in columns)
 
     def __call__(self, rows: Iterable[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
@@ -69,7 +79,8 @@ class Decoding:
         :raises SchemaRegistryError: if the registry does not know a schema, or does not answer.
         """
         for batch in rows:
-            yield self._decoded(batch, partition)
+            for start in range(0, max(batch.num_rows, 1), self._rows):
+                yield self._decoded(batch.slice(start, self._rows), partition)
 
     def _decoded(self, batch: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
         columns, fields = list(batch.columns), list(batch.schema)

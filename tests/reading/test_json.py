@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError
+from pyspark_kafkalog.reading import decoding
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
 
 FIELDS = "id bigint, name string, _corrupt_record string"
@@ -42,6 +43,19 @@ def test_values_are_structs(root: str) -> None:
     assert read(root, value__schema="id int")[:4] == [{"id": 1}, None, None, {"id": None}]
     other = read(root, columnNameOfCorruptRecord="name")[3]
     assert other == {"id": None, "name": '{"id":"x","name":"b"}', "_corrupt_record": None}
+
+
+def test_batches_of_wide_structs_have_fewer_rows(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [*[b'{"id":%d,"inner":{"x":%d}}' % (number, number) for number in range(20)], b"", b"[", None]
+    write(root, values)
+    options = {"value__schema": "id int, inner struct<x: int, y: int>, _corrupt_record string"}
+    whole = read(root, **options)
+    assert [row and row["id"] for row in whole] == [*range(20), None, None, None]
+    monkeypatch.setattr(decoding, "_MOST_VALUES", 15)
+    assert read(root, **options) == whole
+    given = {"subscribe": "items", "value.format": "json", "value.schema": options["value__schema"]}
+    sizes = [batch.num_rows for batch in connect(root).read(options=given)]
+    assert (max(sizes), sum(sizes)) == (3, len(values))
 
 
 def test_corrupt_values(root: str, caplog: pytest.LogCaptureFixture) -> None:

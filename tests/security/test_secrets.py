@@ -44,9 +44,12 @@ def written(secure_broker: SecureBroker, token: str, tmp_path_factory: pytest.Te
         "folder": str(folder),
         "topic": topic,
         "works": [
-            plain,
-            mutual_tls | scram,
-            oauth_login(secure_broker, "SASL_SSL", f'oauth.access.token="{token}"'),
+            each | {"kafka.socket.connection.setup.timeout.ms": "30000"}
+            for each in (
+                plain,
+                mutual_tls | scram,
+                oauth_login(secure_broker, "SASL_SSL", f'oauth.access.token="{token}"'),
+            )
         ],
         "fails": [
             password_login(secure_broker, "SASL_SSL", "PLAIN", password=WRONG),
