@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import re
 import socket
 import ssl
 import time
@@ -12,6 +13,17 @@ import urllib.request
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+_CODE = re.compile(
+    r"""(?:<Code>|"error"\s*:\s*")(
+    AccessDenied|ExpiredToken(?:Exception)?|InvalidClientTokenId|InvalidIdentityToken|RegionDisabledException
+    |RequestExpired|SignatureDoesNotMatch|Throttling
+    |invalid_(?:request|client|grant|scope|target|resource)|unauthorized_client|unsupported_grant_type
+    )(?=[<"])""",
+    re.VERBOSE,
+)
+"""Codes of AWS's errors and of OAuth's (RFC 6749, 5.2); other words of an answer might repeat a secret."""
+_LARGEST_ERROR = 1 << 14
 
 
 def opener(deadline: float, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
@@ -91,6 +103,16 @@ class _Timed(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def status_of(error: urllib.error.HTTPError) -> str:
+    """The status of an answer, with the code in it that says why, if it is one that is known. Closes it."""
+    try:
+        found = _CODE.search(error.read(_LARGEST_ERROR).decode("latin-1"))
+    except (OSError, http.client.HTTPException):
+        found = None
+    error.close()
+    return f"HTTP status {error.code}{f' ({found[1]})' if found else ''}"
 
 
 def reason_of(error: OSError) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import importlib
 import pickle
+import sys
 from typing import Any
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 BY_VALUE = "by-value:"
-"""What an option begins with that holds a function itself: its name, a colon, and the pickled function."""
+"""What an option begins with that holds a function: its name, its Python and the pickled function follow."""
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""This Python: another one would run the function's code wrongly, or crash."""
 
 
 def imported(what: str, path: str, *, form: str) -> Any:
@@ -44,12 +47,18 @@ def shown(path: str) -> str:
 
 
 def _unpickled(what: str, text: str) -> Any:
+    _, _, python, pickled = text.split(":")
+    if python != PYTHON:
+        raise OptionError(
+            f"{what} was sent by Python {python}, but this is Python {PYTHON}",
+            hint="The driver and Spark's Python workers need the same one: see PYSPARK_PYTHON.",
+        )
     try:
-        return pickle.loads(base64.b64decode(text.rpartition(":")[2]))
+        return pickle.loads(base64.b64decode(pickled))
     except Exception as e:  # of the user's modules, and of another Python
         raise OptionError(
             f"{what} cannot be loaded: {type(e).__name__}{_words(e)}",
-            hint="Spark's Python workers must have what it imports, and the Python that sent it.",
+            hint="Spark's Python workers must have what it imports.",
         ) from e
 
 

@@ -72,7 +72,9 @@ ROOMS = {
     },
     "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
     "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
-    "admin": _PLACES | _BETWEEN | {"rows", "filesystem", "backups", "log", "broker", "values", "clouds"},
+    "admin": _PLACES
+    | _BETWEEN
+    | {"rows", "filesystem", "backups", "log", "broker", "values", "clouds", "plugins"},
     "cli": {"errors", "model", "rows", "groups", "topics", "options", "saying", "admin", "backups", "log"},
     "spark": _PLACES | _BETWEEN | {"saying", "plugins", "admin", "backups", "log"},
 }

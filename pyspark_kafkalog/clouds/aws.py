@@ -12,21 +12,21 @@ import hmac
 import json
 import os
 import re
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from pyspark_kafkalog.clouds.metadata import MetadataError, ask, of_aws
+from pyspark_kafkalog.clouds.kept import Kept
+from pyspark_kafkalog.clouds.metadata import FOR_TOKENS, MetadataError, ask, of_aws
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.aws import REGION, AwsOptions
 
-_BROKER = re.compile(r".+\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+_BROKER = re.compile(r".+\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.(?:com|com\.cn|eu)")
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _CONNECT = "kafka-cluster:Connect"
 _SERVICE = "kafka-cluster"
@@ -38,6 +38,15 @@ _CONTAINERS = "http://169.254.170.2"
 _OF_CONTAINERS = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23", "localhost", "127.0.0.1", "::1")
 """Hosts to which a container may send its token over HTTP."""
 _AGENT = "pyspark-kafkalog"
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_USUAL_REGION = "us-east-1"
+_DOMAINS = {
+    "cn-": "amazonaws.com.cn",
+    "eusc-": "amazonaws.eu",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+}
+"""Of services in regions whose names begin so; of all others amazonaws.com."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,7 +59,7 @@ class Credentials:
     until: float = float("inf")
 
 
-_kept: dict[AwsOptions, Credentials] = {}
+_kept: Kept[Credentials] = Kept()
 
 
 def region_of(options: AwsOptions, host: str) -> str:
@@ -59,7 +68,7 @@ def region_of(options: AwsOptions, host: str) -> str:
     :raises AuthenticationError: if none of them tells.
     """
     named = _BROKER.fullmatch(host)
-    region = options.region or (named and named.group(1)) or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+    region = options.region or (named and named.group(1)) or _environment(*_REGIONS)
     if not region:
         raise AuthenticationError(
             "The region of the cluster is not known: its brokers' names don't have it",
@@ -75,7 +84,8 @@ def bearer_token(options: AwsOptions, host: str) -> str:
     """
     region = region_of(options, host)
     signed_host = f"kafka.{region}.amazonaws.com"
-    query = signed({"Action": _CONNECT}, signed_host, _SERVICE, region, credentials(options), _LIFETIME)
+    found = credentials(replace(options, region=region))
+    query = signed({"Action": _CONNECT}, signed_host, _SERVICE, region, found, _LIFETIME)
     url = f"https://{signed_host}/?{_query(query)}&User-Agent={_AGENT}"
     return base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
@@ -86,7 +96,8 @@ def iam_message(options: AwsOptions, host: str) -> bytes:
     :raises AuthenticationError: without credentials or region.
     """
     region = region_of(options, host)
-    query = signed({"Action": _CONNECT}, host, _SERVICE, region, credentials(options), _LIFETIME)
+    found = credentials(replace(options, region=region))
+    query = signed({"Action": _CONNECT}, host, _SERVICE, region, found, _LIFETIME)
     message = {"version": "2020_10_22", "host": host, "user-agent": _AGENT}
     return json.dumps({**message, **{name.lower(): value for name, value in query.items()}}).encode()
 
@@ -136,13 +147,14 @@ def credentials(options: AwsOptions) -> Credentials:
 
     :raises AuthenticationError: if there are none.
     """
-    kept = _kept.get(options)
-    if kept is None or time.time() > kept.until - _SPARE:
-        kept = _found(options.profile)
+
+    def ask_again() -> tuple[Credentials, float, float]:
+        found = _found(options.profile)
         if options.role_arn is not None:
-            kept = _assumed(options, kept)
-        _kept[options] = kept
-    return kept
+            found = _assumed(options, found)
+        return found, found.until - _SPARE, found.until
+
+    return _kept.get(options, ask_again)
 
 
 def _found(profile: str | None) -> Credentials:
@@ -162,32 +174,36 @@ def _found(profile: str | None) -> Credentials:
         raise _no_credentials(type(e).__name__) from None
     if frozen is None or not frozen.access_key:
         raise _no_credentials("botocore finds none")
+    if not hasattr(found, "refresh_needed"):
+        _session.cache_clear()  # it would keep those of a file or the environment, which may change
     return Credentials(frozen.access_key, frozen.secret_key, frozen.token, until=0.0)
 
 
 @cache
 def _session(profile: str | None) -> Any:
-    """botocore's: it keeps credentials, and renews them."""
+    """botocore's: it keeps credentials, and renews those that end."""
     from botocore.session import Session
 
     return Session(profile=profile)
 
 
 def _found_without_botocore() -> Credentials:
-    reasons = []
+    """Those of the first place that is set up here: if it fails, the next would be another identity."""
     for what, find in _CHAIN.items():
         try:
             if (found := find()) is not None:
                 return found
         except MetadataError as e:
-            reasons.append(f"{what}: {e}")
-    raise _no_credentials("; ".join(reasons) or "none are there")
+            raise _no_credentials(f"{what}: {e}") from None
+    raise _no_credentials("none are there")
 
 
 def _of_environment() -> Credentials | None:
     access_key, secret_key = _environment("AWS_ACCESS_KEY_ID"), _environment("AWS_SECRET_ACCESS_KEY")
     if access_key and secret_key:
-        return Credentials(access_key, secret_key, _environment("AWS_SESSION_TOKEN"))
+        return Credentials(access_key, secret_key, _environment("AWS_SESSION_TOKEN"), until=0.0)
+    if _environment("AWS_PROFILE"):
+        raise MetadataError("AWS_PROFILE names a profile, which only the Python package botocore can read")
     return None
 
 
@@ -203,8 +219,8 @@ def _of_web_identity() -> Credentials | None:
         "RoleSessionName": _environment("AWS_ROLE_SESSION_NAME") or _AGENT,
         "WebIdentityToken": _text_of(file),
     }
-    url = _sts(_environment("AWS_REGION", "AWS_DEFAULT_REGION"))
-    return _of_sts(ask(url, {}, method="POST", data=urlencode(form).encode()))
+    url = _sts(_environment(*_REGIONS) or _USUAL_REGION)
+    return _of_sts(ask(url, {}, method="POST", data=urlencode(form).encode(), seconds=FOR_TOKENS))
 
 
 def _of_container() -> Credentials | None:
@@ -245,11 +261,11 @@ def _assumed(options: AwsOptions, own: Credentials) -> Credentials:
     }
     if options.role_external_id:
         parameters["ExternalId"] = options.role_external_id
-    region = options.sts_region or options.region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
+    region = options.sts_region or options.region or _environment(*_REGIONS) or _USUAL_REGION
     url = _sts(region)
-    query = signed(parameters, urlsplit(url).netloc, "sts", region or "us-east-1", own, 60)
+    query = signed(parameters, urlsplit(url).netloc, "sts", region, own, 60)
     try:
-        return _of_sts(ask(f"{url}/?{_query(query)}", {}))
+        return _of_sts(ask(f"{url}/?{_query(query)}", {}, seconds=FOR_TOKENS))
     except MetadataError as e:
         raise AuthenticationError(
             f"AWS does not let these credentials assume the role {options.role_arn}: {e}",
@@ -257,9 +273,14 @@ def _assumed(options: AwsOptions, own: Credentials) -> Credentials:
         ) from None
 
 
-def _sts(region: str | None) -> str:
-    usual = f"https://sts.{region}.amazonaws.com" if region else "https://sts.amazonaws.com"
-    return (_environment("AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL") or usual).rstrip("/")
+def _sts(region: str) -> str:
+    if given := _environment("AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"):
+        return given.rstrip("/")
+    domain = next((domain for start, domain in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
+    is_fips = (_environment("AWS_USE_FIPS_ENDPOINT") or "").lower() == "true"
+    # GovCloud's usual endpoints are those of FIPS.
+    name = "sts-fips" if is_fips and not region.startswith("us-gov-") else "sts"
+    return f"https://{name}.{region}.{domain}"
 
 
 def _of_sts(answer: str) -> Credentials:

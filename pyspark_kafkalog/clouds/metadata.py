@@ -13,13 +13,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
-from pyspark_kafkalog.named_origin import opener, reason_of
+from pyspark_kafkalog.named_origin import opener, reason_of, status_of
 
 _TIMEOUT = 2.0
 """Seconds: the services are on the machine itself."""
+FOR_TOKENS = 10.0
+"""Seconds for an answer that another service must make."""
 _ATTEMPTS = 3
+_PAUSE = 0.2
+"""Seconds before the second attempt, and twice that before the third."""
 _LARGEST_ANSWER = 1 << 16
 _AZURE = "http://169.254.169.254"
+_AWS = {"ipv4": "http://169.254.169.254", "ipv6": "http://[fd00:ec2::254]"}
 
 
 class MetadataError(Exception):
@@ -31,48 +36,77 @@ def of_aws(path: str) -> str:
 
     :raises MetadataError: if it does not.
     """
-    base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
+    if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+        raise MetadataError("AWS_EC2_METADATA_DISABLED is true")
+    mode = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "").lower()
+    usual = _AWS.get(mode, _AWS["ipv4"])
+    base = (os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or usual).rstrip("/")
     session = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     token = ask(f"{base}/latest/api/token", session, method="PUT")
     return ask(f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token})
 
 
-def of_gcp(path: str) -> str:
+def of_gcp(path: str, seconds: float | None = None) -> str:
     """What Google's service says at ``path`` below ``computeMetadata/v1``.
 
     :raises MetadataError: if it does not.
     """
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-    return ask(f"http://{host}/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
+    return ask(f"http://{host}/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"}, seconds=seconds)
 
 
-def of_azure(path: str) -> str:
+def of_azure(path: str, seconds: float | None = None) -> str:
     """What Azure's service says at ``path`` below ``metadata``.
 
     :raises MetadataError: if it does not.
     """
-    return ask(f"{_AZURE}/metadata/{path}", {"Metadata": "true"})
+    return ask(f"{_AZURE}/metadata/{path}", {"Metadata": "true"}, seconds=seconds)
 
 
-def ask(url: str, headers: Mapping[str, str], *, method: str = "GET", data: bytes | None = None) -> str:
+def ask(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    method: str = "GET",
+    data: bytes | None = None,
+    seconds: float | None = None,
+) -> str:
     """The answer, up to 64 KiB, without white space around it. Redirects are not followed.
 
+    :param seconds: how long each of the attempts may take.
     :raises MetadataError: saying why there is none, without the URL, which may hold a secret.
     """
-    request = urllib.request.Request(url, data, dict(headers), method=method)
+    seconds = seconds or _TIMEOUT
     reason = ""
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            time.sleep(_PAUSE * attempt)
         try:
-            with opener(time.monotonic() + _TIMEOUT).open(request, timeout=_TIMEOUT) as response:
-                answer: bytes = response.read(_LARGEST_ANSWER)
-            return answer.decode().strip()
+            request = urllib.request.Request(url, data, dict(headers), method=method)
+            with opener(time.monotonic() + seconds).open(request, timeout=seconds) as response:
+                return _text(response.read(_LARGEST_ANSWER + 1))
         except urllib.error.HTTPError as e:
-            e.close()
-            reason = f"HTTP status {e.code}"
+            reason = status_of(e)
             if e.code < 500 and e.code != 429:
                 break
         except http.client.HTTPException:
             reason = "the answer is not HTTP"
-        except (OSError, ValueError) as e:
-            reason = reason_of(e) if isinstance(e, OSError) else "the answer is not text"
+        except TimeoutError:
+            reason = "there is no answer in time"
+            if method == "PUT":
+                reason += ", as in a container if the hop limit of the machine's metadata is 1"
+        except OSError as e:
+            reason = reason_of(e)
+        except ValueError:  # of urllib, whose text may quote a header
+            reason = "the address, or what is sent to it, has a wrong form"
+            break
     raise MetadataError(reason)
+
+
+def _text(answer: bytes) -> str:
+    if len(answer) > _LARGEST_ANSWER:
+        raise MetadataError(f"the answer has more than {_LARGEST_ANSWER} bytes")
+    try:
+        return answer.decode().strip()
+    except UnicodeDecodeError:
+        raise MetadataError("the answer is not text") from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 from collections.abc import Callable, Mapping
-from functools import cache
 
 from pyspark_kafkalog.clouds import metadata
+from pyspark_kafkalog.clouds.kept import Kept
 from pyspark_kafkalog.plugins import PlugIn
 
 ENVIRONMENT = "env:"
@@ -20,22 +22,29 @@ _ZONES: Mapping[str, Callable[[], str]] = {
 }
 """What brokers of each cloud take for their racks: MSK's have the id of the zone, use1-az1, not its name."""
 
+_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_racks: Kept[str] = Kept()
 
-@cache
+
 def rack_of(given: str) -> str:
     """The rack, empty for none: of one that is not known, records come from the leaders. Asked once.
 
     :param given: a rack; ``env:NAME``; ``aws``, ``gcp`` or ``azure``; or ``package.module:function``.
     :raises KafkaLogError: if the function fails, or returns something else than a rack.
     """
+    return _racks.get(given, lambda: (_found(given), math.inf, math.inf))
+
+
+def _found(given: str) -> str:
     if given.startswith(ENVIRONMENT):
         name = given.removeprefix(ENVIRONMENT)
         return os.environ.get(name, "").strip() or _unknown(f"the environment has no {name}")
     if given in _ZONES:
         try:
-            return _ZONES[given]() or _unknown(f"{given} tells no zone of this machine")
+            zone = _ZONES[given]()
         except metadata.MetadataError as e:
             return _unknown(f"{given} does not tell the zone of this machine: {e}")
+        return zone if _ZONE.fullmatch(zone) else _unknown(f"{given} tells no zone of this machine")
     if ":" not in given:
         return given
     function = PlugIn("kafka.client.rack", given)

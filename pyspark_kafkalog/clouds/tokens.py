@@ -12,11 +12,12 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from datetime import timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from pyspark_kafkalog.clouds.metadata import MetadataError, ask, of_azure, of_gcp
+from pyspark_kafkalog.clouds.metadata import FOR_TOKENS, MetadataError, ask, of_azure, of_gcp
 from pyspark_kafkalog.errors import AuthenticationError
 
 _ACCOUNT = "instance/service-accounts/default"
@@ -40,8 +41,8 @@ def token_of_gcp() -> tuple[str, float]:
     except MetadataError as e:
         raise AuthenticationError(
             f"Google gives no token: {e}",
-            hint="Give the driver and all workers a service account. A key in a file needs the Python package"
-            " google-auth there.",
+            hint="Give the driver and all workers a service account. A key in a file needs the Python"
+            " packages google-auth and requests there.",
         ) from None
     header = {"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}
     claims = {"exp": int(until), "iat": int(time.time()), "scope": "kafka", "sub": account}
@@ -56,22 +57,25 @@ def _google_auth() -> tuple[str, str, float] | None:
     """Token, account and end by google-auth, if it is there."""
     try:
         import google.auth
-        from google.auth.transport import urllib3
+        from google.auth.transport.requests import Request
     except ImportError:
         if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
-            raise MetadataError("GOOGLE_APPLICATION_CREDENTIALS can only be read by google-auth") from None
+            raise MetadataError(
+                "GOOGLE_APPLICATION_CREDENTIALS can only be read by google-auth, which needs requests"
+            ) from None
         return None
     try:
         found, _ = google.auth.default(scopes=[_GOOGLE_SCOPE])
-        found.refresh(urllib3.Request())
+        found.refresh(Request())
     except Exception as e:  # its own kinds, whose texts may quote what is in files
         raise MetadataError(f"google-auth: {type(e).__name__}") from None
-    until = time.time() if found.expiry is None else found.expiry.timestamp()
+    # Its times are of UTC, without saying so.
+    until = time.time() if found.expiry is None else found.expiry.replace(tzinfo=timezone.utc).timestamp()
     return found.token, str(getattr(found, "service_account_email", "")), until
 
 
 def _of_google_machine() -> tuple[str, str, float]:
-    token, until = _granted(of_gcp(f"{_ACCOUNT}/token"))
+    token, until = _granted(of_gcp(f"{_ACCOUNT}/token", FOR_TOKENS))
     return token, of_gcp(f"{_ACCOUNT}/email"), until
 
 
@@ -101,6 +105,8 @@ def _of_entra(client_id: str | None, resource: str) -> tuple[str, float] | None:
     tenant, secret = os.environ.get("AZURE_TENANT_ID"), os.environ.get("AZURE_CLIENT_SECRET")
     file = os.environ.get("AZURE_FEDERATED_TOKEN_FILE")
     if not (tenant and client_id and (secret or file)):
+        if os.environ.get("AZURE_CLIENT_CERTIFICATE_PATH"):
+            raise MetadataError("AZURE_CLIENT_CERTIFICATE_PATH is set, but certificates are not supported")
         return None
     form = {"grant_type": "client_credentials", "client_id": client_id, "scope": f"{resource}/.default"}
     if secret:
@@ -117,7 +123,7 @@ def _of_entra(client_id: str | None, resource: str) -> tuple[str, float] | None:
     if urlsplit(authority).scheme != "https" and urlsplit(authority).hostname != "127.0.0.1":
         raise MetadataError("AZURE_AUTHORITY_HOST does not begin with https:")
     url = f"{authority}/{tenant}/oauth2/v2.0/token"
-    return _granted(ask(url, {}, method="POST", data=urlencode(form).encode()))
+    return _granted(ask(url, {}, method="POST", data=urlencode(form).encode(), seconds=FOR_TOKENS))
 
 
 def _of_managed_identity(client_id: str | None, resource: str) -> tuple[str, float]:
@@ -125,9 +131,9 @@ def _of_managed_identity(client_id: str | None, resource: str) -> tuple[str, flo
     endpoint, header = os.environ.get("IDENTITY_ENDPOINT"), os.environ.get("IDENTITY_HEADER")
     if endpoint and header:  # App Service, Container Apps, Functions
         given = urlencode({"api-version": "2019-08-01", **query})
-        return _granted(ask(f"{endpoint}?{given}", {"X-IDENTITY-HEADER": header}))
+        return _granted(ask(f"{endpoint}?{given}", {"X-IDENTITY-HEADER": header}, seconds=FOR_TOKENS))
     given = urlencode({"api-version": "2018-02-01", **query})
-    return _granted(of_azure(f"identity/oauth2/token?{given}"))
+    return _granted(of_azure(f"identity/oauth2/token?{given}", FOR_TOKENS))
 
 
 def _granted(answer: str) -> tuple[str, float]:

@@ -60,7 +60,9 @@ _LONGEST_GROUP_ID = 32767
 """Bytes: requests give the length of a group id in 16 bits."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_BY_VALUE = re.compile(r"by-value:\w+:[A-Za-z0-9+/]+=*")
+_BY_VALUE = re.compile(r"by-value:\w+:\d+\.\d+:[A-Za-z0-9+/]+=*")
+_SHOWN = 200
+"""How many characters of a value an error shows."""
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ASSIGNORS_PACKAGE = "org.apache.kafka.clients.consumer."
 _ASSIGNORS = {
@@ -81,7 +83,7 @@ def shown(name: str, text: str) -> str:
     """
     if name.lower().startswith(_MAY_BE_SECRET) or _LOOKS_SECRET.search(text):
         return ""
-    return f", got {text!r}"
+    return f", got {text!r}" if len(text) <= _SHOWN else f", got {text[:_SHOWN]!r} and more"
 
 
 def as_given(name: str, text: str) -> str:
@@ -227,6 +229,11 @@ def import_path(name: str, text: str) -> str:
     """``package.module:callable``, or with a dot instead of the colon; or what ``by_value()`` made."""
     if _BY_VALUE.fullmatch(text.strip()):
         return text.strip()
+    if text.strip().startswith("by-value:"):
+        raise OptionError(
+            f"Option {name!r} has what by_value() made, but not as it made it",
+            hint="Give it to the option as it is returned, by this release.",
+        )
     module, _, last = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
     if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise OptionError(

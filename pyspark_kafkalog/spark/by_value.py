@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.cloudpickle import cloudpickle
 
-from pyspark_kafkalog.plugins import BY_VALUE
+from pyspark_kafkalog.plugins import BY_VALUE, PYTHON
 
 
 def by_value(function: Callable[..., Any]) -> str:
@@ -34,4 +34,4 @@ def by_value(function: Callable[..., Any]) -> str:
         pickled = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
     except Exception as e:  # of whatever it uses
         raise TypeError(f"The function {name} can't be sent: {type(e).__name__}: {e}") from e
-    return f"{BY_VALUE}{name}:{base64.b64encode(pickled).decode()}"
+    return f"{BY_VALUE}{name}:{PYTHON}:{base64.b64encode(pickled).decode()}"

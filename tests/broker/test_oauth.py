@@ -60,9 +60,9 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
-    oauth._fetched.clear()
+    oauth._fetched.values.clear()
     yield
-    oauth._fetched.clear()
+    oauth._fetched.values.clear()
 
 
 def options(url: str, **changes: Any) -> OAuthOptions:
@@ -246,7 +246,7 @@ def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
     endpoint.answers = [(200, f'{{"access_token":"t","expires_in":{lifetime}}}')]
     chosen = options(endpoint.url)
     assert Tokens(chosen, "host").token() == "t"
-    assert oauth._fetched[chosen, ""][1] <= time.time() + 86_400
+    assert oauth._fetched.values[chosen, ""][2] <= time.time() + 86_400
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class _Handler(Silent, BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         status, text = 404, "not found"
         if self.server.failures:
-            status = self.server.failures.pop(0)
+            status, text = self.server.failures.pop(0), self.server.answers.get(path, text)
         elif path == "/latest/api/token":
             is_right = method == "PUT" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
             status, text = (200, SESSION) if is_right else (400, "bad request")

@@ -17,9 +17,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+from botocore.session import get_session
 from kafka.net.sasl.msk import AwsMskIamClient
 
-from pyspark_kafkalog.clouds import aws
+from pyspark_kafkalog.clouds import aws, metadata
 from pyspark_kafkalog.clouds.aws import bearer_token, credentials, iam_message, region_of
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.aws import AwsOptions
@@ -46,10 +47,10 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere/config")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/credentials")
-    aws._kept.clear()
+    aws._kept.values.clear()
     aws._session.cache_clear()
     yield
-    aws._kept.clear()
+    aws._kept.values.clear()
     aws._session.cache_clear()
 
 
@@ -124,17 +125,21 @@ def test_a_message_is_that_of_kafka_python() -> None:
     assert ours == expected
 
 
-def test_both_are_those_of_amazons_java_library() -> None:
+def test_both_are_those_of_amazons_java_library(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(__file__).with_name("SignForMsk.java")
     command = [java(), "-cp", f"{msk_iam_jars()}/*:{kafka_jars()}/*", str(source), HOST]
     environment = {**os.environ, **KEYS, "AWS_REGION": "us-east-1"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     token, message = printed.stdout.split()
     their_token, their_message = signed_url(token), json.loads(base64.b64decode(message))
+    seconds = int(their_token["X-Amz-Expires"])
+    assert seconds in (899, 900), "it is one less where Java's clock goes on meanwhile"
     with mock.patch.dict(os.environ, KEYS):
         with at(their_token["X-Amz-Date"]):
+            monkeypatch.setattr(aws, "_LIFETIME", seconds)
             assert signed_url(bearer_token(AwsOptions(), HOST)) == their_token
         with at(their_message["x-amz-date"]):
+            monkeypatch.setattr(aws, "_LIFETIME", int(their_message["x-amz-expires"]))
             ours = json.loads(iam_message(AwsOptions(), HOST))
     assert ours.pop("user-agent") != their_message.pop("user-agent")
     assert ours == their_message
@@ -147,6 +152,7 @@ def test_both_are_those_of_amazons_java_library() -> None:
         ("boot-x1.c1.kafka-serverless.eu-central-1.amazonaws.com", "eu-central-1"),
         ("b-2.iam.demo.ab.c3.kafka.cn-north-1.amazonaws.com.cn", "cn-north-1"),
         ("b-1.demo.kafka.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ("b-1.demo.kafka.eusc-de-east-1.amazonaws.eu", "eusc-de-east-1"),
     ],
 )
 def test_the_region_is_in_the_brokers_name(host: str, region: str) -> None:
@@ -241,6 +247,65 @@ class TestWithoutBotocore:
             credentials(AwsOptions())
         assert "secret-given" not in str(caught.value)
 
+    def test_a_profile_of_the_environment_needs_it_too(
+        self, services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The machine's role would be another identity than the one that is named."""
+        monkeypatch.setenv("AWS_PROFILE", "etl")
+        with pytest.raises(AuthenticationError, match=r"AWS_PROFILE .* botocore"):
+            credentials(AwsOptions())
+        assert services.asked == []
+
+    def test_of_an_environment_that_changes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for number in "12":
+            for name, value in KEYS.items():
+                monkeypatch.setenv(name, value + number)
+            assert credentials(AwsOptions()).token == KEYS["AWS_SESSION_TOKEN"] + number
+
+    def test_a_place_that_fails_is_not_passed_over(
+        self, services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/nowhere/token")
+        monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+        with pytest.raises(AuthenticationError, match="web identity: the file"):
+            credentials(AwsOptions())
+        assert services.asked == []
+
+    def test_the_machine_is_not_asked_if_that_is_disabled(
+        self, services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "True")
+        with pytest.raises(AuthenticationError, match="machine: AWS_EC2_METADATA_DISABLED is true"):
+            credentials(AwsOptions())
+        assert services.asked == []
+
+    def test_a_container_that_is_too_far_from_the_machine(
+        self, services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(metadata, "_TIMEOUT", 0.05)
+        services.delay = 0.5
+        with pytest.raises(AuthenticationError, match=r"no answer in time.*hop limit"):
+            credentials(AwsOptions())
+
+    @pytest.mark.parametrize(
+        ("answer", "why"), [("x" * (1 << 16) + "y", "more than 65536 bytes"), ("", "not JSON")]
+    )
+    def test_a_machine_that_says_too_much_or_nothing(
+        self, services: MetadataServices, answer: str, why: str
+    ) -> None:
+        services.answers[f"{MACHINE}role-of-machine"] = answer
+        with pytest.raises(AuthenticationError, match=f"machine: the answer .*{why}"):
+            credentials(AwsOptions())
+
+    def test_a_token_that_is_no_header_is_not_shown(
+        self, services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://{services.address}/container/role")
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "secret-line-1\r\nsecret-line-2")
+        with pytest.raises(AuthenticationError, match="has a wrong form") as caught:
+            credentials(AwsOptions())
+        assert "secret-line" not in str(caught.value)
+
     def test_a_profile_needs_botocore(self) -> None:
         with pytest.raises(AuthenticationError, match="botocore"):
             credentials(AwsOptions(profile="etl"))
@@ -253,6 +318,44 @@ def test_botocore_reads_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert credentials(AwsOptions(profile="etl")).access_key == "AKIDPROFILE"
     with pytest.raises(AuthenticationError, match="ProfileNotFound"):
         credentials(AwsOptions(profile="other"))
+
+
+def test_a_file_of_credentials_that_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As those who log in by single sign-on write it each hour."""
+    file = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    for number in "12":
+        file.write_text(f"[etl]\naws_access_key_id = KEY{number}\naws_secret_access_key = s\n")
+        assert credentials(AwsOptions(profile="etl")).access_key == f"KEY{number}"
+
+
+def test_botocore_is_asked_once_for_those_that_end(services: MetadataServices) -> None:
+    credentials(AwsOptions())
+    credentials(AwsOptions())
+    assert services.asked.count(f"GET {MACHINE}") == 1
+
+
+@pytest.mark.parametrize("fips", ["false", "true"])
+@pytest.mark.parametrize(
+    "region",
+    ["us-east-1", "us-west-2", "cn-north-1", "cn-northwest-1", "us-gov-west-1", "us-gov-east-1"],
+)
+def test_the_hosts_of_sts_are_those_of_botocore(
+    monkeypatch: pytest.MonkeyPatch, region: str, fips: str
+) -> None:
+    if fips == "true" and region.startswith("cn-"):
+        pytest.skip("China has none")
+    monkeypatch.setenv("AWS_USE_FIPS_ENDPOINT", fips)
+    assert aws._sts(region) == get_session().create_client("sts", region_name=region).meta.endpoint_url
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_role_is_assumed_in_the_region_of_the_brokers(services: MetadataServices) -> None:
+    """Credentials of China's are known to China's STS only, and those of the global one not everywhere."""
+    bearer_token(AwsOptions(role_arn=ROLE), HOST.replace("us-east-1", "eu-west-3"))
+    iam_message(AwsOptions(role_arn=ROLE, sts_region="eu-west-1"), HOST)
+    regions = [asked["X-Amz-Credential"].split("/")[2] for asked in services.forms]
+    assert regions == ["eu-west-3", "eu-west-1"]
 
 
 def test_botocore_finds_those_of_the_machine(services: MetadataServices) -> None:
@@ -273,6 +376,12 @@ def test_a_role_is_assumed_once(services: MetadataServices) -> None:
     ("status", "answer", "why"),
     [
         (403, "", "HTTP status 403"),
+        (
+            403,
+            f"<Code>AccessDenied</Code><Message>{KEYS['AWS_SESSION_TOKEN']}",
+            r"HTTP status 403 \(AccessDenied\)",
+        ),
+        (403, f"<Code>{KEYS['AWS_SESSION_TOKEN']}</Code>", "HTTP status 403"),
         (200, "<a", "the answer is not XML"),
         (200, "<a/>", "the answer has no credentials"),
     ],

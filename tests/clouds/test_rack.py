@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from pyspark_kafkalog import by_value
 from pyspark_kafkalog.admin.doctor.look import look
-from pyspark_kafkalog.clouds import metadata
+from pyspark_kafkalog.clouds import metadata, rack
 from pyspark_kafkalog.clouds.rack import rack_of
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.options.settings import place_options
@@ -35,9 +36,9 @@ FUNCTION = f"{__name__}:function"
 
 @pytest.fixture(autouse=True)
 def _ask_again() -> Iterator[None]:
-    rack_of.cache_clear()
+    rack._racks.values.clear()
     yield
-    rack_of.cache_clear()
+    rack._racks.values.clear()
 
 
 @pytest.fixture
@@ -103,6 +104,13 @@ def test_a_machine_without_zones_has_no_rack(services: MetadataServices) -> None
     assert rack_of("azure") == ""
 
 
+def test_what_is_not_a_zone_is_not_one(services: MetadataServices) -> None:
+    """As a network's own page says that answers for any name."""
+    for path, _, _ in ZONES.values():
+        services.answers[path] = "<html>Log in</html>"
+    assert [rack_of(cloud) for cloud in ZONES] == [""] * 3
+
+
 def test_a_slow_service_is_not_waited_for(
     services: MetadataServices, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,7 +130,7 @@ def test_elsewhere_there_is_no_rack(
 
 def test_from_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rack_of(FUNCTION) == "rack-of-function"
-    rack_of.cache_clear()
+    rack._racks.values.clear()
     monkeypatch.setitem(globals(), "returned", None)
     assert rack_of(FUNCTION) == ""
 
@@ -148,6 +156,7 @@ def test_what_is_not_a_rack_is_refused(text: str) -> None:
     [
         ("rack-1", "fine", "rack-1"),
         ("env:NOT_THERE", "unknown", "env:NOT_THERE: not known here"),
+        (by_value(lambda: None), "unknown", "lambda: not known here"),
         ("tests.clouds:nothing", "problem", "module has no such callable"),
     ],
 )
@@ -156,3 +165,4 @@ def test_the_doctor_shows_it(given: str, state: str, found: str) -> None:
     (shown,) = (one for one in findings if one["what"] == "kafka.client.rack")
     assert shown["state"] == state
     assert found in shown["found"]
+    assert len(shown["found"]) < 100

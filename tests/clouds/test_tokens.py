@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -40,9 +41,9 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         if name.startswith(("AZURE_", "IDENTITY_", "GOOGLE_")):
             monkeypatch.delenv(name)
     monkeypatch.setitem(sys.modules, "google.auth", None)
-    oauth._fetched.clear()
+    oauth._fetched.values.clear()
     yield
-    oauth._fetched.clear()
+    oauth._fetched.values.clear()
 
 
 @pytest.fixture
@@ -75,29 +76,73 @@ def test_googles_has_three_parts(services: MetadataServices) -> None:
     assert not any("=" in part for part in parts)
 
 
-def test_googles_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def _library(monkeypatch: pytest.MonkeyPatch, expiry: datetime | None) -> None:
+    """A google-auth with an account, and the transport that needs the package requests."""
+
+    class Request:
+        def __init__(self, session: object = None) -> None:
+            pass
+
     class Account:
-        expiry = None
         service_account_email = "key@demo.iam.gserviceaccount.com"
 
-        def refresh(self, request: object) -> None:
+        def __init__(self) -> None:
+            self.expiry = expiry
+
+        def refresh(self, request: Request) -> None:
+            assert isinstance(request, Request)
             self.token = "token-of-key"
 
-    library, transport = ModuleType("google.auth"), ModuleType("google.auth.transport")
+    library = ModuleType("google.auth")
     library.default = lambda scopes: (Account(), None)  # type: ignore[attr-defined]
-    transport.urllib3 = SimpleNamespace(Request=object)  # type: ignore[attr-defined]
+    transport = ModuleType("google.auth.transport.requests")
+    transport.Request = Request  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "google", SimpleNamespace(auth=library))
     monkeypatch.setitem(sys.modules, "google.auth", library)
-    monkeypatch.setitem(sys.modules, "google.auth.transport", transport)
-    claims, access_token = token_of("gcp").split(".")[1:]
-    assert b"key@demo" in base64.urlsafe_b64decode(claims + "==")
-    assert base64.urlsafe_b64decode(access_token + "==") == b"token-of-key"
+    monkeypatch.setitem(sys.modules, "google.auth.transport", ModuleType("google.auth.transport"))
+    monkeypatch.setitem(sys.modules, "google.auth.transport.requests", transport)
+
+
+def _said(token: str) -> Any:
+    claims = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+
+
+def test_googles_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    _library(monkeypatch, None)
+    token = token_of("gcp")
+    assert _said(token)["sub"] == "key@demo.iam.gserviceaccount.com"
+    assert base64.urlsafe_b64decode(token.split(".")[2] + "==") == b"token-of-key"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
+def test_its_times_are_of_utc(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    """google-auth's are naive; taken for local ones a token would be used for hours after its end."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        _library(monkeypatch, datetime.now(timezone.utc).replace(tzinfo=None) + timedelta(hours=1))
+        assert _said(token_of("gcp"))["exp"] - time.time() == pytest.approx(3600, abs=5)
+        ((_, until, end),) = oauth._fetched.values.values()
+        assert (until - time.time(), end - time.time()) == pytest.approx((2880, 3600), abs=5)
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()
 
 
 def test_a_key_of_google_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/key.json")
     with pytest.raises(AuthenticationError, match="can only be read by google-auth"):
         token_of("gcp")
+
+
+def test_a_certificate_of_azure_is_not_passed_over(
+    services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_CLIENT_CERTIFICATE_PATH", "/key.pem")
+    with pytest.raises(AuthenticationError, match="certificates are not supported"):
+        token_of("azure")
+    assert services.asked == []
 
 
 def test_azures_of_the_managed_identity(services: MetadataServices) -> None:
@@ -117,7 +162,7 @@ def test_azures_of_app_service(services: MetadataServices, monkeypatch: pytest.M
     monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{services.address}/msi/token")
     monkeypatch.setenv("IDENTITY_HEADER", "header-of-platform")
     assert token_of("azure") == TOKEN
-    ((_, until),) = oauth._fetched.values()
+    ((_, until, _),) = oauth._fetched.values.values()
     assert until - time.time() == pytest.approx(48, abs=2)
 
 
@@ -139,6 +184,17 @@ def test_azures_of_an_application(
     else:
         assert form["client_assertion"] == ["token-of-pod"]
         assert form["client_assertion_type"] == ["urn:ietf:params:oauth:client-assertion-type:jwt-bearer"]
+
+
+def test_the_reason_of_entra_is_told(services: MetadataServices, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENANT_ID", "CLIENT_ID", "CLIENT_SECRET"):
+        monkeypatch.setenv(f"AZURE_{name}", "tenant-1")
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", f"http://{services.address}/")
+    services.failures = [400]
+    services.answers[ENTRA] = json.dumps({"error": "invalid_client", "error_description": TOKEN})
+    with pytest.raises(AuthenticationError, match=r"HTTP status 400 \(invalid_client\)") as caught:
+        token_of("azure")
+    assert TOKEN not in str(caught.value)
 
 
 def test_a_secret_goes_to_no_unencrypted_host(monkeypatch: pytest.MonkeyPatch) -> None:

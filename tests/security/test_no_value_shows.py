@@ -9,10 +9,12 @@ import base64
 import logging
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
+from pyspark_kafkalog.clouds import aws
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.options.client_settings import (
     REFUSED_READING,
@@ -106,7 +108,7 @@ def echoing(received: Received) -> bytes | None:
     """Offers every mechanism, and refuses each login with what came, which a broker may well repeat."""
     if received.api_key == SASL_HANDSHAKE:
         response = SaslHandshakeResponse(
-            error_code=0, mechanisms=["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI"]
+            error_code=0, mechanisms=["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
         )
         return encoded(received, response)
     if received.api_key == SASL_AUTHENTICATE:
@@ -169,6 +171,31 @@ def test_of_any_option(name: str, server: FakeBroker, caplog: pytest.LogCaptureF
     texts = [*shown, *(f"{line.getMessage()} {line.exc_text}" for line in caplog.records)]
     hidden = (HUSH, base64.b64encode(HUSH.encode()).decode()[:6])
     assert not {text for text in texts if any(word in text for word in hidden)}
+
+
+@pytest.mark.parametrize("mechanism", ["AWS_MSK_IAM", "OAUTHBEARER"])
+def test_of_what_a_cloud_gives(
+    mechanism: str, server: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Credentials that no option has, in what a broker repeats."""
+    caplog.set_level(logging.DEBUG, "pyspark_kafkalog")
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"):
+        monkeypatch.setenv(f"AWS_{name}", f"{HUSH}-of-the-{name}")
+    signatures: list[str] = []
+    sign = aws.signed
+
+    def signed(*given: Any) -> dict[str, str]:
+        signatures.append((query := sign(*given))["X-Amz-Signature"])
+        return query
+
+    monkeypatch.setattr(aws, "signed", signed)
+    login = {PROTOCOL: "SASL_PLAINTEXT", MECHANISM: mechanism, "kafka.sasl.aws.region": "us-east-1"}
+    if mechanism == "OAUTHBEARER":
+        login["kafka.sasl.oauthbearer.provider"] = "aws"
+    told = "".join(told_of({"kafka.bootstrap.servers": server.address, **QUICK, **login})) + caplog.text
+    assert "Refused" in told
+    assert signatures
+    assert not [word for word in (HUSH, *signatures, "aHR0cHM6") if word in told]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import by_value
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.plugins import PlugIn
+from pyspark_kafkalog.options.settings import read_options
+from pyspark_kafkalog.plugins import PYTHON, PlugIn
 
 NOTEBOOK: dict[str, Any] = {"__name__": "__main__"}
 """Where a cell's names are: no process can import it."""
@@ -59,10 +60,25 @@ def test_what_can_be_sent() -> None:
     "pickled", [b"", b"nonsense", pickle.dumps(OptionError)[:-3], b"cnot_there\nfunction\n."]
 )
 def test_what_can_not_be_loaded(pickled: bytes) -> None:
-    text = f"by-value:mask:{base64.b64encode(pickled).decode()}"
+    text = f"by-value:mask:{PYTHON}:{base64.b64encode(pickled).decode()}"
     with pytest.raises(OptionError, match="The transform 'mask' cannot be loaded") as caught:
         PlugIn("transform", text)
     assert base64.b64encode(pickled).decode() == "" or text not in str(caught.value)
+
+
+def test_another_python_does_not_run_it() -> None:
+    """It would take its code for its own, and crash."""
+    text = by_value(NOTEBOOK["mask"]).replace(f":{PYTHON}:", ":3.9:")
+    with pytest.raises(OptionError, match=rf"'mask' was sent by Python 3\.9, but this is Python {PYTHON}"):
+        PlugIn("transform", text)
+
+
+def test_one_that_was_changed_on_its_way_is_not_shown() -> None:
+    text = by_value(NOTEBOOK["mask"])
+    wrapped = f"{text[:60]}\n{text[60:]}"
+    with pytest.raises(OptionError, match="not as it made it") as caught:
+        read_options({"path": "/log", "subscribe": "t", "transform": wrapped}, batch=True)
+    assert text[40:60] not in str(caught.value)
 
 
 def test_tables_of_arrow_need_no_spark(write: Any) -> None:

@@ -26,6 +26,7 @@ from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER
 from pyspark_kafkalog.options.user_options import near_names
 from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.plugins import shown
 
 LOCATIONS = ("stagingLocation", "checkpointLocation", "auditLocation")
 """Options with folders that processes write to."""
@@ -179,7 +180,7 @@ def _rack(fetch: FetchOptions | None) -> Iterator[Finding]:
         yield Finding("", name, State.FINE, rack)
     else:
         remedy = "Records come from the leaders. See the log of this process for why."
-        yield Finding("", name, State.UNKNOWN, f"{fetch.client_rack}: not known here", remedy)
+        yield Finding("", name, State.UNKNOWN, f"{shown(fetch.client_rack)}: not known here", remedy)
 
 
 def _brokers(connection: ConnectionOptions) -> list[Finding]:

@@ -22,14 +22,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog.clouds import aws
+from pyspark_kafkalog.clouds.kept import Kept
 from pyspark_kafkalog.clouds.tokens import token_of_azure, token_of_gcp
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
-from pyspark_kafkalog.named_origin import opener, reason_of
+from pyspark_kafkalog.named_origin import opener, reason_of, status_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
 from pyspark_kafkalog.plugins import imported
 
@@ -41,8 +43,8 @@ _LONGEST_LIFETIME = 86_400
 _LARGEST_ANSWER = 1 << 20
 """Bytes of an answer or of a token file."""
 
-_fetched: dict[tuple[OAuthOptions, str], tuple[str, float]] = {}
-"""The token of each endpoint and cloud, there of each host, and the time until which it is used."""
+_fetched: Kept[str] = Kept()
+"""The token of each endpoint and cloud, there of each host."""
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
@@ -65,11 +67,8 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         if options.aws is not None:
             return aws.bearer_token(options.aws, self._host)
         source = options, self._host if options.cloud == "azure" else ""
-        token, until = _fetched.get(source, ("", 0.0))
-        if time.time() >= until:
-            token, until = _from_endpoint(options) if options.cloud is None else _from_cloud(*source)
-            _fetched[source] = token, until
-        return token
+        ask = partial(_from_endpoint, options) if options.cloud is None else partial(_from_cloud, *source)
+        return _fetched.get(source, ask)
 
     def extensions(self) -> dict[str, str]:
         """SASL extensions to send with the token (KIP-342)."""
@@ -94,11 +93,11 @@ def _from_callable(path: str, given: dict[str, str]) -> str:
     return token
 
 
-def _from_cloud(options: OAuthOptions, host: str) -> tuple[str, float]:
-    """A token, and the time until which to use it."""
+def _from_cloud(options: OAuthOptions, host: str) -> tuple[str, float, float]:
+    """A token, the time until which to use it, and its end."""
     found = token_of_gcp() if options.cloud == "gcp" else token_of_azure(host, options.client_id)
-    token, until = found
-    return token, time.time() + _USE_FOR * (until - time.time())
+    token, end = found
+    return token, time.time() + _USE_FOR * (end - time.time()), end
 
 
 def _takes_one(provider: Callable[..., Any]) -> bool:
@@ -115,25 +114,24 @@ class _NoTokenError(Exception):
     """An answer without a token, and why; asking again would not help."""
 
 
-def _from_endpoint(options: OAuthOptions) -> tuple[str, float]:
-    """A token, and the time until which to use it; a file's token may change at any time."""
+def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
+    """A token, the time until which to use it, and its end; a file's token may change at any time."""
     assert options.endpoint is not None
     url = urllib.parse.urlsplit(options.endpoint)
     pause = options.retry_backoff_ms / 1000
     for attempt in range(_ATTEMPTS):
         try:
             if url.scheme == "file":
-                return _from_file(urllib.request.url2pathname(url.path)), 0.0
+                return _from_file(urllib.request.url2pathname(url.path)), 0.0, 0.0
             timeout = _timeout(options)
             by = time.monotonic() + 2 * timeout  # to connect, and to answer
             with opener(by).open(_request(options), timeout=timeout) as response:
                 return _read(response.read(_LARGEST_ANSWER))
         except urllib.error.HTTPError as e:
-            e.close()
-            reason = f"HTTP status {e.code}"
+            reason = status_of(e)
             if e.code in range(300, 400):
                 reason += ", a redirect, but the client's secret goes to the named origin only"
-            if e.code < 500:
+            if e.code < 500 and e.code != 429:
                 break
         except http.client.HTTPException:
             reason = "the answer is not HTTP"
@@ -189,7 +187,7 @@ def _request(options: OAuthOptions) -> urllib.request.Request:
     )
 
 
-def _read(content: bytes) -> tuple[str, float]:
+def _read(content: bytes) -> tuple[str, float, float]:
     try:
         answer = json.loads(content.decode())
     except (ValueError, RecursionError):
@@ -199,4 +197,5 @@ def _read(content: bytes) -> tuple[str, float]:
         raise _NoTokenError("the answer has no access_token")
     lifetime = answer.get("expires_in")
     is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool) and lifetime > 0
-    return token, time.time() + _USE_FOR * (min(lifetime, _LONGEST_LIFETIME) if is_number else 0)
+    seconds = min(lifetime, _LONGEST_LIFETIME) if is_number else 0
+    return token, time.time() + _USE_FOR * seconds, time.time() + seconds

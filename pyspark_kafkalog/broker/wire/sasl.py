@@ -6,6 +6,7 @@ The mechanisms are kafka-python's; GSSAPI also needs the package ``gssapi``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -35,6 +36,8 @@ _TICKETS = "MEMORY:pyspark-kafkalog"
 """Where Kerberos keeps the tickets of this process."""
 _DETAIL = 200
 """How many characters an error quotes from a broker."""
+_WORD = re.compile(r'[^\s"\x00-\x1f]{12,}')
+"""What may be a token, or a part of a signature."""
 _NAME_AND_PASSWORD = (
     "Check username and password in kafka.sasl.jaas.config, and that they belong to this mechanism."
 )
@@ -79,9 +82,11 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
     for number in range(_MOST_ROUNDS):
         if mechanism.is_done():
             break
-        answer = call(SaslAuthenticateRequest(auth_bytes=step(mechanism.auth_bytes)), 2)
+        sent = step(mechanism.auth_bytes)
+        answer = call(SaslAuthenticateRequest(auth_bytes=sent), 2)
         if answer.error_code:
-            detail = _without_values(answer.error_message or name_of(answer.error_code), security)[:_DETAIL]
+            said = answer.error_message or name_of(answer.error_code)
+            detail = _without_values(said, security, sent)[:_DETAIL]
             raise AuthenticationError(f"SASL {name} failed: {detail}", broker=broker, hint=hint)
         if name.startswith("SCRAM"):
             step(partial(_check_scram, answer.auth_bytes, number))
@@ -125,13 +130,18 @@ def _step(step: Callable[[], Any], *, security: SecurityOptions, broker: str, hi
     raise AuthenticationError(f"SASL {security.mechanism} failed: {detail}", broker=broker, hint=hint)
 
 
-def _without_values(text: str, security: SecurityOptions) -> str:
-    """A foreign error text about a login, without the values of the options: any may be a secret."""
+def _without_values(text: str, security: SecurityOptions, sent: bytes = b"") -> str:
+    """A foreign error text about a login, without the values of the options: any may be a secret.
+
+    :param sent: what a broker was sent, which may have a token that no option has.
+    """
     values = [security.username, security.password]
     if security.kerberos is not None:
         values += [security.kerberos.service_name, security.kerberos.principal, security.kerberos.keytab]
     if security.oauth is not None:
         values += [security.oauth.token, security.oauth.client_id, security.oauth.client_secret]
+    if security.oauth is not None or security.aws is not None:
+        values += _WORD.findall(sent.decode("latin-1"))
     for value in sorted(filter(None, values), key=len, reverse=True):
         text = text.replace(value, "...")
     return text

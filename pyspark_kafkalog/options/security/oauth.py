@@ -80,8 +80,9 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     token = login.get("oauth.access.token", "").strip() or None
     provider = _provider(user)
     endpoint = user.value(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
-    cloud = user.value(_PROVIDER) or _OF_CLOUDS.get(_class(user))
-    sources = [source for source in (token, provider, endpoint, cloud) if source]
+    clouds = {user.value(_PROVIDER), _OF_CLOUDS.get(_class(user))} - {None}
+    cloud = next(iter(clouds), None)
+    sources = [source for source in (token, provider, endpoint, *clouds) if source]
     if len(sources) != 1:
         got = "several" if sources else "none"
         raise OptionError(f"SASL OAUTHBEARER: expected one source of tokens, got {got}", hint=_SOURCES)

@@ -79,9 +79,13 @@ def security_options(user: UserOptions) -> SecurityOptions:
     module = _login_module(user, mechanism)
     if mechanism == "OAUTHBEARER":
         login = module.options if module else {}
-        return SecurityOptions(protocol, mechanism, oauth=oauth_options(user, login), tls=tls)
+        oauth = oauth_options(user, login)
+        if oauth.cloud or oauth.aws:
+            _warn_if_unencrypted(protocol)
+        return SecurityOptions(protocol, mechanism, oauth=oauth, tls=tls)
     if mechanism == "AWS_MSK_IAM":
         login = module.options if module else {}
+        _warn_if_unencrypted(protocol)
         return SecurityOptions(protocol, mechanism, aws=aws_options(user, login), tls=tls)
     if mechanism == "GSSAPI":
         return SecurityOptions(protocol, mechanism, kerberos=_kerberos(user, module), tls=tls)
@@ -98,6 +102,15 @@ def _warn_if_given(user: UserOptions, prefixes: tuple[str, ...], protocol: str) 
             logging.WARNING,
             "Options %s have no effect, because kafka.security.protocol is %s",
             ", ".join(names),
+            protocol,
+        )
+
+
+def _warn_if_unencrypted(protocol: str) -> None:
+    if protocol == "SASL_PLAINTEXT":
+        log_once(
+            logging.WARNING,
+            "Logins of a cloud go to brokers unencrypted, because kafka.security.protocol is %s",
             protocol,
         )
 

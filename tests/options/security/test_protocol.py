@@ -463,6 +463,16 @@ class TestAws:
         with pytest.raises(OptionError, match="got several"):
             oauth('oauth.access.token="t"', **{"kafka.sasl.oauthbearer.provider": "aws"})
 
+    def test_one_cloud_by_name_and_by_class(self) -> None:
+        google = {HANDLER: "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"}
+        assert oauth(None, **google, **{"kafka.sasl.oauthbearer.provider": "gcp"}).cloud == "gcp"
+        with pytest.raises(OptionError, match="got several"):
+            oauth(None, **google, **{"kafka.sasl.oauthbearer.provider": "azure"})
+
+    def test_an_unencrypted_login_is_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        oauth(None, **{"kafka.sasl.oauthbearer.provider": "gcp"})
+        assert "go to brokers unencrypted, because kafka.security.protocol is SASL_PLAIN" in caplog.text
+
 
 def test_a_callable_gets_kafkas_options() -> None:
     options = oauth(None, **{HANDLER: "pkg:give", "kafka.client.id": "me"})
