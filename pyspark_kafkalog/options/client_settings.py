@@ -10,23 +10,12 @@ from collections.abc import Mapping
 
 _BYTES = "Keys and values are read as bytes: give key.format or value.format, or use DataFrame operations."
 _JAVA = "It names a Java class, which cannot be run here: leave it out."
-_ASSERTIONS = (
-    "Give kafka.sasl.login.callback.handler.class the import path of a Python callable that gets the token."
-)
-
 _REFUSED: Mapping[str, str] = {
     "kafka.sasl.login.class": _JAVA,
     "kafka.ssl.engine.factory.class": _JAVA,
     "kafka.ssl.cipher.suites": "Limit kafka.ssl.enabled.protocols instead, or OpenSSL's own configuration.",
     "kafka.bootstrap.controllers": "Controllers hold no records: give kafka.bootstrap.servers.",
     "kafka.config.providers": "Resolve such values before they become options.",
-    **{
-        f"kafka.sasl.oauthbearer.assertion.{name}": _ASSERTIONS
-        for name in """
-        algorithm claim.aud claim.exp.seconds claim.iss claim.jti.include claim.nbf.seconds claim.sub file
-        private.key.file private.key.passphrase template.file
-        """.split()  # noqa: SIM905
-    },
 }
 
 REFUSED_READING: Mapping[str, str] = {
@@ -64,7 +53,7 @@ WITHOUT_EFFECT: frozenset[str] = frozenset(
     sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
     sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-    sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
+    sasl.oauthbearer.jwt.validator.class
     sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name security.providers
     share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
     ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm

@@ -149,6 +149,21 @@ def one_of(*words: str) -> Parser:
     return one_of_these({word: word for word in words})
 
 
+def java_class(*names: str) -> Parser:
+    """One of these classes of Kafka's, with its package or without it."""
+
+    def parse(name: str, text: str) -> str:
+        found = text.strip().rpartition(".")[2]
+        if found not in names:
+            raise OptionError(
+                f"Option {name!r}: expected a class of Kafka's, {' or '.join(names)}",
+                hint="Another Java class cannot be run here: leave it out.",
+            )
+        return found
+
+    return parse
+
+
 def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
     """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}

@@ -30,6 +30,7 @@ from pyspark_kafkalog.options.client_settings import (
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.page import page
 from pyspark_kafkalog.options.registry import RegistryOptions
+from pyspark_kafkalog.options.security.assertion import AssertionOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
@@ -51,6 +52,7 @@ from tests.options.security.test_pem import CERTIFICATE, KEY
 
 OPTIONS = tuple(option for section in SECTIONS for option in section.options)
 FILLED = (
+    AssertionOptions,
     AuditOptions,
     ConnectionOptions,
     FetchOptions,
@@ -83,6 +85,7 @@ OWN_DEFAULTS = {
     "kafka.batch.size",  # a task has its rows at hand
     "kafka.max.partition.fetch.bytes",
     "kafka.partition.assignment.strategy",  # names of the classes
+    "kafka.sasl.oauthbearer.jwt.retriever.class",  # the name of the class
     "kafka.receive.buffer.bytes",  # the system tunes them as it goes
     "kafka.send.buffer.bytes",
     "kafka.ssl.truststore.type",  # Java's is JKS
@@ -164,6 +167,7 @@ _ENDPOINT = {
     f"{_CLIENT}.id": "me",
     f"{_CLIENT}.secret": "p",
 }
+_ASSERTION = "kafka.sasl.oauthbearer.assertion"
 _SPLIT = {"large.message.enabled": "true"}
 _STORED = {"zookeeper.connect": "zk:2181", "kafka.group.id": "g"}
 _ZOOKEEPER = {"zookeeper.connect": "zk:2181"}
@@ -200,6 +204,8 @@ NEEDED = {
     "kafka.sasl.login.callback.handler.class": _OAUTH,
     "kafka.sasl.oauthbearer.": _ENDPOINT,
     "kafka.sasl.oauthbearer.token.endpoint.url": _OAUTH,
+    "kafka.sasl.oauthbearer.jwt.retriever.class": {f"{_ASSERTION}.file": "/jwt"},
+    f"{_ASSERTION}.": {f"{_ASSERTION}.claim.iss": "me", f"{_ASSERTION}.private.key.file": "/key"},
     "kafka.sasl.oauthbearer.provider": _OAUTH,
     "kafka.sasl.aws.region": {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"},
     "kafka.sasl.login.read": _ENDPOINT,
@@ -226,6 +232,8 @@ VALUES = [
     "rejoin",
     "aws",
     "us-east-1",
+    "JwtBearerJwtRetriever",
+    "ES256",
     "consumer",
     "roundrobin",
     "true",

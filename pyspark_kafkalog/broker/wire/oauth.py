@@ -1,9 +1,9 @@
 """OAuth tokens: fixed, from a callable, an endpoint or a cloud (Kafka's OAuthBearerLoginModule).
 
-The endpoint receives a client credentials grant (RFC 6749, 4.4), like that of
-Kafka's HttpAccessTokenRetriever. The client's secret goes only to that origin. An
-endpoint's tokens are kept for most of their lifetime; the other sources are read
-again for each login.
+The endpoint receives a client credentials grant (RFC 6749, 4.4), or an assertion as the
+grant or instead of the client's secret (RFC 7523), like those of Kafka's JWT retrievers.
+They go only to that origin. An endpoint's tokens are kept for most of their lifetime; the
+other sources are read again for each login.
 
 Errors name options and never quote their values: a value may be a secret given to
 the wrong option.
@@ -15,8 +15,6 @@ import base64
 import http.client
 import inspect
 import json
-import os
-import stat
 import time
 import urllib.error
 import urllib.parse
@@ -27,6 +25,7 @@ from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from pyspark_kafkalog.broker.wire.assertion import assertion, content_of
 from pyspark_kafkalog.clouds import aws
 from pyspark_kafkalog.clouds.kept import Kept
 from pyspark_kafkalog.clouds.tokens import token_of_azure, token_of_gcp
@@ -41,7 +40,9 @@ _USE_FOR = 0.8
 _LONGEST_LIFETIME = 86_400
 """Seconds after which an endpoint is asked again, whatever lifetime it gave."""
 _LARGEST_ANSWER = 1 << 20
-"""Bytes of an answer or of a token file."""
+"""Bytes of an answer."""
+_JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 _fetched: Kept[str] = Kept()
 """The token of each endpoint and cloud, there of each host."""
@@ -145,20 +146,17 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
             pause = min(pause * 2, options.retry_backoff_max_ms / 1000)
     raise AuthenticationError(
         f"{ENDPOINT} gave no token: {reason}",
-        hint="Check the endpoint, and the client's id, secret and scope.",
+        hint="Check the endpoint, and the client's id, secret or assertion, and scope.",
     )
 
 
 def _from_file(path: str) -> str:
-    # Opening a pipe would wait for its writer.
-    without_waiting = getattr(os, "O_NONBLOCK", 0)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise _NoTokenError("expected a regular file")
-        content = file.read(_LARGEST_ANSWER + 1)
-    if len(content) > _LARGEST_ANSWER:
-        raise _NoTokenError(f"the file has more than {_LARGEST_ANSWER} bytes")
-    token = content.decode("latin-1").strip()
+    try:
+        token = content_of(path).decode("latin-1").strip()
+    except OSError:
+        raise
+    except ValueError as e:
+        raise _NoTokenError(str(e)) from None
     if not is_token(token):
         raise _NoTokenError("expected a file with nothing but a token")
     return token
@@ -170,21 +168,26 @@ def _timeout(options: OAuthOptions) -> float:
 
 def _request(options: OAuthOptions) -> urllib.request.Request:
     assert options.endpoint is not None
-    parts = [options.client_id or "", options.client_secret or ""]
-    if options.urlencode_header:
-        parts = [urllib.parse.quote_plus(part) for part in parts]
     form = {"grant_type": "client_credentials"}
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+        "Cache-Control": "no-cache",
+    }
+    if options.assertion is None:
+        parts = [options.client_id or "", options.client_secret or ""]
+        if options.urlencode_header:
+            parts = [urllib.parse.quote_plus(part) for part in parts]
+        headers["Authorization"] = "Basic " + base64.b64encode(":".join(parts).encode()).decode()
+    elif options.assertion.is_grant:
+        form = {"grant_type": _JWT_BEARER, "assertion": assertion(options.assertion)}
+    else:
+        form |= {"client_assertion_type": _CLIENT_ASSERTION, "client_assertion": assertion(options.assertion)}
+        if options.client_id:
+            form["client_id"] = options.client_id
     if options.scope:
         form["scope"] = options.scope
-    return urllib.request.Request(
-        options.endpoint,
-        urllib.parse.urlencode(form).encode(),
-        {
-            "Authorization": "Basic " + base64.b64encode(":".join(parts).encode()).decode(),
-            "Content-Type": "application/x-www-form-urlencoded",
-            "Accept": "application/json",
-        },
-    )
+    return urllib.request.Request(options.endpoint, urllib.parse.urlencode(form).encode(), headers)
 
 
 def _read(content: bytes) -> tuple[str, float, float]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.security.assertion import AssertionOptions, assertion_options
 from pyspark_kafkalog.options.security.aws import AwsOptions, aws_options
 from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -57,6 +58,7 @@ class OAuthOptions:
     cloud: str | None = None
     client_id: str | None = None
     client_secret: str | None = None
+    assertion: AssertionOptions | None = None
     scope: str | None = None
     urlencode_header: bool = from_option("kafka.sasl.oauthbearer.header.urlencode")
     connect_timeout_ms: int = from_option("kafka.sasl.login.connect.timeout.ms")
@@ -90,6 +92,7 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
         raise OptionError(
             f"Option {_JAAS!r} has an oauth.access.token with characters other than visible ASCII"
         )
+    assertion = assertion_options(user, endpoint)
     if cloud == "aws":
         return OAuthOptions(aws=aws_options(user, login))
     client_id = user.value(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
@@ -97,7 +100,7 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     if endpoint is not None:
         _check_endpoint(endpoint)
         _check_allowed(endpoint, user)
-        _check_client(endpoint, client_id, secret, login)
+        _check_client(endpoint, client_id, secret, login, assertion)
     return user.fill(
         OAuthOptions,
         token=token,
@@ -106,6 +109,7 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
         endpoint=endpoint,
         client_id=client_id,
         client_secret=secret,
+        assertion=assertion,
         scope=user.value(_SCOPE) or login.get("scope") or login.get("oauth.scope"),
         extensions=_extensions(login),
         given=tuple((name, user.text(name)) for name in user.names("kafka.")) if provider else (),
@@ -169,8 +173,14 @@ def _check_allowed(endpoint: str, user: UserOptions) -> None:
         )
 
 
-def _check_client(endpoint: str, client_id: str | None, secret: str | None, login: Mapping[str, str]) -> None:
-    if not endpoint.lower().startswith("file:") and not (client_id and secret):
+def _check_client(
+    endpoint: str,
+    client_id: str | None,
+    secret: str | None,
+    login: Mapping[str, str],
+    assertion: AssertionOptions | None,
+) -> None:
+    if not (endpoint.lower().startswith("file:") or assertion or (client_id and secret)):
         raise OptionError(
             f"Option {ENDPOINT!r} needs a client's id and secret",
             hint=f"Give clientId and clientSecret in {_JAAS}, or {_CLIENT}.id and {_CLIENT}.secret.",

@@ -20,7 +20,10 @@ JAAS = "kafka.sasl.jaas.config"
 _CLIENT_HANDLER = "kafka.sasl.client.callback.handler.class"
 _SERVICE_NAME = "kafka.sasl.kerberos.service.name"
 _OF_TLS = ("kafka.ssl.truststore.", "kafka.ssl.keystore.", "kafka.ssl.key.")
-_OF_SASL = ("kafka.sasl.mechanism", JAAS, "kafka.sasl.oauthbearer.token.", "kafka.sasl.oauthbearer.client.")
+_OF_SASL = (
+    *("kafka.sasl.mechanism", JAAS, "kafka.sasl.oauthbearer.token.", "kafka.sasl.oauthbearer.client."),
+    "kafka.sasl.oauthbearer.assertion.",
+)
 _MODULES = {
     "PLAIN": "plain.PlainLoginModule",
     "SCRAM-SHA-256": "scram.ScramLoginModule",
