@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _BYTES = "Keys and values are read as bytes: give key.format or value.format, or use DataFrame operations."
+_PROVIDER = "OpenSSL does TLS here, not the JVM: leave it out, and set OpenSSL up instead, for FIPS too."
 _JAVA = "It names a Java class, which cannot be run here: leave it out."
 _REFUSED: Mapping[str, str] = {
     "kafka.sasl.login.class": _JAVA,
@@ -16,6 +17,9 @@ _REFUSED: Mapping[str, str] = {
     "kafka.ssl.cipher.suites": "Limit kafka.ssl.enabled.protocols instead, or OpenSSL's own configuration.",
     "kafka.bootstrap.controllers": "Controllers hold no records: give kafka.bootstrap.servers.",
     "kafka.config.providers": "Resolve such values before they become options.",
+    "kafka.security.providers": _PROVIDER,
+    "kafka.ssl.provider": _PROVIDER,
+    "kafka.sasl.oauthbearer.jwt.validator.class": "Leave it out: brokers check tokens.",
 }
 
 REFUSED_READING: Mapping[str, str] = {
@@ -24,6 +28,7 @@ REFUSED_READING: Mapping[str, str] = {
     "kafka.value.deserializer": _BYTES,
     "kafka.enable.auto.commit": "Spark keeps track of what is read.",
     "kafka.interceptor.classes": "Use DataFrame operations instead.",
+    "kafka.exclude.internal.topics": "Name internal topics by subscribe or assign: a pattern never has them.",
     **_REFUSED,
 }
 """Settings that a reader refuses (the first five like Spark's source), each with what to do instead."""
@@ -32,35 +37,80 @@ REFUSED_WRITING: Mapping[str, str] = {
     "kafka.key.serializer": "Give the column key as string or binary.",
     "kafka.value.serializer": "Give the column value as string or binary.",
     "kafka.interceptor.classes": "Use DataFrame operations instead.",
+    "kafka.transaction.two.phase.commit.enable": "Leave it out: nothing here prepares transactions.",
     "kafka.transactional.id": "Leave it out. For transactions, set delivery.guarantee to exactly-once.",
     **_REFUSED,
 }
 """Settings that a writer refuses (the first two like Spark's sink)."""
 
-WITHOUT_EFFECT: frozenset[str] = frozenset(
-    f"kafka.{name}"
-    for name in """
-    allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter default.api.timeout.ms
-    enable.metrics.push exclude.internal.topics internal.leave.group.on.close
-    internal.throw.on.fetch.stable.offset.unsupported max.block.ms max.poll.records metadata.max.idle.ms
-    metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms
-    partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
-    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
-    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-    sasl.login.refresh.window.jitter sasl.oauthbearer.clock.skew.seconds
-    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-    sasl.oauthbearer.jwt.validator.class
-    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name security.providers
-    share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.max.ms
-    ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
-    transaction.two.phase.commit.enable
-    """.split()  # noqa: SIM905
+HARMLESS: Mapping[str, tuple[str, ...]] = {
+    "kafka.exclude.internal.topics": ("true",),
+    "kafka.transaction.two.phase.commit.enable": ("false",),
+    "kafka.sasl.oauthbearer.jwt.validator.class": tuple(
+        f"org.apache.kafka.common.security.oauthbearer.{name}JwtValidator"
+        for name in ("Default", "Client", "Broker")
+    ),
+}
+"""Values of such settings that are accepted, as they change nothing."""
+
+_METRICS = "There are no metrics of a client: see the events and metrics of this package."
+_BOOTSTRAP = (
+    "Whenever no known broker answers, the bootstrap servers are asked, which must be of the same cluster."
 )
-"""Settings of Kafka's clients without effect: what they control does not exist or works differently here."""
+_TICKETS = "Tickets come from a keytab at each login, or from outside: nothing here renews them."
+_RENEWAL = (
+    "A token is renewed at the first login after 80 % of its life, and used on until it ends if that fails."
+)
+_CHECKED = "Brokers check tokens."
+_SHARE = "There are no share groups here."
+_OPENSSL = "OpenSSL does TLS here, not the JVM."
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "kafka.allow.auto.create.topics": "Reads create none. Writes let brokers do it, as with Java's producer.",
+    "kafka.auto.commit.interval.ms": "Nothing is committed by the clock: see `commitOffsets`.",
+    "kafka.auto.include.jmx.reporter": _METRICS,
+    "kafka.default.api.timeout.ms": (
+        "Waits have limits of their own: `fetchOffset.numRetries`, `kafkaConsumer.pollTimeoutMs`,"
+        " `kafka.request.timeout.ms`."
+    ),
+    "kafka.enable.metrics.push": _METRICS,
+    "kafka.internal.leave.group.on.close": "It is Kafka Streams' own. A member leaves as its stream stops.",
+    "kafka.internal.throw.on.fetch.stable.offset.unsupported": "It is Kafka Streams' own.",
+    "kafka.max.block.ms": "No queue fills here. `kafka.delivery.timeout.ms` limits how long a write waits.",
+    "kafka.max.poll.records": "Rows come in Arrow batches; see `maxOffsetsPerTrigger`.",
+    "kafka.metadata.max.idle.ms": "Metadata are kept for the topics of a task.",
+    "kafka.metadata.recovery.rebootstrap.trigger.ms": _BOOTSTRAP,
+    "kafka.metadata.recovery.strategy": _BOOTSTRAP,
+    "kafka.metric.reporters": _METRICS,
+    "kafka.metrics.num.samples": _METRICS,
+    "kafka.metrics.recording.level": _METRICS,
+    "kafka.metrics.sample.window.ms": _METRICS,
+    "kafka.partitioner.adaptive.partitioning.enable": "Rows without keys are spread evenly, as with `false`.",
+    "kafka.partitioner.availability.timeout.ms": "Rows wait for the leader of their partition, as with `0`.",
+    "kafka.sasl.kerberos.kinit.cmd": _TICKETS,
+    "kafka.sasl.kerberos.min.time.before.relogin": _TICKETS,
+    "kafka.sasl.kerberos.ticket.renew.jitter": _TICKETS,
+    "kafka.sasl.kerberos.ticket.renew.window.factor": _TICKETS,
+    "kafka.sasl.login.refresh.buffer.seconds": _RENEWAL,
+    "kafka.sasl.login.refresh.min.period.seconds": _RENEWAL,
+    "kafka.sasl.login.refresh.window.factor": _RENEWAL,
+    "kafka.sasl.login.refresh.window.jitter": _RENEWAL,
+    "kafka.sasl.oauthbearer.clock.skew.seconds": _CHECKED,
+    "kafka.sasl.oauthbearer.expected.audience": _CHECKED,
+    "kafka.sasl.oauthbearer.expected.issuer": _CHECKED,
+    "kafka.sasl.oauthbearer.jwks.endpoint.refresh.ms": _CHECKED,
+    "kafka.sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _CHECKED,
+    "kafka.sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _CHECKED,
+    "kafka.sasl.oauthbearer.jwks.endpoint.url": _CHECKED,
+    "kafka.sasl.oauthbearer.scope.claim.name": _CHECKED,
+    "kafka.sasl.oauthbearer.sub.claim.name": _CHECKED,
+    "kafka.share.acknowledgement.mode": _SHARE,
+    "kafka.share.acquire.mode": _SHARE,
+    "kafka.socket.connection.setup.timeout.max.ms": "The first timeout holds for all attempts.",
+    "kafka.ssl.keymanager.algorithm": _OPENSSL,
+    "kafka.ssl.secure.random.implementation": _OPENSSL,
+    "kafka.ssl.trustmanager.algorithm": _OPENSSL,
+}
+"""Settings of Kafka's clients that are accepted, each with why it has no effect."""
 
 _SUBJECTS = (
     "Leave it out: subjects are TopicNameStrategy's, such as orders-value. Values of any subject are read, by"

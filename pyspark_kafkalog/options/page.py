@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pyspark_kafkalog.options.client_settings import REFUSED_READING, REFUSED_WRITING, WITHOUT_EFFECT
+from pyspark_kafkalog.options.client_settings import (
+    HARMLESS,
+    REFUSED_READING,
+    REFUSED_WRITING,
+    WITHOUT_EFFECT,
+)
 from pyspark_kafkalog.options.table import SECTIONS, VIEW_USES, Option, Use, Where
 
 _INTRO = """\
@@ -29,9 +34,8 @@ A reader or writer refuses these. Do this instead:
 _WITHOUT_EFFECT = """\
 ## Settings of Kafka's clients without effect
 
-These are accepted, so that one set of settings serves every client, but have no effect: what they control
-does not exist or works differently here. The same holds for a producer's settings on a read and a
-consumer's on a write. A line at DEBUG says so.
+These are accepted, so that one set of settings serves every client, but have no effect. The same holds for a
+producer's settings on a read and a consumer's on a write. A line at DEBUG says so.
 """
 _PLACES = {Where.DIRECTORY: "directory", Where.BROKERS: "brokers", Where.ANY: "both"}
 
@@ -47,12 +51,18 @@ def page() -> str:
         columns = ("option", "applies to", "place", "default", "meaning")
         parts.append(f"## {section.title}\n\n{_table(columns, rows)}")
     refused = (
-        (f"`{name}`", ", ".join(directions), reason)
+        (f"`{name}`{_but(name)}", ", ".join(directions), reason)
         for name, (directions, reason) in sorted(_refused().items())
     )
     parts.append(f"{_REFUSED}\n{_table(('setting', 'refused by', 'instead'), refused)}")
-    parts.append(_WITHOUT_EFFECT + "\n" + "".join(f"- `{name}`\n" for name in sorted(WITHOUT_EFFECT)))
+    without = ((f"`{name}`", reason) for name, reason in sorted(WITHOUT_EFFECT.items()))
+    parts.append(f"{_WITHOUT_EFFECT}\n{_table(('setting', 'why'), without)}")
     return "\n".join(parts)
+
+
+def _but(name: str) -> str:
+    values = (f"`{value.rpartition('.')[2]}`" for value in HARMLESS.get(name, ()))
+    return f", unless {' or '.join(values)}" if name in HARMLESS else ""
 
 
 def _refused() -> Mapping[str, tuple[list[str], str]]:

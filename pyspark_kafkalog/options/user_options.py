@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.client_settings import (
+    HARMLESS,
     OF_SERIALIZERS,
     REFUSED_READING,
     REFUSED_WRITING,
@@ -157,7 +158,7 @@ class UserOptions:
         if _ADDED_BY_SPARK.fullmatch(name) or (name in STORE_PASSWORDS and self.where is Where.BROKERS):
             return
         refused = REFUSED_WRITING if self._use is Use.WRITE else REFUSED_READING
-        if name in refused:
+        if name in refused and self._values[name].strip() not in HARMLESS.get(name, ()):
             kafka_name = name.removeprefix("kafka.")
             raise OptionError(f"Kafka option {kafka_name!r} is not supported", hint=refused[name])
         if self.where is Where.DIRECTORY:

@@ -22,6 +22,7 @@ from pyspark_kafkalog.options.brokers import (
     ProduceOptions,
 )
 from pyspark_kafkalog.options.client_settings import (
+    HARMLESS,
     REFUSED_READING,
     REFUSED_WRITING,
     STORE_PASSWORDS,
@@ -370,6 +371,17 @@ def test_a_writer_refuses(name: str) -> None:
     bare = re.escape(name.removeprefix("kafka."))
     with pytest.raises(OptionError, match=f"Kafka option '{bare}' is not supported\\. .+"):
         write_options({**BROKERS, name: "x"})
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in HARMLESS for value in HARMLESS[name]])
+def test_a_value_that_changes_nothing_is_accepted(name: str, value: str) -> None:
+    assert read_options({**READ, name: value}, batch=True) == read_options(READ, batch=True)
+    assert write_options({**BROKERS, name: value}) == write_options(BROKERS)
+
+
+def test_each_setting_without_effect_says_why() -> None:
+    assert all(re.fullmatch(r"[A-Z].*\.", reason) for reason in WITHOUT_EFFECT.values())
+    assert HARMLESS.keys() <= {*REFUSED_READING, *REFUSED_WRITING}
 
 
 def test_settings_of_the_other_client_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
