@@ -133,7 +133,9 @@ def offset_response(offset: int, *, error_code: int = 0, epoch: int = -1) -> Any
     return ListOffsetsResponse(throttle_time_ms=0, topics=[kind(name="t", partitions=[partition])])
 
 
-def fetch_response(topic_id: uuid.UUID | None, partition: Mapping[str, Any] | None) -> Any:
+def fetch_response(
+    topic_id: uuid.UUID | None, partition: Mapping[str, Any] | None, *, throttle_time_ms: int = 0
+) -> Any:
     """Fetch's answer for partition t-0, by default without records, ending at 100; None for none."""
     kind = FetchResponse.FetchableTopicResponse
     responses = []
@@ -148,7 +150,7 @@ def fetch_response(topic_id: uuid.UUID | None, partition: Mapping[str, Any] | No
             **partition,
         }
         responses = [kind(topic="t", topic_id=topic_id, partitions=[kind.PartitionData(**fields)])]
-    return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses)
+    return FetchResponse(throttle_time_ms=throttle_time_ms, error_code=0, session_id=0, responses=responses)
 
 
 class FakeBroker:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.cluster import metadata
@@ -62,7 +63,8 @@ class Wish:
 class Script:
     """A partition of ten batches of ten records each.
 
-    ``says`` may answer a fetch differently: with fields of the partition, {} to leave it out, or bytes.
+    ``says`` may answer a fetch differently: with fields of the partition and throttle_time_ms, {} to leave
+    the partition out, or bytes.
     """
 
     says: Callable[[Wish], dict[str, Any] | bytes | None] = lambda wish: None
@@ -75,8 +77,12 @@ class Script:
     lookups: int = 0
     address: str = ""
     max_version: int = 13
+    versions: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of other APIs."""
 
     def answer(self, received: Received) -> bytes | None:
+        if received.api_key == DESCRIBE_CONFIGS:
+            return hidden_configs(received)
         if received.api_key == METADATA:
             self.lookups += 1
             return encoded(received, self._metadata())
@@ -93,8 +99,10 @@ class Script:
         said = self.says(wish)
         if isinstance(said, bytes):
             return said and framed(received.correlation_id, said, flexible=received.version >= 12)
-        partition = self.found(wish) if said is None else said
-        return encoded(received, fetch_response(self.topic_id, partition or None))
+        partition = dict(self.found(wish) if said is None else said)
+        throttled = partition.pop("throttle_time_ms", 0)
+        response = fetch_response(self.topic_id, partition or None, throttle_time_ms=throttled)
+        return encoded(received, response)
 
     def found(self, wish: Wish, limit: int = 1 << 30) -> dict[str, Any]:
         """The batches from the offset on, cut off at ``limit`` bytes."""
@@ -112,7 +120,9 @@ class Script:
 
 @contextmanager
 def played(script: Script, port: int = 0) -> Iterator[FakeBroker]:
-    with serving(script.answer, {**VERSIONS, FETCH: (4, script.max_version)}, port) as broker:
+    with serving(
+        script.answer, {**VERSIONS, FETCH: (4, script.max_version), **script.versions}, port
+    ) as broker:
         script.address = broker.address
         yield broker
 
@@ -274,6 +284,36 @@ def test_a_broker_that_throttles_says_nothing_of_the_partition() -> None:
     assert after == 64 << 10 < before
     with pytest.raises(KafkaLogError, match=r"throttles this client.*Raise the client's quota"):
         read(Script(lambda wish: {}))
+
+
+DESCRIBE_CONFIGS = 32
+
+
+def hidden_configs(received: Received) -> bytes:
+    """DescribeConfigs denied, as to a principal without the right."""
+    results = [
+        DescribeConfigsResponse.DescribeConfigsResult(
+            error_code=29, error_message=None, resource_type=2, resource_name="t", configs=[]
+        )
+    ]
+    return encoded(received, DescribeConfigsResponse(throttle_time_ms=0, results=results))
+
+
+def test_silence_proves_nothing_where_topics_have_no_configurations() -> None:
+    """Azure Event Hubs sends no records, and no error, when it is asked for too much."""
+    script = Script(lambda wish: {"records": b""} if len(script.wishes) < 15 else None)
+    assert read(script, poll_timeout_ms=60_000) == EVERYTHING
+    with pytest.raises(KafkaLogError, match="The log has no records there and ends at offset 100"):
+        read(Script(lambda wish: {"records": b""}))
+
+
+@pytest.mark.parametrize("throttled", [True, False])
+def test_silence_of_a_broker_that_throttles_proves_nothing(throttled: bool) -> None:
+    """Others prove a compacted range empty, if the configurations of its topic can't be seen."""
+    silence = {"records": b"", "throttle_time_ms": int(throttled)}
+    script = Script(lambda wish: silence if len(script.wishes) < 15 else None)
+    script.versions = {DESCRIBE_CONFIGS: (0, 4)}
+    assert read(script, poll_timeout_ms=60_000) == (EVERYTHING if throttled else [])
 
 
 def test_answers_that_make_no_sense() -> None:

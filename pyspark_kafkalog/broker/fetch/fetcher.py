@@ -153,11 +153,7 @@ class Fetcher:
         if fetched.error_code:
             raise RetryFetch(self._link.error(fetched.error_code), refresh=False)
         if found is None:
-            throttled = self._error("The broker throttles this client and returned no records")
-            hint = "Raise the client's quota (consumer_byte_rate), or kafkaConsumer.pollTimeoutMs."
-            raise RetryFetch(
-                throttled.with_hint(hint), refresh=False, has_paused=fetched.throttle_time_ms > 0
-            )
+            raise self._throttled(fetched)
         if found.error_code:
             self._handle_error(found.error_code)
             return None
@@ -168,9 +164,16 @@ class Fetcher:
             self._empty = 0
             return found
         if not is_redirected:
+            if fetched.throttle_time_ms:  # Azure Event Hubs throttles so
+                raise self._throttled(fetched)
             is_stable = self._wanted.read_committed
             self._check_empty(found.last_stable_offset if is_stable else found.high_watermark)
         return None
+
+    def _throttled(self, fetched: Fetched) -> RetryFetch:
+        error = self._error("The broker throttles this client and returned no records")
+        hint = "Raise the client's quota (consumer_byte_rate), or kafkaConsumer.pollTimeoutMs."
+        return RetryFetch(error.with_hint(hint), refresh=False, has_paused=fetched.throttle_time_ms > 0)
 
     def _check_empty(self, end: int) -> None:
         """No records came, although the broker could have sent any below ``end``."""
@@ -184,11 +187,12 @@ class Fetcher:
         """How many responses without records, from below the end of the log, prove a gap.
 
         Only compaction leaves such a gap, where the last records of a segment were
-        overwritten. But a fetch from tiered storage that took too long looks the same.
+        overwritten. But a fetch from tiered storage that took too long looks the same, and so may
+        anything where topics have no configurations, which is not Kafka.
         """
         configs = self._cluster.topic_config(self._partition.topic)
         if configs is None:
-            return 3 * _MIN_EMPTY
+            return 3 * _MIN_EMPTY if self._link.has_configs else math.inf
         is_tiered = configs.get("remote.storage.enable") == "true"
         is_compacted = "compact" in cleanup_policies(configs)
         return _MIN_EMPTY if is_compacted and not is_tiered else math.inf

@@ -171,6 +171,13 @@ class FetchLink:
         elif share < 1 / 8:
             self.max_bytes = min(self.max_bytes * 2, self._options.max_partition_fetch_bytes)
 
+    @property
+    def has_configs(self) -> bool:
+        """Whether the broker of the last response knows configurations, or is gone."""
+        from kafka.protocol.admin import DescribeConfigsRequest
+
+        return self._connection is None or DescribeConfigsRequest.API_KEY in self._connection.versions
+
     def go_to_replica(self, node_id: int) -> None:
         """Fetch from this broker for metadata.max.age.ms (as Java does)."""
         self.release()
