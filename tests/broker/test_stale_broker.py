@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
+from tests.broker.fake_broker import METADATA, VERSIONS, Received
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 
 PARTITION = TopicPartition("t", 0)
@@ -43,3 +46,20 @@ def test_bounds_are_looked_up(place: Brokers) -> None:
 
 def test_records_are_fetched(place: Brokers) -> None:
     assert list(place.fetch(Fetch(PARTITION, OffsetRange(0, 100))))
+
+
+@dataclass
+class OldEpochs(ScriptedCluster):
+    """Brokers whose metadata keeps an old leader epoch, as before Kafka 2.4 (KAFKA-9212)."""
+
+    def _metadata(self, node: int, belief: Belief, received: Received) -> Any:
+        return super()._metadata(node, replace(belief, epoch=belief.epoch - 1), received)
+
+
+@pytest.mark.parametrize("newest", [7, 8])
+def test_leader_epochs_of_old_metadata_are_not_asked_for(newest: int) -> None:
+    cluster = OldEpochs({1: Belief(2, 5), 2: Belief(2, 5)}, {**VERSIONS, METADATA: (0, newest)})
+    with playing(cluster):
+        place = Brokers(ConnectionOptions(tuple(cluster.bootstrap.split(","))), FetchOptions())
+        assert place.end_offsets([PARTITION], read_committed=False) == {PARTITION: 100}
+        assert place.leader_epochs([PARTITION]) == {}

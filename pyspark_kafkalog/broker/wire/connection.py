@@ -45,6 +45,8 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _OFTEN_REPEATED = (ListOffsetsRequest.API_KEY, MetadataRequest.API_KEY)
 """An idle stream gets the same responses ten times a second."""
+_BEFORE_EPOCHS = 6
+"""The version of Metadata to use instead of 7 and 8, whose leader epochs may be old (KAFKA-9212)."""
 _REMEMBERED = 4
 """Responses that a connection remembers; with many partitions they take megabytes."""
 _FIRST_FRAME = 1 << 20
@@ -191,7 +193,10 @@ class Connection:
                 broker=str(self.address),
                 hint=way_out(api.API_KEY, highest),
             )
-        return min(ours, highest)
+        version = min(ours, highest)
+        if api.API_KEY == MetadataRequest.API_KEY and version in (7, 8):
+            return _BEFORE_EPOCHS
+        return version
 
     def send(
         self,
