@@ -64,10 +64,16 @@ def _foreign(place: Place, commits: Mapping[TopicPartition, CommittedOffset]) ->
         for partition in ends.keys() - found.keys()
         if commits[partition].leader_epoch >= 0 and commits[partition].offset > 0
     }
-    for partition, (epoch, end) in (place.epoch_ends(epochs) if epochs else {}).items():
+    ended = place.epoch_ends(epochs) if epochs else {}
+    unknown = [partition for partition, (epoch, _) in ended.items() if epoch < 0]
+    bounds = place.watermarks(unknown, read_committed=False) if unknown else {}
+    for partition, (epoch, end) in ended.items():
         committed = commits[partition]
         after = f"after a record of leader epoch {committed.leader_epoch}, "
         if epoch < 0:
+            # The record is gone, and Redpanda before 23.1 may have forgotten its epoch with it.
+            if partition in bounds and committed.offset <= bounds[partition].log_start_offset:
+                continue
             found[partition] = f"{after}which the log's leader has never had"
         elif end < committed.offset:
             found[partition] = f"{after}and the log's records of that epoch end at {end}"

@@ -33,6 +33,7 @@ def check(place: FakePlace, committed: CommittedOffset, *, fail_on_data_loss: bo
         (CommittedOffset(7, 3), {}),  # brokers before Kafka 2.3, and logs without epochs
         (CommittedOffset(7, -1), {A0: (-1, -1)}),
         (CommittedOffset(0, 3), {A0: (-1, -1)}),  # nothing before it that could differ
+        (CommittedOffset(5, 3), {A0: (-1, -1)}),  # what was before it is gone, and its epoch with it
     ],
 )
 def test_what_fits_is_believed(
