@@ -172,7 +172,7 @@ def plan_alteration(
         check_topic_configs(wanted, topics.config_names())
     found = place.topics(list(names))
     _check_exist(names, found, if_exists=if_exists)
-    own = topics.configs(list(found))
+    own = topics.configs(list(found)) if wanted else {}
     changes = []
     for topic in sorted(found):
         count = len(found[topic])

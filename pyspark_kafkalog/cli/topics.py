@@ -93,7 +93,7 @@ def create(
 ) -> None:
     """Create topics.
 
-    Brokers have defaults for what is not given; a log directory makes one partition.
+    Brokers have defaults for what is not given (since Kafka 2.4); a log directory makes one partition.
     """
     values = pairs("--set", configs)
     new = [NewTopic(name, partitions, replication_factor, values) for name in names]

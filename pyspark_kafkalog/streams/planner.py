@@ -484,7 +484,9 @@ class StreamPlanner:
         for partition in sorted(new):
             end, begin = ends.offsets[partition], begins[partition]
             text = "%s ends at offset %d, but was read up to %d; looking again"
-            if partition.topic not in self._proven:
+            if not ends.topic_ids.get(partition.topic):
+                text += ". No topic id tells whether the topic was recreated"
+            elif partition.topic not in self._proven:
                 text += ". With the option checkpointLocation a recreated topic is recognized at once"
             _log.warning(text, partition, end, begin)
             self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))

@@ -16,7 +16,7 @@ from tests.broker.fake_broker import VERSIONS
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 from tests.cli.running import run
 
-CREATE_TOPICS, INIT_PRODUCER_ID = 19, 22
+CREATE_TOPICS = 19
 
 
 @pytest.fixture
@@ -43,7 +43,9 @@ def test_the_doctor_names_what_is_missing(endpoint: dict[str, str]) -> None:
     done = run("doctor", endpoint["kafka.bootstrap.servers"])
     assert done.code == 0, done.out
     for name, remedy in (
+        ("DeleteRecords", "records end by the topic's retention"),
         ("InitProducerId", "Set kafka.enable.idempotence to false"),
+        ("OffsetForLeaderEpoch", "noticed by its record batches alone"),
         ("DescribeConfigs", "Records are read and written without it"),
         ("CreateTopics v4", "give --partitions and --replication-factor"),
     ):

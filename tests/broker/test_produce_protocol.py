@@ -80,3 +80,9 @@ def test_record_batches_are_pieces_of_their_own(version: int) -> None:
 def test_hints_name_the_limit_that_was_exceeded(code: int, limit: str) -> None:
     for records, hint in ((1, f"Raise the topic's {limit}"), (2, f"below the topic's {limit}")):
         assert hint in (refusal(code, None, records, 10, TopicPartition("t", 0)).hint or "")
+
+
+def test_a_policy_is_that_of_services_that_refuse_writes() -> None:
+    hint = refusal(44, None, 1, 10, TopicPartition("t", 0)).hint or ""
+    assert "kafka.request.timeout.ms" in hint
+    assert "create.topic.policy" not in hint

@@ -245,13 +245,7 @@ class BrokerGroups:
             for topic, numbers in by_topic(partitions).items()
         ]
         doing = f"Deleting offsets of group {group}"
-        try:
-            codes = self._call(
-                group, OffsetDeleteRequest(group_id=group, topics=topics), _read_deleted, doing
-            )
-        except UnsupportedVersionError as e:
-            hint = "OffsetDelete needs Kafka 2.4. To delete all of its offsets, delete the group."
-            raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
+        codes = self._call(group, OffsetDeleteRequest(group_id=group, topics=topics), _read_deleted, doing)
         if isinstance(codes, Refused):
             if codes.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise group_error(codes.error_code, doing, group)

@@ -107,6 +107,9 @@ _HINTS: Mapping[int, str] = {
     " grant it, or set kafka.enable.idempotence to false.",
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "The topic's message.format.version is below 0.11, so writes"
     " cannot be idempotent: raise it, or set kafka.enable.idempotence to false.",
+    ErrorCode.POLICY_VIOLATION: "Azure Event Hubs answers so if it is asked for more than its throughput for"
+    " longer than kafka.request.timeout.ms: raise that, or write by fewer tasks. Redpanda does in recovery"
+    " mode.",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lacks records acknowledged before, as after an"
     f" unclean leader election. {_NEW_ID}",
     ErrorCode.INVALID_PRODUCER_EPOCH: _NEW_ID,

@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _WITHOUT = {
+    3: (
+        "Metadata",
+        10,
+        "Topics have ids since Kafka 2.8. Without, one that was deleted and recreated is noticed by its"
+        " record batches alone.",
+    ),
     10: ("FindCoordinator", 0, "Consumer groups and exactly-once need it: leave out kafka.group.id."),
     19: (
         "CreateTopics",
         4,
         "Numbers are left to brokers since Kafka 2.4: give --partitions and --replication-factor.",
     ),
+    21: ("DeleteRecords", 0, "That needs Kafka 0.11. Without, records end by the topic's retention."),
     22: (
         "InitProducerId",
         0,
         "Set kafka.enable.idempotence to false: then a retry may write records twice.",
+    ),
+    23: (
+        "OffsetForLeaderEpoch",
+        3,
+        "That needs Kafka 2.3. Without, a log that was cut and has grown again is noticed by its record"
+        " batches alone, and one that ends too soon is waited for.",
     ),
     24: ("AddPartitionsToTxn", 0, "Exactly-once needs it: leave out delivery.guarantee."),
     32: (
@@ -22,6 +35,15 @@ _WITHOUT = {
         0,
         "Records are read and written without it; configurations of topics are not known.",
     ),
+    37: ("CreatePartitions", 0, "That needs Kafka 1.0. Other software has ways of its own."),
+    42: ("DeleteGroups", 0, "That needs Kafka 1.1. Without, groups end by the brokers' retention."),
+    44: (
+        "IncrementalAlterConfigs",
+        0,
+        "That needs Kafka 2.3. Older brokers need kafka-configs of their version, and other software has"
+        " ways of its own.",
+    ),
+    47: ("OffsetDelete", 0, "That needs Kafka 2.4. To delete all offsets of a group, delete the group."),
 }
 """By API key, which :mod:`kafka.protocol` has, too: its name, the lowest version to want, and a way out."""
 
