@@ -34,14 +34,17 @@ pytestmark = pytest.mark.broker
 
 
 class Group:
-    """A new group, its members in this process, and a topic of six partitions."""
+    """A new group, its members in this process, and a topic of six partitions.
 
-    def __init__(self, broker: KafkaService) -> None:
+    :param bootstrap: where they connect to, if not to the broker itself.
+    """
+
+    def __init__(self, broker: KafkaService, bootstrap: str = "") -> None:
         self.name = f"group-{uuid.uuid4().hex[:12]}"
         self.topic = f"shared-{uuid.uuid4().hex[:8]}"
         self.broker = broker
         broker.make_topic(self.topic, 6)
-        self.connection = ConnectionOptions((broker.bootstrap,))
+        self.connection = ConnectionOptions((bootstrap or broker.bootstrap,))
         self.offsets = BrokerGroups(self.connection)
         self.members: list[Member] = []
 

@@ -1,0 +1,339 @@
+"""What works, and what does not, on a service that is almost Kafka: see :mod:`tests.event_hubs`."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.errors import DataLossError, UnsupportedVersionError
+from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.topics import NewTopic
+from tests.broker.producing import consume, unused_topic
+from tests.broker.test_member import Group
+from tests.broker.transactions.writing import Query as ExactlyOnce
+from tests.broker.transactions.writing import values
+from tests.cli.running import run
+from tests.event_hubs import IN_2019, IN_2023, EventHubs
+from tests.kafka import Broker, Listener
+from tests.kafka_process import free_ports
+from tests.kafka_service import running
+from tests.streams.test_history import Query, go_on
+from tests.streams.test_history_brokers import add
+
+pytestmark = pytest.mark.broker
+
+TABLES = {"2019": IN_2019, "2023": IN_2023}
+NOT_IDEMPOTENT = {"kafka.enable.idempotence": "false"}
+ROWS = pa.table({"key": [b"k%d" % n for n in range(300)], "value": [b"v%d" % n for n in range(300)]})
+
+
+@dataclass
+class Service:
+    """The service of one year, and the broker that it really is."""
+
+    year: str
+    broker: Broker
+    proxy: EventHubs
+
+    @property
+    def bootstrap(self) -> str:
+        return self.proxy.address
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap}
+
+    @property
+    def place(self) -> Place:
+        return open_place(place_options({**self.options, "kafkaConsumer.pollTimeoutMs": "3000"}))
+
+    @property
+    def kafka(self) -> Kafka:
+        """Whose writes are idempotent if the service can tell producers apart."""
+        return connect({**self.options, **({} if self.year == "2023" else NOT_IDEMPOTENT)})
+
+    def topic(self, partitions: int = 1) -> str:
+        topic = unused_topic()
+        self.broker.make_topic(topic, partitions)
+        return topic
+
+    def recreate(self, topic: str, records: int) -> None:
+        self.broker.delete_topic(topic)
+        self.broker.make_topic(topic)
+        add(self.broker.bootstrap, topic, records)
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    proxies = {year: EventHubs(table) for year, table in TABLES.items()}
+    listeners = []
+    for (year, proxy), port in zip(proxies.items(), free_ports(len(proxies)), strict=True):
+        proxy.target = port
+        listeners.append(Listener(f"IN_{year}", "PLAINTEXT", port, proxy.address))
+    folder = tmp_path_factory.mktemp("event-hubs")
+    with ExitStack() as stack:
+        broker = stack.enter_context(running(Broker(folder, listeners=listeners, heap="256m")))
+        for proxy in proxies.values():
+            stack.callback(proxy.stop)
+        yield {year: Service(year, broker, proxy) for year, proxy in proxies.items()}
+
+
+@pytest.fixture(params=TABLES)
+def service(request: pytest.FixtureRequest, services: dict[str, Service]) -> Iterator[Service]:
+    """It was asked for nothing that it does not have."""
+    service = services[request.param]
+    yield service
+    assert service.proxy.refused == []
+
+
+def test_records(service: Service) -> None:
+    topic = service.topic(3)
+    assert service.kafka.write(ROWS, topic) == 300
+    time.sleep(0.01)
+    between = str(int(time.time() * 1000))
+    zipped = connect({**service.options, **NOT_IDEMPOTENT, "kafka.compression.type": "gzip"})
+    assert zipped.write(ROWS, topic) == 300
+    assert sorted(record.value or b"" for record in consume(service.broker.bootstrap, topic)) == sorted(
+        2 * ROWS["value"].to_pylist()
+    )
+    kafka = service.kafka
+    assert kafka.read(topic).read_all().num_rows == 600
+    for bound in ("startingTimestamp", "endingTimestamp"):
+        part = kafka.read(topic, columns=["value"], options={bound: between}).read_all()
+        assert sorted(part["value"].to_pylist()) == sorted(ROWS["value"].to_pylist())
+    splits = kafka.plan(topic, options={"minPartitions": "6"})
+    assert len(splits) == 6
+    assert sum(split.read().read_all().num_rows for split in splits) == 600
+
+
+def test_large_messages(service: Service) -> None:
+    topic, large = service.topic(), {"large.message.enabled": "true"}
+    kafka = connect({**service.options, **NOT_IDEMPOTENT, **large, "kafka.max.request.size": "1000000"})
+    kafka.write(pa.table({"key": [b"k"], "value": [b"x" * 3_000_000]}), topic)
+    assert [len(value) for value in kafka.read(topic).read_all()["value"].to_pylist()] == [3_000_000]
+
+
+def test_groups(service: Service) -> None:
+    topic, group, kafka = service.topic(2), unused_topic(), service.kafka
+    kafka.write(ROWS, topic)
+    for count in (300, 0):
+        with kafka.changes(topic, group=group) as changes:
+            assert changes.read().read_all().num_rows == count
+    partitions = [TopicPartition(topic, n) for n in range(2)]
+    assert {p: c.offset for p, c in kafka.groups.committed(group).items()} == kafka.place.end_offsets(
+        partitions, read_committed=False
+    )
+    (lag,) = kafka.groups.lags([group])
+    assert (lag.lag, lag.state) == (0, "ok")
+    kafka.groups.commit(group, {partitions[0]: CommittedOffset(0)})
+    (described,) = kafka.groups.describe([group])
+    assert described.state == "Empty"
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_members_of_a_group(service: Service, assignor: str) -> None:
+    group = Group(service.broker, service.bootstrap)
+    try:
+        members = [group.member(assignors=(assignor,)) for _ in range(2)]
+        shares = [group.holds(members[0], 3)]
+        members[0].release()
+        shares.append(group.holds(members[1], 3))
+        assert len(shares[0].partitions | shares[1].partitions) == 6
+        assert members[1].commit({p: CommittedOffset(1) for p in shares[1].partitions}, shares[1])
+        assert len(group.commits()) == 3
+    finally:
+        for member in group.members:
+            member.leave()
+
+
+def test_the_command_line(service: Service, tmp_path: Path) -> None:
+    at, topic, group, backup = service.bootstrap, unused_topic(), unused_topic(), tmp_path / "backup"
+    idempotence = [] if service.year == "2023" else ["-o", "kafka.enable.idempotence=false"]
+    of_topic = ("--topic", topic)
+    for words, text, out in (
+        (("topics", "create", at, topic, "--partitions", 1, "--replication-factor", 1), None, "created"),
+        (("produce", at, topic, "-K", "=", *idempotence), "a=1\nb=2\n", "2 records were written"),
+        (("topics", at, *of_topic), None, f"{topic} 0 0 2"),
+        (("cat", at, topic, "--format", r"%o %k %v\n"), None, "1 b 2"),
+        (("verify", at, *of_topic), None, f"{topic} 0 1 2"),
+        (("dump", at, f"{topic}-0"), None, "count: 2"),
+        (("offsets", "reset", at, "--group", group, *of_topic, "--to-offset", 1, "--execute"), None, group),
+        (("offsets", at, "--group", group), None, f"{group} {topic} 0 1 2 1"),
+        (("lag", at, "--group", group), None, "Total lag: 1"),
+        (("groups", at), None, f"{group} Empty"),
+        (("backup", at, backup, *of_topic), None, f"{topic} 0 0 2 2"),
+        (("backup", at, backup, *of_topic), None, f"{topic} 0 0 2 2 0 B"),
+        (("cat", backup, topic, "--format", r"%o %k %v\n"), None, "1 b 2"),
+        (("topics", "delete", at, topic, "--execute"), None, topic),
+    ):
+        done = run(*words, text=text)
+        printed = "\n".join(" ".join(line.split()) for line in (done.out + done.err).splitlines())
+        assert out in printed, (words, printed)
+        assert done.code == 0, (words, printed)
+
+
+def exactly_once(service: Service) -> None:
+    topic = service.topic(3)
+    folder = service.broker.folder / topic
+    ExactlyOnce(service.bootstrap, topic, folder, query_id=topic).write([values(5)], 0)
+
+
+def as_member(**options: str) -> Callable[[Service], None]:
+    def act(service: Service) -> None:
+        group = Group(service.broker, service.bootstrap)
+        member = group.member(**options)
+        try:
+            member.hold(10)
+        finally:
+            member.leave()
+
+    return act
+
+
+ALL_YEARS = list(TABLES)
+
+
+@pytest.mark.parametrize(
+    ("years", "act", "why"),
+    [
+        (
+            ["2019"],
+            lambda service: connect(service.options).write(ROWS, service.topic()),
+            r"InitProducerId.*Set kafka\.enable\.idempotence to false",
+        ),
+        (
+            ALL_YEARS,
+            exactly_once,
+            r"(OffsetFetch|InitProducerId|AddPartitionsToTxn).*delivery\.guarantee",
+        ),
+        (
+            ["2019"],
+            lambda service: service.kafka.topics.create([NewTopic(unused_topic())]),
+            r"CreateTopics.*give --partitions and --replication-factor",
+        ),
+        (
+            ALL_YEARS,
+            lambda service: service.kafka.logs.delete_records(
+                {TopicPartition(service.topic(), 0): 0}, execute=True
+            ),
+            r"DeleteRecords.*records end by the topic's retention",
+        ),
+        (
+            ["2023"],
+            lambda service: service.kafka.topics.plan_alteration(
+                [service.topic()], configs={"retention.ms": "1"}
+            ),
+            r"IncrementalAlterConfigs.*ways of its own",
+        ),
+        (
+            ["2019"],
+            lambda service: service.kafka.topics.plan_alteration([service.topic()], partitions=2),
+            r"CreatePartitions.*ways of its own",
+        ),
+        (
+            ALL_YEARS,
+            lambda service: service.kafka.groups.delete_offsets("g", [TopicPartition("t", 0)]),
+            r"OffsetDelete.*delete the group",
+        ),
+        (
+            ["2019"],
+            lambda service: service.kafka.groups.delete("g"),
+            r"DeleteGroups.*groups end by the brokers' retention",
+        ),
+        (["2019"], as_member(instance_id="one"), r"JoinGroup.*leave kafka\.group\.instance\.id out"),
+        (ALL_YEARS, as_member(protocol="consumer"), r"ConsumerGroupHeartbeat.*kafka\.group\.protocol"),
+    ],
+)
+def test_what_needs_a_missing_api_names_it_and_a_way_out(
+    services: dict[str, Service], years: list[str], act: Callable[[Service], object], why: str
+) -> None:
+    for year in years:
+        with pytest.raises(UnsupportedVersionError, match=why):
+            act(services[year])
+        assert services[year].proxy.refused == []
+
+
+def test_partitions_are_added_where_configurations_cannot_be_changed(services: dict[str, Service]) -> None:
+    service = services["2023"]
+    topic = service.topic()
+    topics = service.kafka.topics
+    topics.alter(topics.plan_alteration([topic], partitions=2))
+    assert service.kafka.place.topics([topic]) == {topic: (0, 1)}
+
+
+def test_the_doctor_says_what_is_noticed_less_well(service: Service) -> None:
+    done = run("doctor", service.bootstrap)
+    assert done.code == 0, done.out
+    for missing in ("Metadata v10", "OffsetForLeaderEpoch v3", "AddPartitionsToTxn"):
+        assert f"it lacks {missing}" in done.out
+    assert ("it lacks InitProducerId" in done.out) == (service.year == "2019")
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_recreated_topic_is_noticed_by_its_records(service: Service, goes_on: bool) -> None:
+    """There are no topic ids and no leader epochs to tell it."""
+    topic = service.topic()
+    add(service.broker.bootstrap, topic, 10)
+    query, start = Query(service.place), {TopicPartition(topic, 0): 0}
+    stream = query.run(subscribe=topic)
+    end = go_on(stream, start)
+    assert end == {TopicPartition(topic, 0): 10}
+    service.recreate(topic, 15)
+    if not goes_on:
+        query.place = service.place
+        stream = query.run(subscribe=topic)
+    with pytest.raises(DataLossError, match=r"LOG_WENT_BACK.*not the one that was read there"):  # noqa: PT012
+        for _ in range(2):
+            query.clock.now += 100
+            end = go_on(stream, end)
+
+
+def test_a_shorter_topic_is_waited_for_and_told(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    topic = service.topic()
+    add(service.broker.bootstrap, topic, 10)
+    query, start = Query(service.place), {TopicPartition(topic, 0): 0}
+    stream = query.run(subscribe=topic)
+    end = go_on(stream, start)
+    service.recreate(topic, 5)
+    with pytest.raises(DataLossError, match="PARTITION_OFFSET_CHANGED: the end went back from 10 to 5"):
+        stream.plan(end, stream.next_offsets(end))
+    assert "No topic id tells whether the topic was recreated" in caplog.text
+
+
+def test_deleted_records_are_data_loss(service: Service) -> None:
+    topic = service.topic()
+    add(service.broker.bootstrap, topic, 10)
+    service.broker.delete_records(topic, 5)
+    place = service.place
+    with pytest.raises(DataLossError, match="the log now starts at offset 5"):
+        list(place.fetch(Fetch(TopicPartition(topic, 0), OffsetRange(0, 10))))
+
+
+def test_a_backup_of_a_recreated_topic_stops(service: Service, tmp_path: Path) -> None:
+    topic = service.topic()
+    add(service.broker.bootstrap, topic, 10)
+    assert run("backup", service.bootstrap, tmp_path, "--topic", topic).code == 0
+    service.recreate(topic, 15)
+    done = run("backup", service.bootstrap, tmp_path, "--topic", topic)
+    assert done.code == 1, done.out
+    assert connect(str(tmp_path)).read(topic).read_all().num_rows == 10
+
+
+def test_newer_requests_end_the_connection(services: dict[str, Service]) -> None:
+    with socket.create_connection(("127.0.0.1", services["2023"].proxy.port), timeout=30) as client:
+        client.sendall(struct.pack(">ihhih", 10, 18, 4, 1, -1))
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+    services["2023"].proxy.refused.clear()
