@@ -175,7 +175,7 @@ MISTAKES = [
     Mistake(
         "no column value",
         lambda given: given.write(given.rows, topic="orders").save(given.path),
-        r"Required column 'value' not found\. Add one, .*to_json\(struct\(\*\)\) AS value",
+        r"Required column 'value' not found\. Add one, .*'struct\(\*\) AS value'\) and the option value",
     ),
     Mistake(
         "value is a number",
