@@ -216,7 +216,8 @@ def decode(
                 if cause != FINE:
                     break
                 value = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
-                is_int = SKIP_NUMBER <= operation <= PUT_MILLIS and program[here, A] == 1
+                is_number = SKIP_NUMBER <= operation <= PUT_MILLIS
+                is_int = operation == CHOOSE or (is_number and program[here, A] == 1)
                 if is_int and (at - begin > 5 or value != int64(np.int32(value))):
                     cause = int64(INT)
                     break

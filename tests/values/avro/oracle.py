@@ -94,6 +94,15 @@ def expected(value: Any, schema: Json) -> Any:
     if logical and "timestamp" in logical:
         at = EPOCH + datetime.timedelta(microseconds=value)
         return at if logical.startswith("local") else at.replace(tzinfo=datetime.timezone.utc)
+    return _with_text(value)
+
+
+def _with_text(value: Any) -> Any:
+    """NaN as text, also in a record that is named where it is used again."""
+    if isinstance(value, dict):
+        return {name: _with_text(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_text(item) for item in value]
     return "NaN" if value != value else value
 
 

@@ -313,6 +313,7 @@ def test_recursive_types_are_skipped() -> None:
         ("bytes", b"\x01", kernels.LENGTH),
         ({"type": "fixed", "name": "F", "size": 3}, b"ab", kernels.SHORT),
         (["null", "int"], b"\x04", kernels.BRANCH),
+        (["null", "int"], b"\x80\x80\x80\x80\x80\x00", kernels.INT),
         (["null", "int"], b"\x02", kernels.SHORT),
         (ARRAY, b"\x04\x02\x02", kernels.SHORT),
         ({"type": "map", "values": "int"}, b"\x02\x01", kernels.LENGTH),
