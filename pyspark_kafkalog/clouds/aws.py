@@ -17,12 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pyspark_kafkalog.clouds.kept import Kept
-from pyspark_kafkalog.clouds.metadata import FOR_TOKENS, MetadataError, ask, of_aws
+from pyspark_kafkalog.clouds.metadata import FOR_TOKENS, MetadataError, ask, fields_of, of_aws, token_in
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.aws import REGION, AwsOptions
 
@@ -217,7 +216,7 @@ def _of_web_identity() -> Credentials | None:
         "Version": "2011-06-15",
         "RoleArn": role,
         "RoleSessionName": _environment("AWS_ROLE_SESSION_NAME") or _AGENT,
-        "WebIdentityToken": _text_of(file),
+        "WebIdentityToken": token_in(file),
     }
     url = _sts(_environment(*_REGIONS) or _USUAL_REGION)
     return _of_sts(ask(url, {}, method="POST", data=urlencode(form).encode(), seconds=FOR_TOKENS))
@@ -232,7 +231,7 @@ def _of_container() -> Credentials | None:
     if parts.scheme != "https" and parts.hostname not in _OF_CONTAINERS:
         raise MetadataError("AWS_CONTAINER_CREDENTIALS_FULL_URI is neither https nor this machine's")
     file = _environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
-    token = _text_of(file) if file else _environment("AWS_CONTAINER_AUTHORIZATION_TOKEN")
+    token = token_in(file) if file else _environment("AWS_CONTAINER_AUTHORIZATION_TOKEN")
     return _of_json(ask(url, {"Authorization": token} if token else {}))
 
 
@@ -292,11 +291,7 @@ def _of_sts(answer: str) -> Credentials:
 
 
 def _of_json(answer: str) -> Credentials:
-    try:
-        fields = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise MetadataError("the answer is not JSON") from None
-    return _checked(fields if isinstance(fields, dict) else {}, token="Token")
+    return _checked(fields_of(answer), token="Token")
 
 
 def _checked(fields: Mapping[str, Any], *, token: str) -> Credentials:
@@ -314,13 +309,6 @@ def _checked(fields: Mapping[str, Any], *, token: str) -> Credentials:
 
 def _environment(*names: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name, "").strip())), None)
-
-
-def _text_of(file: str) -> str:
-    try:
-        return Path(file).read_text().strip()
-    except (OSError, ValueError) as e:
-        raise MetadataError(f"the file of its token can't be read: {type(e).__name__}") from None
 
 
 def _no_credentials(reason: str) -> AuthenticationError:

@@ -7,11 +7,14 @@ clouds' own SDKs: AWS_EC2_METADATA_SERVICE_ENDPOINT and GCE_METADATA_HOST.
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from pyspark_kafkalog.named_origin import opener, reason_of, status_of
 
@@ -101,6 +104,29 @@ def ask(
             reason = "the address, or what is sent to it, has a wrong form"
             break
     raise MetadataError(reason)
+
+
+def fields_of(answer: str) -> Mapping[str, Any]:
+    """The fields of an answer in JSON; without an object there are none.
+
+    :raises MetadataError: if it is not JSON.
+    """
+    try:
+        fields = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise MetadataError("the answer is not JSON") from None
+    return fields if isinstance(fields, dict) else {}
+
+
+def token_in(file: str) -> str:
+    """The token that the platform puts into a file.
+
+    :raises MetadataError: if it can't be read.
+    """
+    try:
+        return Path(file).read_text().strip()
+    except (OSError, ValueError) as e:
+        raise MetadataError(f"the file of its token can't be read: {type(e).__name__}") from None
 
 
 def _text(answer: bytes) -> str:

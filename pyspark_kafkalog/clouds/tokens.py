@@ -9,21 +9,25 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import time
-from collections.abc import Mapping
 from datetime import timezone
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from pyspark_kafkalog.clouds.metadata import FOR_TOKENS, MetadataError, ask, of_azure, of_gcp
+from pyspark_kafkalog.clouds.metadata import (
+    FOR_TOKENS,
+    MetadataError,
+    ask,
+    fields_of,
+    of_azure,
+    of_gcp,
+    token_in,
+)
 from pyspark_kafkalog.errors import AuthenticationError
+from pyspark_kafkalog.options.security.oauth import is_token
 
 _ACCOUNT = "instance/service-accounts/default"
 _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _ENTRA = "https://login.microsoftonline.com"
-_VISIBLE = re.compile(r"[\x21-\x7e]+")
 _LONGEST = 86_400
 """Seconds after which a token is asked for again, whatever it says."""
 _BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -112,13 +116,7 @@ def _of_entra(client_id: str | None, resource: str) -> tuple[str, float] | None:
     if secret:
         form["client_secret"] = secret
     else:
-        try:
-            form |= {
-                "client_assertion_type": _BEARER,
-                "client_assertion": Path(str(file)).read_text().strip(),
-            }
-        except (OSError, ValueError) as e:
-            raise MetadataError(f"the file of its token can't be read: {type(e).__name__}") from None
+        form |= {"client_assertion_type": _BEARER, "client_assertion": token_in(str(file))}
     authority = (os.environ.get("AZURE_AUTHORITY_HOST") or _ENTRA).rstrip("/")
     if urlsplit(authority).scheme != "https" and urlsplit(authority).hostname != "127.0.0.1":
         raise MetadataError("AZURE_AUTHORITY_HOST does not begin with https:")
@@ -138,14 +136,10 @@ def _of_managed_identity(client_id: str | None, resource: str) -> tuple[str, flo
 
 def _granted(answer: str) -> tuple[str, float]:
     """The token in an answer of OAuth, and when it ends; App Service does not say it in seconds from now."""
-    try:
-        fields: Any = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise MetadataError("the answer is not JSON") from None
-    fields = fields if isinstance(fields, Mapping) else {}
+    fields = fields_of(answer)
     token, now = fields.get("access_token"), time.time()
     given, begin = ("expires_in", now) if "expires_in" in fields else ("expires_on", 0.0)
     seconds = str(fields.get(given))
-    if not isinstance(token, str) or not _VISIBLE.fullmatch(token) or not seconds.isdecimal():
+    if not isinstance(token, str) or not is_token(token) or not seconds.isdecimal():
         raise MetadataError("the answer has no token that says when it ends")
     return token, min(begin + int(seconds), now + _LONGEST)

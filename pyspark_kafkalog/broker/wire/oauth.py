@@ -96,8 +96,7 @@ def _from_callable(path: str, given: dict[str, str]) -> str:
 
 def _from_cloud(options: OAuthOptions, host: str) -> tuple[str, float, float]:
     """A token, the time until which to use it, and its end."""
-    found = token_of_gcp() if options.cloud == "gcp" else token_of_azure(host, options.client_id)
-    token, end = found
+    token, end = token_of_gcp() if options.cloud == "gcp" else token_of_azure(host, options.client_id)
     return token, time.time() + _USE_FOR * (end - time.time()), end
 
 
