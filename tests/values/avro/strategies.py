@@ -16,7 +16,8 @@ _text = st.text(max_size=8) | st.just("ä€😀" * 8)
 _ints = st.integers(-(2**31), 2**31 - 1)
 _longs = st.integers(-(2**63), 2**63 - 1) | st.integers(-100, 100)
 _days = st.integers(-719_162, 2_932_896)
-_micros = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
+_micros = st.integers(-62_135_424_000_000_000, 253_402_300_799_999_999)
+"""From two days after year 1 began: Python's ``fromtimestamp`` looks at the day before, too."""
 _floats = st.floats(width=32)
 
 PRIMITIVES: dict[str, Any] = {
