@@ -5,18 +5,17 @@ It needs only Java and pip's PySpark; :mod:`tests.kafka_jars` says where the jar
 
 from __future__ import annotations
 
-import base64
 import functools
 import re
 import shutil
 import tempfile
 import time
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.run_broker import new_id, write_properties
 from tests.kafka_jars import KAFKA_VERSION, kafka_jars, spark_kafka_connector_jars
 from tests.kafka_process import (
     SMALL_BROKER,
@@ -25,7 +24,6 @@ from tests.kafka_process import (
     listens,
     run_kafka_class,
     tail,
-    write_properties,
 )
 from tests.kafka_service import KafkaService
 
@@ -65,14 +63,6 @@ def dump_log_segments(*files: Path, deep: bool = True, sanity: bool = False) -> 
     assert done.returncode == 0, printed[-4000:]
     assert not complaints, "\n".join(complaints[:20])
     return printed
-
-
-def new_id() -> str:
-    """An id like that of StorageTool's random-uuid: 22 characters, not beginning with a dash."""
-    while True:
-        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not found.startswith("-"):
-            return found
 
 
 @functools.cache

@@ -12,27 +12,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from pyspark_kafkalog.admin.jars import java, kafka_jars
+from pyspark_kafkalog.admin.run_broker import ONE_BROKER
 from tests import class_archives
-from tests.kafka_jars import java, kafka_jars
 
 SMALL_BROKER: dict[str, object] = {
+    **ONE_BROKER,
     "auto.create.topics.enable": "false",
-    "offsets.topic.replication.factor": 1,
-    "offsets.topic.num.partitions": 2,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    "transaction.state.log.num.partitions": 2,
-    "group.initial.rebalance.delay.ms": 0,
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.min.session.timeout.ms": 1000,
     "group.consumer.session.timeout.ms": 6000,
-    # Keep records with old timestamps.
-    "log.retention.hours": -1,
-    # The default takes half of a small heap.
-    "log.cleaner.dedupe.buffer.size": 16 << 20,
 }
-"""Settings for a single broker with a small heap."""
+"""Settings of a single broker for tests."""
 
 # Linux gives clients ports from 32768 on, so listeners below never collide with them. Each worker of
 # pytest-xdist has ports of its own, and gives each of them once: its broker may not listen yet, or no more.
@@ -118,16 +110,6 @@ def tail(output: Path, lines: int = 100) -> str:
     if not output.exists():
         return "(it logged nothing)"
     return "\n".join(output.read_text(errors="replace").splitlines()[-lines:])
-
-
-def write_properties(file: Path, properties: dict[str, object]) -> Path:
-    """Write a Java properties file; a value may have several lines, as PEM does."""
-    # Line feeds and backslashes must be escaped.
-    escaped = {
-        name: str(value).replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items()
-    }
-    file.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
-    return file
 
 
 def listens(address: str) -> bool:

@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from pyspark_kafkalog.admin.run_broker import write_properties
 from tests.kafka_jars import java, s3proxy_jars
-from tests.kafka_process import free_ports, listens, tail, write_properties
+from tests.kafka_process import free_ports, listens, tail
 
 IDENTITY, SECRET = "an-identity", "a-secret"
 BUCKET = "bucket"

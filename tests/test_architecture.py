@@ -117,7 +117,7 @@ INNER_ROOMS = {
 IMPORTERS = {
     "pyspark": {"spark"},
     "pyarrow.fs": {"filesystem", "log", "audit"},
-    "fcntl": {"log"},
+    "fcntl": {"log", "admin.jars"},
     "kafka": {"broker"},
     "kazoo": {"broker.zookeeper.client"},
     "pandas": {"spark"},

@@ -13,6 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.run_broker import write_properties
 from pyspark_kafkalog.broker.zookeeper.client import ZooKeeper
 from pyspark_kafkalog.broker.zookeeper.registry import registered_brokers, registered_partitions
 from pyspark_kafkalog.model import TopicPartition
@@ -20,7 +21,7 @@ from pyspark_kafkalog.options.settings import place_options
 from tests.broker.producing import unused_topic
 from tests.kafka_jars import java, kafka_jars_of
 from tests.kafka_old import OldBroker, ZooKeeperServer
-from tests.kafka_process import JavaServer, free_ports, listens, write_properties
+from tests.kafka_process import JavaServer, free_ports, listens
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.usefixtures("ended_sessions")]
 
