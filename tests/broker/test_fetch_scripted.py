@@ -79,10 +79,12 @@ class Script:
     max_version: int = 13
     versions: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Of other APIs."""
+    policy: str | None = None
+    """The cleanup.policy of the topic, if its configurations can be seen."""
 
     def answer(self, received: Received) -> bytes | None:
         if received.api_key == DESCRIBE_CONFIGS:
-            return hidden_configs(received)
+            return configs(received, self.policy)
         if received.api_key == METADATA:
             self.lookups += 1
             return encoded(received, self._metadata())
@@ -286,33 +288,42 @@ def test_a_broker_that_throttles_says_nothing_of_the_partition() -> None:
         read(Script(lambda wish: {}))
 
 
-DESCRIBE_CONFIGS = 32
+DELETE_RECORDS, DESCRIBE_CONFIGS = 21, 32
+OF_KAFKA = {DELETE_RECORDS: (0, 2), DESCRIBE_CONFIGS: (0, 4)}
+OF_EVENT_HUBS = {DESCRIBE_CONFIGS: (0, 2)}
 
 
-def hidden_configs(received: Received) -> bytes:
-    """DescribeConfigs denied, as to a principal without the right."""
-    results = [
-        DescribeConfigsResponse.DescribeConfigsResult(
-            error_code=29, error_message=None, resource_type=2, resource_name="t", configs=[]
-        )
-    ]
-    return encoded(received, DescribeConfigsResponse(throttle_time_ms=0, results=results))
+def configs(received: Received, policy: str | None) -> bytes:
+    """DescribeConfigs with a cleanup.policy, or denied, as to a principal without the right."""
+    kind: Any = DescribeConfigsResponse.DescribeConfigsResult
+    found = [kind.DescribeConfigsResourceResult(name="cleanup.policy", value=policy)] if policy else []
+    code = 0 if policy else 29
+    result = kind(error_code=code, error_message=None, resource_type=2, resource_name="t", configs=found)
+    return encoded(received, DescribeConfigsResponse(throttle_time_ms=0, results=[result]))
 
 
-def test_silence_proves_nothing_where_topics_have_no_configurations() -> None:
+@pytest.mark.parametrize(
+    ("versions", "policy"), [({}, None), (OF_EVENT_HUBS, None), (OF_EVENT_HUBS, "compact")]
+)
+def test_silence_proves_nothing_where_it_may_be_throttling(
+    versions: dict[int, tuple[int, int]], policy: str | None
+) -> None:
     """Azure Event Hubs sends no records, and no error, when it is asked for too much."""
     script = Script(lambda wish: {"records": b""} if len(script.wishes) < 15 else None)
+    script.versions, script.policy = versions, policy
     assert read(script, poll_timeout_ms=60_000) == EVERYTHING
-    with pytest.raises(KafkaLogError, match="The log has no records there and ends at offset 100"):
-        read(Script(lambda wish: {"records": b""}))
+    silent = Script(lambda wish: {"records": b""}, versions=versions, policy=policy)
+    with pytest.raises(KafkaLogError, match=r"no records there and ends at offset 100.*may be throttling"):
+        read(silent)
 
 
+@pytest.mark.parametrize("policy", ["compact", None])
 @pytest.mark.parametrize("throttled", [True, False])
-def test_silence_of_a_broker_that_throttles_proves_nothing(throttled: bool) -> None:
-    """Others prove a compacted range empty, if the configurations of its topic can't be seen."""
+def test_silence_of_kafka_that_throttles_proves_nothing(throttled: bool, policy: str | None) -> None:
+    """Else it proves a compacted range empty, also if the configurations of its topic can't be seen."""
     silence = {"records": b"", "throttle_time_ms": int(throttled)}
     script = Script(lambda wish: silence if len(script.wishes) < 15 else None)
-    script.versions = {DESCRIBE_CONFIGS: (0, 4)}
+    script.versions, script.policy = OF_KAFKA, policy
     assert read(script, poll_timeout_ms=60_000) == (EVERYTHING if throttled else [])
 
 

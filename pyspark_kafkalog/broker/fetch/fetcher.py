@@ -46,6 +46,10 @@ _SLACK = 64 << 10
 """Bytes to request beyond what the rest of a range is likely to take."""
 _MIN_EMPTY = 3
 """How many responses without records, at least, prove a range empty."""
+_SILENCE = (
+    "The broker may be throttling. If compaction removed the records, the next one that is written to the"
+    " partition ends the wait."
+)
 _ORIGIN = Origin()
 
 
@@ -180,6 +184,8 @@ class Fetcher:
         self._empty += 1
         if end < self._end or self._empty < _MIN_EMPTY or self._empty < self._empty_until_gap():
             error = self._error(f"The log has no records there and ends at offset {end}")
+            if not self._link.says_when_it_throttles:
+                error = error.with_hint(_SILENCE)
             raise RetryFetch(error, refresh=False)
         self._position = self._end
 
@@ -188,11 +194,13 @@ class Fetcher:
 
         Only compaction leaves such a gap, where the last records of a segment were
         overwritten. But a fetch from tiered storage that took too long looks the same, and so may
-        anything where topics have no configurations, which is not Kafka.
+        a throttled one of a broker that does not say so.
         """
+        if not self._link.says_when_it_throttles:
+            return math.inf
         configs = self._cluster.topic_config(self._partition.topic)
         if configs is None:
-            return 3 * _MIN_EMPTY if self._link.has_configs else math.inf
+            return 3 * _MIN_EMPTY
         is_tiered = configs.get("remote.storage.enable") == "true"
         is_compacted = "compact" in cleanup_policies(configs)
         return _MIN_EMPTY if is_compacted and not is_tiered else math.inf

@@ -172,11 +172,15 @@ class FetchLink:
             self.max_bytes = min(self.max_bytes * 2, self._options.max_partition_fetch_bytes)
 
     @property
-    def has_configs(self) -> bool:
-        """Whether the broker of the last response knows configurations, or is gone."""
-        from kafka.protocol.admin import DescribeConfigsRequest
+    def says_when_it_throttles(self) -> bool:
+        """Whether the broker of the last response does, or is gone.
 
-        return self._connection is None or DescribeConfigsRequest.API_KEY in self._connection.versions
+        Kafka does, and has had DeleteRecords for as long as its topics have configurations. Azure
+        Event Hubs also throttles by mere silence, and lacks it.
+        """
+        from kafka.protocol.admin import DeleteRecordsRequest
+
+        return self._connection is None or DeleteRecordsRequest.API_KEY in self._connection.versions
 
     def go_to_replica(self, node_id: int) -> None:
         """Fetch from this broker for metadata.max.age.ms (as Java does)."""
