@@ -78,6 +78,9 @@ class Topics(Protocol):
 class ClusterTopics(Topics, Protocol):
     """The topics of a cluster, whose brokers hear of changes one after the other."""
 
+    def check_configs_alterable(self) -> None:
+        """:raises UnsupportedVersionError: if configurations can't be changed by Kafka's requests."""
+
     def leader_configs(self, expected: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str | None]]:
         """Each topic's configurations as all its leaders know them; None for what it inherits.
 

@@ -43,7 +43,7 @@ from pyspark_kafkalog.backups.restore_state import (
     RestoreState,
     restore_lock,
 )
-from pyspark_kafkalog.errors import BrokerError, OptionError
+from pyspark_kafkalog.errors import BrokerError, OptionError, UnsupportedVersionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import Files, OffsetRange, TopicPartition, Watermarks
@@ -206,6 +206,7 @@ class Restore:
         new: Sequence[NewTopic] = ()
         unplanned: Sequence[UnplannedOffsets] = ()
         if state is None:
+            self._check_target()
             partitions = self._planned()
             new = self._new_topics(partitions)
             partitions = self._at_ends(partitions, {topic.topic for topic in new})
@@ -377,6 +378,17 @@ class Restore:
             else replace(planned, base=bounds[planned.destination].high_watermark)
             for planned in partitions
         ]
+
+    def _check_target(self) -> None:
+        """:raises UnsupportedVersionError: if topics there can't take whatever a log may hold."""
+        try:
+            self._topics.check_configs_alterable()
+        except UnsupportedVersionError as e:
+            hint = (
+                "While it writes, a restore lets topics keep all records with their times. Without that,"
+                " write what is read: connect(target).write(connect(source).read(topic))."
+            )
+            raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
 
     def _check_new(self, new: Sequence[NewTopic]) -> None:
         """See that all topics can be made, before the first one is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog import connect
+from pyspark_kafkalog import BackupRules, RestoreSettings, connect
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.errors import DataLossError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, Place, TopicPartition
@@ -69,9 +70,9 @@ class Service:
         self.broker.make_topic(topic, partitions)
         return topic
 
-    def recreate(self, topic: str, records: int) -> None:
+    def recreate(self, topic: str, records: int, partitions: int = 1) -> None:
         self.broker.delete_topic(topic)
-        self.broker.make_topic(topic)
+        self.broker.make_topic(topic, partitions)
         add(self.broker.bootstrap, topic, records)
 
 
@@ -158,6 +159,21 @@ def test_members_of_a_group(service: Service, assignor: str) -> None:
             member.leave()
 
 
+def test_a_backup_is_written_back(service: Service, tmp_path: Path) -> None:
+    """With its partitions and times, without :meth:`restore`, which needs more."""
+    topic, columns = service.topic(3), ["partition", "key", "value", "timestamp"]
+    service.kafka.write(ROWS, topic)
+    service.kafka.logs.backup(str(tmp_path), BackupRules([topic]))
+    service.recreate(topic, 0, partitions=3)
+    backup = connect(str(tmp_path))
+    assert service.kafka.write(backup.read(topic)) == 300
+    was, now = (
+        place.read(topic, columns=columns).read_all().sort_by([("key", "ascending")])
+        for place in (backup, service.kafka)
+    )
+    assert now == was
+
+
 def test_the_command_line(service: Service, tmp_path: Path) -> None:
     at, topic, group, backup = service.bootstrap, unused_topic(), unused_topic(), tmp_path / "backup"
     idempotence = [] if service.year == "2023" else ["-o", "kafka.enable.idempotence=false"]
@@ -188,6 +204,19 @@ def exactly_once(service: Service) -> None:
     topic = service.topic(3)
     folder = service.broker.folder / topic
     ExactlyOnce(service.bootstrap, topic, folder, query_id=topic).write([values(5)], 0)
+
+
+def restore(service: Service) -> None:
+    topic = service.topic()
+    add(service.broker.bootstrap, topic, 10)
+    with tempfile.TemporaryDirectory() as folder:
+        backup = connect(folder)
+        connect(service.broker.bootstrap).logs.backup(folder, BackupRules([topic]))
+        settings = RestoreSettings([topic], {topic: unused_topic()})
+        try:
+            backup.logs.restore(connect(service.options), settings)
+        finally:
+            assert list(service.kafka.place.topics(list(settings.rename.values()))) == []
 
 
 def as_member(**options: str) -> Callable[[Service], None]:
@@ -252,6 +281,7 @@ ALL_YEARS = list(TABLES)
             lambda service: service.kafka.groups.delete("g"),
             r"DeleteGroups.*groups end by the brokers' retention",
         ),
+        (ALL_YEARS, restore, r"IncrementalAlterConfigs.*connect\(target\)\.write"),
         (["2019"], as_member(instance_id="one"), r"JoinGroup.*leave kafka\.group\.instance\.id out"),
         (ALL_YEARS, as_member(protocol="consumer"), r"ConsumerGroupHeartbeat.*kafka\.group\.protocol"),
     ],

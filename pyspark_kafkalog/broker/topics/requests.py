@@ -81,17 +81,23 @@ def read_partitions(response: Any) -> Answers:
     return _refused(response.results, lambda topic: topic.name)
 
 
-def alter_request(topic: str, changes: Mapping[str, str | None], *, validate_only: bool) -> Any:
-    """IncrementalAlterConfigs, for one topic; None deletes a configuration."""
+def alter_request(changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool) -> Any:
+    """IncrementalAlterConfigs, by topic; None deletes a configuration."""
     kind = IncrementalAlterConfigsRequest.AlterConfigsResource
-    configs = [
-        kind.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-        for name, value in changes.items()
+    resources = [
+        kind(
+            resource_type=TOPIC_RESOURCE,
+            resource_name=topic,
+            configs=[
+                kind.AlterableConfig(
+                    name=name, config_operation=_DELETE if value is None else _SET, value=value
+                )
+                for name, value in configs.items()
+            ],
+        )
+        for topic, configs in changes.items()
     ]
-    return IncrementalAlterConfigsRequest(
-        resources=[kind(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=configs)],
-        validate_only=validate_only,
-    )
+    return IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
 
 
 def read_altered(response: Any) -> Answers:

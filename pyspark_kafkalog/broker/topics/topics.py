@@ -140,11 +140,19 @@ class BrokerTopics:
     ) -> None:
         """See :meth:`pyspark_kafkalog.topics.Topics.alter_configs`; it needs Kafka 2.3."""
         refused = self._ask(
-            requests.alter_request(topic, changes, validate_only=validate_only),
+            requests.alter_request({topic: changes}, validate_only=validate_only),
             requests.read_altered,
             f"Changing the configurations of topic {topic}",
         )
         _raise_first(refused, "Changing the configurations of topic", [topic])
+
+    def check_configs_alterable(self) -> None:
+        """See :meth:`pyspark_kafkalog.topics.ClusterTopics.check_configs_alterable`."""
+        self._ask(
+            requests.alter_request({}, validate_only=True),
+            requests.read_altered,
+            "Changing the configurations of topics",
+        )
 
     def _described(self, topics: Collection[str]) -> Sequence[Any]:
         return _existing(self._describe(topics)) if topics else ()
