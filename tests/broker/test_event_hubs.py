@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import BackupRules, RestoreSettings, connect
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.errors import DataLossError, UnsupportedVersionError
+from pyspark_kafkalog.errors import AuthenticationError, DataLossError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
@@ -26,9 +30,11 @@ from tests.broker.test_member import Group
 from tests.broker.transactions.writing import Query as ExactlyOnce
 from tests.broker.transactions.writing import values
 from tests.cli.running import run
+from tests.clouds.metadata_services import metadata_services
 from tests.event_hubs import IN_2019, IN_2023, EventHubs
 from tests.kafka import Broker, Listener
 from tests.kafka_process import free_ports
+from tests.kafka_secure import unsecured_token
 from tests.kafka_service import running
 from tests.streams.test_history import Query, go_on
 from tests.streams.test_history_brokers import add
@@ -37,6 +43,22 @@ pytestmark = pytest.mark.broker
 
 TABLES = {"2019": IN_2019, "2023": IN_2023}
 NOT_IDEMPOTENT = {"kafka.enable.idempotence": "false"}
+SECURE = "2023_SECURE"
+_KEY = "c2VjcmV0LW9mLWh1YnM="
+CONNECTION_STRING = (
+    "Endpoint=sb://hubs.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;"
+    f"SharedAccessKey={_KEY}"
+)
+_OF_LISTENER = f"listener.name.in_{SECURE.lower()}"
+_PACKAGE = "org.apache.kafka.common.security"
+LOGINS = {
+    "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+    f"{_OF_LISTENER}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required"
+    f' user_$ConnectionString="{CONNECTION_STRING}";',
+    f"{_OF_LISTENER}.oauthbearer.sasl.jaas.config": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule required"
+    ' unsecuredLoginStringClaim_sub="broker";',
+}
+"""The broker's side: a connection string, and tokens that are not signed."""
 ROWS = pa.table({"key": [b"k%d" % n for n in range(300)], "value": [b"v%d" % n for n in range(300)]})
 
 
@@ -47,6 +69,7 @@ class Service:
     year: str
     broker: Broker
     proxy: EventHubs
+    login: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bootstrap(self) -> str:
@@ -54,7 +77,7 @@ class Service:
 
     @property
     def options(self) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap}
+        return {"kafka.bootstrap.servers": self.bootstrap, **self.login}
 
     @property
     def place(self) -> Place:
@@ -78,17 +101,21 @@ class Service:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
-    proxies = {year: EventHubs(table) for year, table in TABLES.items()}
+    proxies = {year: EventHubs(table) for year, table in TABLES.items()} | {SECURE: EventHubs(IN_2023)}
     listeners = []
-    for (year, proxy), port in zip(proxies.items(), free_ports(len(proxies)), strict=True):
+    for (name, proxy), port in zip(proxies.items(), free_ports(len(proxies)), strict=True):
         proxy.target = port
-        listeners.append(Listener(f"IN_{year}", "PLAINTEXT", port, proxy.address))
+        protocol = "SASL_PLAINTEXT" if name == SECURE else "PLAINTEXT"
+        listeners.append(Listener(f"IN_{name}", protocol, port, proxy.address))
     folder = tmp_path_factory.mktemp("event-hubs")
     with ExitStack() as stack:
-        broker = stack.enter_context(running(Broker(folder, listeners=listeners, heap="256m")))
+        broker = stack.enter_context(running(Broker(folder, LOGINS, listeners=listeners, heap="256m")))
         for proxy in proxies.values():
             stack.callback(proxy.stop)
-        yield {year: Service(year, broker, proxy) for year, proxy in proxies.items()}
+        yield {
+            name: Service("2023" if name == SECURE else name, broker, proxy)
+            for name, proxy in proxies.items()
+        }
 
 
 @pytest.fixture(params=TABLES)
@@ -367,3 +394,48 @@ def test_newer_requests_end_the_connection(services: dict[str, Service]) -> None
         with pytest.raises(ConnectionResetError):
             client.recv(1)
     services["2023"].proxy.refused.clear()
+
+
+def login(mechanism: str, **options: str) -> dict[str, str]:
+    return {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": mechanism, **options}
+
+
+def connection_string(text: str) -> dict[str, str]:
+    """As Microsoft's pages have it for Java."""
+    module = f"{_PACKAGE}.plain.PlainLoginModule"
+    jaas = f'{module} required username="$ConnectionString" password="{text}";'
+    return login("PLAIN", **{"kafka.sasl.jaas.config": jaas})
+
+
+@pytest.fixture
+def managed_identity() -> Iterator[dict[str, str]]:
+    with metadata_services() as azure:
+        answer = {"access_token": unsecured_token(), "expires_in": 3600}
+        azure.answers["/msi/token"] = json.dumps(answer)
+        platform = {
+            "IDENTITY_ENDPOINT": f"http://{azure.address}/msi/token",
+            "IDENTITY_HEADER": "header-of-platform",
+        }
+        with mock.patch.dict(os.environ, platform):
+            yield login("OAUTHBEARER", **{"kafka.sasl.oauthbearer.provider": "azure"})
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_logins(services: dict[str, Service], managed_identity: dict[str, str], mechanism: str) -> None:
+    by = managed_identity if mechanism == "OAUTHBEARER" else connection_string(CONNECTION_STRING)
+    service = replace(services[SECURE], login=by)
+    topic, group, kafka = service.topic(2), unused_topic(), service.kafka
+    assert kafka.write(ROWS, topic) == 300
+    assert kafka.read(topic).read_all().num_rows == 300
+    with kafka.changes(topic, group=group) as changes:
+        assert changes.read().read_all().num_rows == 300
+    assert [lag.lag for lag in kafka.groups.lags([group])] == [0]
+    assert service.proxy.refused == []
+
+
+def test_another_key_is_refused_and_not_shown(services: dict[str, Service]) -> None:
+    another = CONNECTION_STRING.replace(_KEY, "YW5vdGhlci1rZXk=")
+    service = replace(services[SECURE], login=connection_string(another))
+    with pytest.raises(AuthenticationError) as caught:
+        service.kafka.topics.partitions()
+    assert "YW5vdGhlci1rZXk" not in "".join(traceback.format_exception(caught.value))
