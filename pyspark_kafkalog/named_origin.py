@@ -16,13 +16,16 @@ from typing import Any
 
 _CODE = re.compile(
     r"""(?:<Code>|"error"\s*:\s*")(
-    AccessDenied|ExpiredToken(?:Exception)?|InvalidClientTokenId|InvalidIdentityToken|RegionDisabledException
-    |RequestExpired|SignatureDoesNotMatch|Throttling
+    AccessDenied|ExpiredToken(?:Exception)?|IDPCommunicationError|IDPRejectedClaim|InvalidClientTokenId
+    |InvalidIdentityToken|MissingAuthenticationToken|RegionDisabledException|RequestExpired
+    |SignatureDoesNotMatch|Throttling(?:Exception)?|ValidationError
     |invalid_(?:request|client|grant|scope|target|resource)|unauthorized_client|unsupported_grant_type
     )(?=[<"])""",
     re.VERBOSE,
 )
 """Codes of AWS's errors and of OAuth's (RFC 6749, 5.2); other words of an answer might repeat a secret."""
+_TEMPORARY = ("IDPCommunicationError", "Throttling", "ThrottlingException")
+"""Codes that STS gives with status 400, but means to be asked again."""
 _LARGEST_ERROR = 1 << 14
 
 
@@ -113,6 +116,14 @@ def status_of(error: urllib.error.HTTPError) -> str:
         found = None
     error.close()
     return f"HTTP status {error.code}{f' ({found[1]})' if found else ''}"
+
+
+def is_temporary(status: int, reason: str) -> bool:
+    """Whether to ask again. Azure's metadata service is Gone (410) while it is updated.
+
+    :param reason: what :func:`status_of` said.
+    """
+    return status >= 500 or status in (410, 429) or any(f"({code})" in reason for code in _TEMPORARY)
 
 
 def reason_of(error: OSError) -> str:

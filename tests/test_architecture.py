@@ -151,7 +151,7 @@ PURE = {"errors", "model", "groups", "topics", "options", "codec", "largemessage
 IMPURE_MODULES = {"codec.jit", "codec.library", "options.times", "values.json.times"}
 """Two find compiled code, and a place for it; one reads ISO 8601, but no clock; the last one knows regions,
 and which day a time without a date is of."""
-OPENERS = {"broker.wire.assertion", "admin.doctor.probe"}
+OPENERS = {"clouds.files", "admin.doctor.probe"}
 """Modules outside of the log that open a file: one with a login; and one where all else is missing."""
 
 

@@ -156,9 +156,15 @@ def credentials(options: AwsOptions) -> Credentials:
     return _kept.get(options, ask_again)
 
 
+def forget(options: AwsOptions, host: str) -> None:
+    """Find the credentials again for the next login: a broker refused what they signed."""
+    _kept.forget(replace(options, region=region_of(options, host)))
+    _session.cache_clear()
+
+
 def _found(profile: str | None) -> Credentials:
     try:
-        session = _session(profile)
+        session = _session(profile, os.getpid())
     except ImportError:
         if profile is not None:
             raise AuthenticationError(
@@ -179,8 +185,11 @@ def _found(profile: str | None) -> Credentials:
 
 
 @cache
-def _session(profile: str | None) -> Any:
-    """botocore's: it keeps credentials, and renews those that end."""
+def _session(profile: str | None, process: int) -> Any:
+    """botocore's: it keeps credentials, and renews those that end.
+
+    :param process: the id of this one: a fork would wait for locks of its parent's threads.
+    """
     from botocore.session import Session
 
     return Session(profile=profile)
@@ -199,6 +208,8 @@ def _found_without_botocore() -> Credentials:
 
 def _of_environment() -> Credentials | None:
     access_key, secret_key = _environment("AWS_ACCESS_KEY_ID"), _environment("AWS_SECRET_ACCESS_KEY")
+    if access_key and not secret_key:
+        raise MetadataError("AWS_ACCESS_KEY_ID is set, but not AWS_SECRET_ACCESS_KEY")
     if access_key and secret_key:
         return Credentials(access_key, secret_key, _environment("AWS_SESSION_TOKEN"), until=0.0)
     if _environment("AWS_PROFILE"):
@@ -209,8 +220,10 @@ def _of_environment() -> Credentials | None:
 def _of_web_identity() -> Credentials | None:
     """Those that STS gives for a token that the platform puts into a file (IRSA)."""
     file, role = _environment("AWS_WEB_IDENTITY_TOKEN_FILE"), _environment("AWS_ROLE_ARN")
-    if not (file and role):
+    if not file:
         return None
+    if not role:
+        raise MetadataError("AWS_WEB_IDENTITY_TOKEN_FILE is set, but not AWS_ROLE_ARN")
     form = {
         "Action": "AssumeRoleWithWebIdentity",
         "Version": "2011-06-15",
@@ -267,8 +280,8 @@ def _assumed(options: AwsOptions, own: Credentials) -> Credentials:
         return _of_sts(ask(f"{url}/?{_query(query)}", {}, seconds=FOR_TOKENS))
     except MetadataError as e:
         raise AuthenticationError(
-            f"AWS does not let these credentials assume the role {options.role_arn}: {e}",
-            hint="Check awsRoleArn, and that the role trusts them.",
+            f"These credentials could not assume the role {options.role_arn}: {e}",
+            hint="Check awsRoleArn, that the role trusts them, and that AWS's STS can be reached.",
         ) from None
 
 

@@ -13,10 +13,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from pyspark_kafkalog.named_origin import opener, reason_of, status_of
+from pyspark_kafkalog.clouds.files import content_of
+from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of
 
 _TIMEOUT = 2.0
 """Seconds: the services are on the machine itself."""
@@ -90,8 +90,11 @@ def ask(
                 return _text(response.read(_LARGEST_ANSWER + 1))
         except urllib.error.HTTPError as e:
             reason = status_of(e)
-            if e.code < 500 and e.code != 429:
+            if not is_temporary(e.code, reason):
                 break
+        except (http.client.InvalidURL, ValueError):  # whose texts may quote a header or the URL
+            reason = "the address, or what is sent to it, has a wrong form"
+            break
         except http.client.HTTPException:
             reason = "the answer is not HTTP"
         except TimeoutError:
@@ -100,9 +103,6 @@ def ask(
                 reason += ", as in a container if the hop limit of the machine's metadata is 1"
         except OSError as e:
             reason = reason_of(e)
-        except ValueError:  # of urllib, whose text may quote a header
-            reason = "the address, or what is sent to it, has a wrong form"
-            break
     raise MetadataError(reason)
 
 
@@ -124,9 +124,11 @@ def token_in(file: str) -> str:
     :raises MetadataError: if it can't be read.
     """
     try:
-        return Path(file).read_text().strip()
-    except (OSError, ValueError) as e:
-        raise MetadataError(f"the file of its token can't be read: {type(e).__name__}") from None
+        return content_of(file).decode()
+    except UnicodeDecodeError:
+        raise MetadataError("the file of its token has something else than text") from None
+    except ValueError as e:
+        raise MetadataError(f"the file of its token can't be read: {e}") from None
 
 
 def _text(answer: bytes) -> str:

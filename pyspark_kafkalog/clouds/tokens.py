@@ -1,7 +1,7 @@
 """Bearer tokens of Google and Azure for SASL OAUTHBEARER, from the metadata of this machine or its platform.
 
 Google's are those of its Java handler (GcpLoginCallbackHandler): a header, claims and the access token.
-Azure's are Entra's, for the Event Hubs namespace that is the broker's name.
+Azure's are Entra's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import time
 from datetime import timezone
 from urllib.parse import urlencode, urlsplit
@@ -27,9 +28,12 @@ from pyspark_kafkalog.options.security.oauth import is_token
 
 _ACCOUNT = "instance/service-accounts/default"
 _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_PRINCIPAL = "GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL"
+"""Who logs in with credentials that name no account, as in Google's server for clients without Java."""
 _ENTRA = "https://login.microsoftonline.com"
 _LONGEST = 86_400
 """Seconds after which a token is asked for again, whatever it says."""
+_SECONDS = re.compile("[0-9]{1,12}")
 _BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
@@ -75,7 +79,10 @@ def _google_auth() -> tuple[str, str, float] | None:
         raise MetadataError(f"google-auth: {type(e).__name__}") from None
     # Its times are of UTC, without saying so.
     until = time.time() if found.expiry is None else found.expiry.replace(tzinfo=timezone.utc).timestamp()
-    return found.token, str(getattr(found, "service_account_email", "")), until
+    account = getattr(found, "service_account_email", None) or os.environ.get(_PRINCIPAL)
+    if not account:
+        raise MetadataError(f"google-auth finds credentials that name no service account; set {_PRINCIPAL}")
+    return found.token, str(account), until
 
 
 def _of_google_machine() -> tuple[str, str, float]:
@@ -83,8 +90,9 @@ def _of_google_machine() -> tuple[str, str, float]:
     return token, of_gcp(f"{_ACCOUNT}/email"), until
 
 
-def token_of_azure(host: str, client_id: str | None) -> tuple[str, float]:
-    """A token for an Event Hubs namespace, and when it ends, in seconds since the epoch.
+def token_of_azure(resource: str, client_id: str | None) -> tuple[str, float]:
+    """A token for a resource such as https://NAMESPACE.servicebus.windows.net, and when it ends, in seconds
+    since the epoch.
 
     As by Azure's SDKs the environment says who logs in: an application with its secret or with the token of
     its pod (workload identity), else the managed identity of the platform or the machine.
@@ -93,7 +101,6 @@ def token_of_azure(host: str, client_id: str | None) -> tuple[str, float]:
     :raises AuthenticationError: if there is none.
     """
     client_id = client_id or os.environ.get("AZURE_CLIENT_ID") or None
-    resource = f"https://{host}"
     try:
         return _of_entra(client_id, resource) or _of_managed_identity(client_id, resource)
     except MetadataError as e:
@@ -140,6 +147,6 @@ def _granted(answer: str) -> tuple[str, float]:
     token, now = fields.get("access_token"), time.time()
     given, begin = ("expires_in", now) if "expires_in" in fields else ("expires_on", 0.0)
     seconds = str(fields.get(given))
-    if not isinstance(token, str) or not is_token(token) or not seconds.isdecimal():
+    if not isinstance(token, str) or not is_token(token) or not _SECONDS.fullmatch(seconds):
         raise MetadataError("the answer has no token that says when it ends")
     return token, min(begin + int(seconds), now + _LONGEST)

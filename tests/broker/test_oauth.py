@@ -240,13 +240,29 @@ def test_what_is_not_http_shows_nothing() -> None:
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_lifetime_in_quotes(endpoint: Endpoint) -> None:
+    """As Azure's older endpoints say it. Each login would ask for a token again."""
+    endpoint.answers = [(200, '{"access_token":"t","expires_in":"3599"}')]
+    for _ in range(2):
+        assert Tokens(options(endpoint.url), "host").token() == "t"
+    assert len(endpoint.requests) == 1
+
+
+def test_a_token_that_was_refused_is_not_used_again(endpoint: Endpoint) -> None:
+    endpoint.answers = [granted("t1", expires_in=60), granted("t2")]
+    tokens = Tokens(options(endpoint.url), "host")
+    assert [tokens.token(), tokens.token()] == ["t1", "t1"]
+    tokens.forget()
+    assert tokens.token() == "t2"
+
+
 @pytest.mark.parametrize("lifetime", ["NaN", "Infinity", "1e400", "1" + "0" * 400, "-5", '"9"', "true"])
 def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
     """A token is kept for a day at most, whatever the endpoint says."""
     endpoint.answers = [(200, f'{{"access_token":"t","expires_in":{lifetime}}}')]
     chosen = options(endpoint.url)
     assert Tokens(chosen, "host").token() == "t"
-    assert oauth._fetched.values[chosen, ""][2] <= time.time() + 86_400
+    assert oauth._fetched.values[chosen, ""].end <= time.time() + 86_400
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -269,7 +285,7 @@ def test_only_a_regular_file_is_read(path: str) -> None:
 def test_a_file_that_holds_no_token_is_not_sent(tmp_path: Path, content: str) -> None:
     file = tmp_path / "token"
     file.write_text(content + " " * (len(content) == 1 << 20))
-    with pytest.raises(AuthenticationError, match=r"nothing but a token|more than 1048576 bytes"):
+    with pytest.raises(AuthenticationError, match=r"nothing but a token|more than 1048576 bytes|is empty"):
         Tokens(OAuthOptions(endpoint=file.as_uri()), "host").token()
 
 

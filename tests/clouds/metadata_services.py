@@ -78,6 +78,7 @@ class _Handler(Silent, BaseHTTPRequestHandler):
             text = json.dumps({"access_token": f"token.{end}", "expires_in": self.server.token_seconds})
         with contextlib.suppress(OSError):  # of a client that waits no longer
             self.send_response(status)
+            self.send_header("Metadata-Flavor", "Google")
             self.end_headers()
             self.wfile.write(text.encode())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -256,6 +257,29 @@ class TestWithoutBotocore:
             credentials(AwsOptions())
         assert services.asked == []
 
+    @pytest.mark.parametrize(
+        ("name", "other"),
+        [
+            ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"),
+        ],
+    )
+    def test_half_of_a_place_is_not_passed_over(
+        self, services: MetadataServices, monkeypatch: pytest.MonkeyPatch, name: str, other: str
+    ) -> None:
+        """botocore refuses it, too: the next place would be another identity."""
+        monkeypatch.setenv(name, "x-1")
+        with pytest.raises(AuthenticationError, match=f"{name} is set, but not {other}"):
+            credentials(AwsOptions())
+        assert services.asked == []
+
+    def test_a_pipe_for_the_token_of_a_pod(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "token")
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+        monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+        with pytest.raises(AuthenticationError, match="can't be read: expected a regular file"):
+            credentials(AwsOptions())
+
     def test_of_an_environment_that_changes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in "12":
             for name, value in KEYS.items():
@@ -335,6 +359,30 @@ def test_botocore_is_asked_once_for_those_that_end(services: MetadataServices) -
     assert services.asked.count(f"GET {MACHINE}") == 1
 
 
+def test_a_fork_waits_for_no_lock_of_botocore(
+    services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of its parent holds it while it renews credentials."""
+    credentials(AwsOptions())
+    held = aws._session(None, os.getpid()).get_credentials()
+    held._expiry_time = datetime.now(timezone.utc)
+    with held._refresh_lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            os._exit(0 if given(credentials(AwsOptions())) == GIVEN else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_role_that_was_refused_is_assumed_again(services: MetadataServices) -> None:
+    options = AwsOptions(role_arn=ROLE)
+    bearer_token(options, HOST)
+    aws.forget(options, HOST)
+    bearer_token(options, HOST)
+    assert len(services.forms) == 2
+
+
 @pytest.mark.parametrize("fips", ["false", "true"])
 @pytest.mark.parametrize(
     "region",
@@ -392,6 +440,17 @@ def test_a_role_that_is_refused(services: MetadataServices, status: int, answer:
     with pytest.raises(AuthenticationError, match=f"assume the role {ROLE}: {why}") as caught:
         credentials(AwsOptions(role_arn=ROLE))
     assert not [value for value in KEYS.values() if value in str(caught.value)]
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("code", ["Throttling", "ThrottlingException", "IDPCommunicationError"])
+def test_a_service_of_tokens_that_is_busy_is_asked_again(services: MetadataServices, code: str) -> None:
+    """AWS says that with status 400."""
+    services.answers[STS] = f"<Error><Code>{code}</Code></Error>"
+    services.failures = [400, 400]
+    with pytest.raises(AuthenticationError, match="the answer has no credentials"):
+        credentials(AwsOptions(role_arn=ROLE))
+    assert len(services.asked) == 3
 
 
 @pytest.mark.usefixtures("keys")

@@ -103,3 +103,58 @@ def test_what_can_not_be_renewed_is_used_until_it_ends(
     later(201)
     with pytest.raises(AuthenticationError):
         values.get("a", source)
+
+
+@pytest.mark.parametrize("back", [3600, 86_400])
+def test_a_clock_that_is_set_back_makes_nothing_last_longer(
+    source: Source, monkeypatch: pytest.MonkeyPatch, back: float
+) -> None:
+    """As of a machine whose clock was ahead when it started: the token would be refused until that time."""
+    source.may_answer.set()
+    values: Kept[int] = Kept()
+    wall, monotonic = time.time(), time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: wall + back)
+    assert values.get("a", source) == 1
+    monkeypatch.setattr(time, "time", lambda: wall + 50)
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic + 50)
+    assert values.get("a", source) == 1
+    monkeypatch.setattr(time, "time", lambda: wall + 101)
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic + 101)
+    assert values.get("a", source) == 2
+    source.fails = True
+    monkeypatch.setattr(time, "time", lambda: wall - back)
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic + 101 + 150)
+    assert values.get("a", source) == 2, "it is valid, but can't be renewed"
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic + 101 + 201)
+    with pytest.raises(AuthenticationError):
+        values.get("a", source)
+
+
+def test_what_was_refused_is_asked_for_again(source: Source) -> None:
+    source.may_answer.set()
+    values: Kept[int] = Kept()
+    assert values.get("a", source) == 1
+    values.forget("a")
+    values.forget("b")
+    assert values.get("a", source) == 2
+
+
+def test_a_thread_that_is_interrupted_interrupts_no_other(source: Source) -> None:
+    """As by Ctrl-C, which reaches the main thread only."""
+    values: Kept[int] = Kept()
+    asking, waits = threading.Event(), threading.Event()
+
+    def interrupted() -> tuple[int, float, float]:
+        asking.set()
+        waits.wait(10)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(values.get, "a", interrupted)
+        asking.wait(10)
+        source.may_answer.set()
+        second = threads.submit(values.get, "a", source)
+        time.sleep(0.1)
+        waits.set()
+        assert isinstance(first.exception(), KeyboardInterrupt)
+        assert second.result(10) == 1

@@ -70,6 +70,18 @@ def test_a_broker_takes_the_tokens(broker: CloudBroker, services: MetadataServic
         assert cluster.read(topic).read_all()["value"].to_pylist() == [b"a", b"b"]
 
 
+def test_a_token_that_was_refused_is_not_used_again(broker: CloudBroker, services: MetadataServices) -> None:
+    """As after its issuer has got other keys: it would be refused until its end, an hour later."""
+    services.answers["/msi/token"] = json.dumps({"access_token": "revoked-token-4e", "expires_in": 3600})
+    options = login(broker, "azure", **{"kafka.client.id": "refused"})
+    with pytest.raises(AuthenticationError) as caught, connect(options) as cluster:
+        cluster.topics.partitions()
+    assert "revoked-token" not in str(caught.value)
+    del services.answers["/msi/token"]
+    with connect(options) as cluster:
+        cluster.topics.partitions()
+
+
 @pytest.mark.usefixtures("services")
 def test_another_secret_is_refused_and_not_shown(broker: CloudBroker) -> None:
     with (

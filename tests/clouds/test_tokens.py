@@ -76,7 +76,11 @@ def test_googles_has_three_parts(services: MetadataServices) -> None:
     assert not any("=" in part for part in parts)
 
 
-def _library(monkeypatch: pytest.MonkeyPatch, expiry: datetime | None) -> None:
+def _library(
+    monkeypatch: pytest.MonkeyPatch,
+    expiry: datetime | None,
+    account: str | None = "key@demo.iam.gserviceaccount.com",
+) -> None:
     """A google-auth with an account, and the transport that needs the package requests."""
 
     class Request:
@@ -84,7 +88,7 @@ def _library(monkeypatch: pytest.MonkeyPatch, expiry: datetime | None) -> None:
             pass
 
     class Account:
-        service_account_email = "key@demo.iam.gserviceaccount.com"
+        service_account_email = account
 
         def __init__(self) -> None:
             self.expiry = expiry
@@ -115,6 +119,15 @@ def test_googles_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert base64.urlsafe_b64decode(token.split(".")[2] + "==") == b"token-of-key"
 
 
+def test_credentials_that_name_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of workload identity federation that impersonates no service account."""
+    _library(monkeypatch, None, account=None)
+    with pytest.raises(AuthenticationError, match="no service account; set GOOGLE_MANAGED_KAFKA_AUTH_PRINC"):
+        token_of("gcp")
+    monkeypatch.setenv("GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL", "me@demo")
+    assert _said(token_of("gcp"))["sub"] == "me@demo"
+
+
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
 def test_its_times_are_of_utc(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
     """google-auth's are naive; taken for local ones a token would be used for hours after its end."""
@@ -123,8 +136,8 @@ def test_its_times_are_of_utc(monkeypatch: pytest.MonkeyPatch, zone: str) -> Non
     try:
         _library(monkeypatch, datetime.now(timezone.utc).replace(tzinfo=None) + timedelta(hours=1))
         assert _said(token_of("gcp"))["exp"] - time.time() == pytest.approx(3600, abs=5)
-        ((_, until, end),) = oauth._fetched.values.values()
-        assert (until - time.time(), end - time.time()) == pytest.approx((2880, 3600), abs=5)
+        (kept,) = oauth._fetched.values.values()
+        assert (kept.until - time.time(), kept.end - time.time()) == pytest.approx((2880, 3600), abs=5)
     finally:
         monkeypatch.delenv("TZ")
         time.tzset()
@@ -162,8 +175,8 @@ def test_azures_of_app_service(services: MetadataServices, monkeypatch: pytest.M
     monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{services.address}/msi/token")
     monkeypatch.setenv("IDENTITY_HEADER", "header-of-platform")
     assert token_of("azure") == TOKEN
-    ((_, until, _),) = oauth._fetched.values.values()
-    assert until - time.time() == pytest.approx(48, abs=2)
+    (kept,) = oauth._fetched.values.values()
+    assert kept.until - time.time() == pytest.approx(48, abs=2)
 
 
 @pytest.mark.parametrize("way", ["AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"])
@@ -228,6 +241,8 @@ def test_a_token_is_kept_for_most_of_its_life(
         ("[" * 10_000, "the answer is not JSON"),
         ("[1]", "no token that says when it ends"),
         (answer(expires_in="soon"), "no token that says when it ends"),
+        (answer(expires_in="9" * 5000), "no token that says when it ends"),
+        (answer(expires_in=10**400), "no token that says when it ends"),
         (answer(access_token="a\nb"), "no token that says when it ends"),
         (answer(access_token=7), "no token that says when it ends"),
     ],
@@ -252,5 +267,22 @@ def test_a_service_that_refuses(services: MetadataServices, cloud: str, failures
 
 @pytest.mark.parametrize("cloud", ["gcp", "azure"])
 def test_a_service_that_is_throttled_is_asked_again(services: MetadataServices, cloud: str) -> None:
-    services.failures = [429, 503]
+    services.failures = [429, 410]
     assert token_of(cloud)
+
+
+def test_a_tenant_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TENANT_ID", "CLIENT_ID", "CLIENT_SECRET"):
+        monkeypatch.setenv(f"AZURE_{name}", "tenant 1\n")
+    with pytest.raises(AuthenticationError, match="the address, or what is sent") as caught:
+        token_of("azure")
+    assert "tenant 1" not in str(caught.value)
+
+
+def test_azures_for_another_resource(services: MetadataServices) -> None:
+    """As of an identity pool of Confluent Cloud."""
+    scope = "api://0a1b/.default"
+    for host in (HOST, "broker-2"):
+        assert token_of("azure", host, scope=scope) == TOKEN
+    (asked,) = services.asked
+    assert parse_qs(urlsplit(asked).query)["resource"] == ["api://0a1b"]

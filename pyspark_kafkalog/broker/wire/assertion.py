@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import stat
 import time
 import uuid
 from typing import Any
 
+from pyspark_kafkalog.clouds.files import content_of
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.assertion import FILE, KEY, TEMPLATE, AssertionOptions
 from pyspark_kafkalog.options.security.oauth import is_token
-
-_LARGEST_FILE = 1 << 20
-
-
-def content_of(path: str) -> bytes:
-    """What is in a regular file of up to 1 MiB.
-
-    :raises OSError: if it can't be read.
-    :raises ValueError: if it is another kind of file, or larger.
-    """
-    # Opening a pipe would wait for its writer.
-    without_waiting = getattr(os, "O_NONBLOCK", 0)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("expected a regular file")
-        content = file.read(_LARGEST_FILE + 1)
-    if len(content) > _LARGEST_FILE:
-        raise ValueError(f"the file has more than {_LARGEST_FILE} bytes")
-    return content
 
 
 def assertion(options: AssertionOptions) -> str:
@@ -40,7 +20,7 @@ def assertion(options: AssertionOptions) -> str:
     :raises AuthenticationError: if it can't be made. The error names the option, and no part of a file.
     """
     if options.file is not None:
-        text = _read(FILE, options.file).decode("latin-1").strip()
+        text = _read(FILE, options.file).decode("latin-1")
         if not is_token(text):
             raise _wrong(FILE, "expected a file with nothing but a JWT")
         return text
@@ -110,9 +90,8 @@ def _signature(options: AssertionOptions, signed: bytes) -> bytes:
 def _read(option: str, path: str) -> bytes:
     try:
         return content_of(path)
-    except (OSError, ValueError) as e:
-        reason = getattr(e, "strerror", None) or (str(e) if type(e) is ValueError else type(e).__name__)
-        raise _wrong(option, reason) from None
+    except ValueError as e:
+        raise _wrong(option, str(e)) from None
 
 
 def _wrong(option: str, reason: str) -> AuthenticationError:

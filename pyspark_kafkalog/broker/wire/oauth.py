@@ -15,22 +15,22 @@ import base64
 import http.client
 import inspect
 import json
+import re
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from pyspark_kafkalog.broker.wire.assertion import assertion, content_of
-from pyspark_kafkalog.clouds import aws
+from pyspark_kafkalog.broker.wire.assertion import assertion
+from pyspark_kafkalog.clouds.files import content_of
 from pyspark_kafkalog.clouds.kept import Kept
-from pyspark_kafkalog.clouds.tokens import token_of_azure, token_of_gcp
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
-from pyspark_kafkalog.named_origin import opener, reason_of, status_of
+from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
 from pyspark_kafkalog.plugins import imported
 
@@ -41,11 +41,12 @@ _LONGEST_LIFETIME = 86_400
 """Seconds after which an endpoint is asked again, whatever lifetime it gave."""
 _LARGEST_ANSWER = 1 << 20
 """Bytes of an answer."""
+_DIGITS = re.compile("[0-9]{1,12}")
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 _fetched: Kept[str] = Kept()
-"""The token of each endpoint and cloud, there of each host."""
+"""The token of each endpoint and cloud, of Azure that of each resource."""
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]
@@ -66,10 +67,28 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         if options.provider is not None:
             return _from_callable(options.provider, dict(options.given))
         if options.aws is not None:
-            return aws.bearer_token(options.aws, self._host)
-        source = options, self._host if options.cloud == "azure" else ""
-        ask = partial(_from_endpoint, options) if options.cloud is None else partial(_from_cloud, *source)
-        return _fetched.get(source, ask)
+            from pyspark_kafkalog.clouds.aws import bearer_token  # only who names a cloud loads it
+
+            return bearer_token(options.aws, self._host)
+        if options.cloud is None:
+            return _fetched.get(self._source(), partial(_from_endpoint, options))
+        return _fetched.get(self._source(), partial(_from_cloud, options, self._resource()))
+
+    def forget(self) -> None:
+        """Ask for a token again for the next login: a broker refused this one."""
+        if self._options.aws is None:
+            _fetched.forget(self._source())
+        else:
+            from pyspark_kafkalog.clouds.aws import forget
+
+            forget(self._options.aws, self._host)
+
+    def _source(self) -> Hashable:
+        return self._options, self._resource() if self._options.cloud == "azure" else ""
+
+    def _resource(self) -> str:
+        """What a token of Azure is for: by default the Event Hubs namespace that is the broker's name."""
+        return (self._options.scope or f"https://{self._host}").removesuffix("/.default")
 
     def extensions(self) -> dict[str, str]:
         """SASL extensions to send with the token (KIP-342)."""
@@ -94,9 +113,11 @@ def _from_callable(path: str, given: dict[str, str]) -> str:
     return token
 
 
-def _from_cloud(options: OAuthOptions, host: str) -> tuple[str, float, float]:
+def _from_cloud(options: OAuthOptions, resource: str) -> tuple[str, float, float]:
     """A token, the time until which to use it, and its end."""
-    token, end = token_of_gcp() if options.cloud == "gcp" else token_of_azure(host, options.client_id)
+    from pyspark_kafkalog.clouds.tokens import token_of_azure, token_of_gcp
+
+    token, end = token_of_gcp() if options.cloud == "gcp" else token_of_azure(resource, options.client_id)
     return token, time.time() + _USE_FOR * (end - time.time()), end
 
 
@@ -118,11 +139,11 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
     """A token, the time until which to use it, and its end; a file's token may change at any time."""
     assert options.endpoint is not None
     url = urllib.parse.urlsplit(options.endpoint)
+    if url.scheme == "file":
+        return _from_file(urllib.request.url2pathname(url.path)), 0.0, 0.0
     pause = options.retry_backoff_ms / 1000
     for attempt in range(_ATTEMPTS):
         try:
-            if url.scheme == "file":
-                return _from_file(urllib.request.url2pathname(url.path)), 0.0, 0.0
             timeout = _timeout(options)
             by = time.monotonic() + 2 * timeout  # to connect, and to answer
             with opener(by).open(_request(options), timeout=timeout) as response:
@@ -131,7 +152,7 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
             reason = status_of(e)
             if e.code in range(300, 400):
                 reason += ", a redirect, but the client's secret goes to the named origin only"
-            if e.code < 500 and e.code != 429:
+            if not is_temporary(e.code, reason):
                 break
         except http.client.HTTPException:
             reason = "the answer is not HTTP"
@@ -143,7 +164,11 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
         if attempt < _ATTEMPTS - 1:
             time.sleep(pause)
             pause = min(pause * 2, options.retry_backoff_max_ms / 1000)
-    raise AuthenticationError(
+    raise _no_token(reason)
+
+
+def _no_token(reason: str) -> AuthenticationError:
+    return AuthenticationError(
         f"{ENDPOINT} gave no token: {reason}",
         hint="Check the endpoint, and the client's id, secret or assertion, and scope.",
     )
@@ -151,13 +176,11 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
 
 def _from_file(path: str) -> str:
     try:
-        token = content_of(path).decode("latin-1").strip()
-    except OSError:
-        raise
+        token = content_of(path).decode("latin-1")
     except ValueError as e:
-        raise _NoTokenError(str(e)) from None
+        raise _no_token(str(e)) from None
     if not is_token(token):
-        raise _NoTokenError("expected a file with nothing but a token")
+        raise _no_token("expected a file with nothing but a token")
     return token
 
 
@@ -198,6 +221,8 @@ def _read(content: bytes) -> tuple[str, float, float]:
     if not isinstance(token, str) or not is_token(token):
         raise _NoTokenError("the answer has no access_token")
     lifetime = answer.get("expires_in")
+    if isinstance(lifetime, str) and _DIGITS.fullmatch(lifetime):  # as Azure's older endpoints say it
+        lifetime = int(lifetime)
     is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool) and lifetime > 0
     seconds = min(lifetime, _LONGEST_LIFETIME) if is_number else 0
     return token, time.time() + _USE_FOR * seconds, time.time() + seconds

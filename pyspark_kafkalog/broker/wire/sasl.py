@@ -16,9 +16,7 @@ from kafka.net.sasl.msk import SaslMechanismAwsMskIam
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, name_of
-from pyspark_kafkalog.broker.wire.oauth import Tokens
 from pyspark_kafkalog.broker.wire.sockets import Address
-from pyspark_kafkalog.clouds.aws import iam_message
 from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError, OptionError
 from pyspark_kafkalog.options.security.aws import AwsOptions
 from pyspark_kafkalog.options.security.protocol import KerberosOptions, SecurityOptions
@@ -85,6 +83,7 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
         sent = step(mechanism.auth_bytes)
         answer = call(SaslAuthenticateRequest(auth_bytes=sent), 2)
         if answer.error_code:
+            _forget(security, address.host)
             said = answer.error_message or name_of(answer.error_code)
             detail = _without_values(said, security, sent)[:_DETAIL]
             raise AuthenticationError(f"SASL {name} failed: {detail}", broker=broker, hint=hint)
@@ -96,6 +95,18 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
     if not mechanism.is_authenticated():
         raise AuthenticationError(f"SASL {name} failed", broker=broker, hint=hint)
     return max(int(answer.session_lifetime_ms), 0)
+
+
+def _forget(security: SecurityOptions, host: str) -> None:
+    """Let the next login have another token or credentials than those that are kept: these were refused."""
+    if security.oauth is not None:
+        from pyspark_kafkalog.broker.wire.oauth import Tokens
+
+        Tokens(security.oauth, host).forget()
+    if security.aws is not None:
+        from pyspark_kafkalog.clouds.aws import forget
+
+        forget(security.aws, host)
 
 
 def _check_scram(message: bytes, number: int) -> None:
@@ -155,6 +166,8 @@ class _MskIam(SaslMechanismAwsMskIam):  # type: ignore[misc]
         self._is_done = self._is_authenticated = False
 
     def auth_bytes(self) -> bytes:
+        from pyspark_kafkalog.clouds.aws import iam_message  # only who names a cloud loads it
+
         return iam_message(self._options, self._host)
 
 
@@ -166,6 +179,8 @@ def sasl_configs(security: SecurityOptions, host: str) -> dict[str, Any]:
     """
     configs: dict[str, Any] = {"sasl_mechanism": security.mechanism}
     if security.oauth is not None:
+        from pyspark_kafkalog.broker.wire.oauth import Tokens  # with all of HTTP
+
         return {**configs, "sasl_oauth_token_provider": Tokens(security.oauth, host)}
     if security.kerberos is not None:
         _log_in(security.kerberos)
