@@ -1,4 +1,7 @@
-"""The rack of this process, for ``kafka.client.rack``: each worker may be in another one (KIP-392)."""
+"""The rack of this process, for ``kafka.client.rack``: each worker may be in another one (KIP-392).
+
+Most racks are empty or written out: only the others need modules, which are loaded where they are used.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,20 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import time
+from functools import cache
+from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.clouds import metadata
-from pyspark_kafkalog.clouds.kept import Kept
-from pyspark_kafkalog.plugins import PlugIn
+if TYPE_CHECKING:
+    from pyspark_kafkalog.clouds.kept import Kept
 
 ENVIRONMENT = "env:"
 _log = logging.getLogger("pyspark_kafkalog")
 
-_ZONES: Mapping[str, Callable[[], str]] = {
-    "aws": lambda: metadata.of_aws("placement/availability-zone-id"),
-    "gcp": lambda: metadata.of_gcp("instance/zone").rpartition("/")[2],
-    "azure": lambda: metadata.of_azure("instance/compute/zone?api-version=2021-02-01&format=text"),
-}
-"""What brokers of each cloud take for their racks: MSK's have the id of the zone, use1-az1, not its name."""
-
+_CLOUDS = ("aws", "gcp", "azure")
 _ZONE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_racks: Kept[str] = Kept()
+_ASK_AGAIN = 600.0
+"""Seconds after which a rack that is not known is asked for again: a metadata service may have been busy."""
 
 
 def rack_of(given: str) -> str:
@@ -32,21 +31,32 @@ def rack_of(given: str) -> str:
     :param given: a rack; ``env:NAME``; ``aws``, ``gcp`` or ``azure``; or ``package.module:function``.
     :raises KafkaLogError: if the function fails, or returns something else than a rack.
     """
-    return _racks.get(given, lambda: (_found(given), math.inf, math.inf))
+    if ":" not in given and given.lower() not in _CLOUDS:
+        return given
+
+    def ask() -> tuple[str, float, float]:
+        rack = _found(given)
+        until = math.inf if rack else time.time() + _ASK_AGAIN
+        return rack, until, until
+
+    return _racks().get(given, ask)
+
+
+@cache
+def _racks() -> Kept[str]:
+    from pyspark_kafkalog.clouds.kept import Kept
+
+    return Kept()
 
 
 def _found(given: str) -> str:
     if given.startswith(ENVIRONMENT):
         name = given.removeprefix(ENVIRONMENT)
         return os.environ.get(name, "").strip() or _unknown(f"the environment has no {name}")
-    if given in _ZONES:
-        try:
-            zone = _ZONES[given]()
-        except metadata.MetadataError as e:
-            return _unknown(f"{given} does not tell the zone of this machine: {e}")
-        return zone if _ZONE.fullmatch(zone) else _unknown(f"{given} tells no zone of this machine")
-    if ":" not in given:
-        return given
+    if given.lower() in _CLOUDS:
+        return _zone(given.lower())
+    from pyspark_kafkalog.plugins import PlugIn
+
     function = PlugIn("kafka.client.rack", given)
     rack = function()
     if rack is None:
@@ -54,6 +64,22 @@ def _found(given: str) -> str:
     if not isinstance(rack, str):
         raise function.error(f"returned a {type(rack).__name__}, expected a str")
     return rack.strip()
+
+
+def _zone(cloud: str) -> str:
+    """What brokers there take for their racks: MSK's have the id of the zone, use1-az1, not its name."""
+    from pyspark_kafkalog.clouds import metadata
+
+    try:
+        if cloud == "aws":
+            zone = metadata.of_aws("placement/availability-zone-id")
+        elif cloud == "gcp":
+            zone = metadata.of_gcp("instance/zone").rpartition("/")[2]
+        else:
+            zone = metadata.of_azure("instance/compute/zone?api-version=2021-02-01&format=text")
+    except metadata.MetadataError as e:
+        return _unknown(f"{cloud} does not tell the zone of this machine: {e}")
+    return zone if _ZONE.fullmatch(zone) else _unknown(f"{cloud} tells no zone of this machine")
 
 
 def _unknown(reason: str) -> str:

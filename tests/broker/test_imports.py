@@ -23,6 +23,49 @@ def test_a_reader_loads_none_of_its_clients() -> None:
     assert not [name for name in loaded if name.startswith(clients)]
 
 
+LOGIN = f"""
+{READ}
+from pyspark_kafkalog.broker.fetch import first, link
+from pyspark_kafkalog.broker.wire.sasl import sasl_configs
+from pyspark_kafkalog.clouds.rack import rack_of
+from pyspark_kafkalog.options.settings import place_options
+sasl_configs(place_options({{"kafka.bootstrap.servers": "host:9092", **GIVEN}}).brokers.security, "host")
+rack_of(RACK)
+import sys
+print(*sorted(name for name in sys.modules if name.startswith(("pyspark_kafkalog.clouds.", "urllib.req"))))
+"""
+"""A process that reads and logs in; the names in capitals are given."""
+
+
+def login(mechanism: str, module: str, **more: str) -> dict[str, str]:
+    jaas = f"org.apache.kafka.common.security.{module};"
+    sasl = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": mechanism}
+    return {**sasl, "kafka.sasl.jaas.config": jaas, **more}
+
+
+@pytest.mark.parametrize(
+    ("given", "rack"),
+    [
+        ({}, "use1-az1"),
+        ({}, "env:HOME"),
+        (login("PLAIN", "plain.PlainLoginModule required username=u password=p"), ""),
+        (login("SCRAM-SHA-256", "scram.ScramLoginModule required username=u password=p"), ""),
+    ],
+)
+def test_who_names_no_cloud_loads_none(given: dict[str, str], rack: str) -> None:
+    """Nor HTTP, which is as much again as the rest of a read."""
+    loaded = run(LOGIN.replace("GIVEN", repr(given)).replace("RACK", repr(rack))).split()
+    kept = ["pyspark_kafkalog.clouds.kept"] if rack.startswith("env:") else []
+    assert loaded == [*kept, "pyspark_kafkalog.clouds.rack"]
+
+
+def test_a_token_of_no_cloud_loads_none() -> None:
+    module = "oauthbearer.OAuthBearerLoginModule required oauth.access.token=t"
+    code = LOGIN.replace("GIVEN", repr(login("OAUTHBEARER", module))).replace("RACK", "''")
+    loaded = [name.rpartition(".")[2] for name in run(code).split()]
+    assert not {"aws", "tokens", "metadata"} & {*loaded}
+
+
 @pytest.mark.parametrize(
     "use",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -36,9 +37,9 @@ FUNCTION = f"{__name__}:function"
 
 @pytest.fixture(autouse=True)
 def _ask_again() -> Iterator[None]:
-    rack._racks.values.clear()
+    rack._racks().values.clear()
     yield
-    rack._racks.values.clear()
+    rack._racks().values.clear()
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_elsewhere_there_is_no_rack(
 
 def test_from_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rack_of(FUNCTION) == "rack-of-function"
-    rack._racks.values.clear()
+    rack._racks().values.clear()
     monkeypatch.setitem(globals(), "returned", None)
     assert rack_of(FUNCTION) == ""
 
@@ -166,3 +167,19 @@ def test_the_doctor_shows_it(given: str, state: str, found: str) -> None:
     assert shown["state"] == state
     assert found in shown["found"]
     assert len(shown["found"]) < 100
+
+
+@pytest.mark.parametrize("cloud", ["AWS", "Gcp", "AZURE"])
+def test_a_cloud_in_capitals_is_that_cloud(services: MetadataServices, cloud: str) -> None:
+    assert rack_of(cloud) == ZONES[cloud.lower()][2]
+
+
+def test_one_that_was_not_known_is_asked_for_again_later(
+    services: MetadataServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker lives for days, and its first question may have come while the service was busy."""
+    services.failures = [503] * 3
+    assert [rack_of("gcp"), rack_of("gcp")] == ["", ""]
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + rack._ASK_AGAIN + 1)
+    assert rack_of("gcp") == ZONES["gcp"][2]
