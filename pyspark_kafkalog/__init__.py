@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.log.segment.steps import RepairStep
     from pyspark_kafkalog.model import (
         AbortedTransaction,
+        BrokerState,
         CommittedOffset,
         Group,
         GroupMember,
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.spark.registration import Registration, register
     from pyspark_kafkalog.spark.source import DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
-    from pyspark_kafkalog.topics import NewTopic
+    from pyspark_kafkalog.topics import ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
 
 __all__ = [
     "AbortedTransaction",
@@ -96,9 +97,11 @@ __all__ = [
     "BackupRules",
     "BrokerConnectionError",
     "BrokerError",
+    "BrokerState",
     "Changes",
     "CommittedOffset",
     "CompactedPartition",
+    "ConfigEntry",
     "CorruptRecordError",
     "CreatedTopic",
     "Damage",
@@ -154,8 +157,10 @@ __all__ = [
     "Selection",
     "TopicAdmin",
     "TopicChange",
+    "TopicDescription",
     "TopicExistsError",
     "TopicPartition",
+    "TopicPartitionInfo",
     "TopicToDelete",
     "TransactionError",
     "UnknownTopicOrPartitionError",
@@ -204,6 +209,7 @@ _LOADED_ON_USE = {
     "log.segment.steps": ("RepairStep",),
     "model": (
         "AbortedTransaction",
+        "BrokerState",
         "CommittedOffset",
         "Group",
         "GroupMember",
@@ -221,7 +227,7 @@ _LOADED_ON_USE = {
     "spark.registration": ("Registration", "register"),
     "spark.source": ("DefaultSource",),
     "spark.worker_python": ("worker_python",),
-    "topics": ("NewTopic",),
+    "topics": ("ConfigEntry", "NewTopic", "TopicDescription", "TopicPartitionInfo"),
 }
 """The names by the module that has them."""
 _NEED_PYSPARK = {

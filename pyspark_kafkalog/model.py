@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
-from pyspark_kafkalog.rows import COUNT, NOTE, STRING, Kind, column
+from pyspark_kafkalog.rows import BOOLEAN, COUNT, INT, NOTE, STRING, Kind, column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -492,12 +492,13 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A live member of a group, and its assigned partitions."""
+    """A live member of a group, and its assigned partitions; a static one has an ``instance_id``."""
 
     member_id: str
     client_id: str
     host: str
     partitions: tuple[TopicPartition, ...] = ()
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -540,7 +541,7 @@ _STATE = Kind("string", value=lambda state: state or None)
 _BROKER = Kind("int", value=lambda node_id: node_id if node_id >= 0 else None)
 _MEMBERS = COUNT._replace(
     sql="array<struct<memberId:string,clientId:string,host:string,"
-    "partitions:array<struct<topic:string,partition:int>>>>"
+    "partitions:array<struct<topic:string,partition:int>>,instanceId:string>>"
 )
 
 
@@ -565,6 +566,27 @@ class Group:
     members: tuple[GroupMember, ...] | None = field(default=(), metadata=column(_MEMBERS, "MEMBERS"))
     coordinator: int = field(default=-1, metadata=column(_BROKER, "COORDINATOR"))
     note: str = field(default="", metadata=column(_WHY, "NOTE", if_any=True))
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A broker, where it listens for this client, and whether it answers; if not, ``note`` says why.
+
+    ``version`` is the Kafka whose APIs it has, also if it is other software. Of a broker that has replicas,
+    but that the cluster does not list, only that is known. ``is_controller`` is None if no broker says who
+    it is; the controller of KRaft may be a node that is not a broker.
+    """
+
+    id: int = field(metadata=column(INT, "ID"))
+    host: str | None = field(metadata=column(STRING, "HOST"))
+    port: int | None = field(metadata=column(INT, "PORT"))
+    rack: str | None = field(metadata=column(STRING, "RACK", if_any=True))
+    version: str | None = field(metadata=column(STRING, "VERSION"))
+    is_controller: bool | None = field(metadata=column(BOOLEAN, "CONTROLLER"))
+    leads: int = field(metadata=column(INT, "LEADS"))
+    replicas: int = field(metadata=column(INT, "REPLICAS"))
+    answers: bool = field(metadata=column(BOOLEAN, "ANSWERS"))
+    note: str = ""
 
 
 class Plan(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import check_topic
+from pyspark_kafkalog.rows import INT, NOTE, SIZE, STRING, Kind, column
 
 CLEANUP_POLICY = "cleanup.policy"
 INTERNAL_TOPICS = frozenset(
@@ -32,6 +33,12 @@ def cleanup_policies(configs: Mapping[str, str]) -> set[str]:
     return {name.strip().lower() for name in configs.get(CLEANUP_POLICY, "delete").split(",")}
 
 
+_NODES = Kind(text=lambda nodes: ",".join(map(str, nodes)) or None)
+"""The ids of brokers."""
+OWN_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+"""The source of a configuration that was set for the topic itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create. None leaves a number to the place: brokers have defaults, a directory takes 1.
@@ -45,11 +52,63 @@ class NewTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A configuration of a topic that is not Kafka's default.
+
+    ``source`` says who has set it, in Kafka's words (ConfigEntry.ConfigSource): ``DYNAMIC_TOPIC_CONFIG`` is
+    the topic's own, the others are inherited from brokers. ``value`` is None for a password.
+    """
+
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    name: str = field(metadata=column(STRING, "CONFIG"))
+    value: str | None = field(metadata=column(STRING, "VALUE"))
+    source: str = field(metadata=column(STRING, "SOURCE"))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitionInfo:
+    """Where a partition is. Brokers are named by their ids.
+
+    ``leader`` is None if there is none, and in a directory, which has no replicas either. ``isr`` are the
+    replicas in sync, ``offline`` those whose broker or disk is gone. ``leader_epoch`` and ``stored_bytes``,
+    those of the leader's log, are None where the place does not say. Brokers don't report ``segments``.
+    """
+
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    leader: int | None = field(default=None, metadata=column(INT, "LEADER"))
+    leader_epoch: int | None = field(default=None, metadata=column(INT, "EPOCH"))
+    replicas: tuple[int, ...] = field(default=(), metadata=column(_NODES, "REPLICAS", if_any=True))
+    isr: tuple[int, ...] = field(default=(), metadata=column(_NODES, "ISR", if_any=True))
+    offline: tuple[int, ...] = field(default=(), metadata=column(_NODES, "OFFLINE", if_any=True))
+    stored_bytes: int | None = field(default=None, metadata=column(SIZE, "SIZE"))
+    segments: int | None = field(default=None, metadata=column(INT, "SEGMENTS", if_any=True))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic, and where its partitions are.
+
+    ``configs`` are those that are not Kafka's defaults, None if brokers don't show them. ``topic_id`` is
+    empty where the place knows none.
+    """
+
+    topic: str
+    topic_id: str
+    configs: tuple[ConfigEntry, ...] | None
+    partitions: tuple[TopicPartitionInfo, ...]
+
+
 class Topics(Protocol):
     """The topics of a place. With ``validate_only`` a request is checked, and nothing is changed."""
 
     def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
         """Each topic's own configurations, without those that it inherits; for topics that exist."""
+
+    def describe(self, topics: Collection[str]) -> list[TopicDescription]:
+        """Those of ``topics`` that exist, sorted."""
 
     def config_names(self) -> Collection[str]:
         """The names of configurations that topics can have here; empty if the place does not say."""

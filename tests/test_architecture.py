@@ -40,7 +40,7 @@ ROOMS = {
     "rows": set(),
     "saying": set(),
     "groups": {"errors", "model"},
-    "topics": {"errors", "model"},
+    "topics": {"errors", "model", "rows"},
     "sinks": {"errors", "model"},
     "staging": {"model", "sinks", "codec", "filesystem"},
     "plugins": {"errors"},

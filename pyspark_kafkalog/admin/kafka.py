@@ -21,6 +21,7 @@ from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import (
     AssemblerSettings,
+    BrokerState,
     CommittedOffset,
     Group,
     OffsetRange,
@@ -41,7 +42,7 @@ from pyspark_kafkalog.options.settings import (
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_groups, open_place, open_topics
-from pyspark_kafkalog.topics import NewTopic, Topics
+from pyspark_kafkalog.topics import NewTopic, TopicDescription, Topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,6 +175,18 @@ class Kafka:
     def place(self) -> Place:
         """What all readers ask: offsets, timestamps, leader epochs and record batches."""
         return open_place(self.place_options)
+
+    def brokers(self) -> list[BrokerState]:
+        """The brokers of a cluster, sorted by id. Each is tried, to see whether it answers from here.
+
+        :raises OptionError: for a log directory, which has none.
+        :raises BrokerError: if no broker answers.
+        """
+        if self.place_options.brokers is None:
+            raise OptionError("A log directory has no brokers", hint="Name brokers, as host:port.")
+        from pyspark_kafkalog.broker.cluster.brokers import describe_brokers
+
+        return describe_brokers(self.place_options.brokers)
 
     def read(
         self,
@@ -351,6 +364,17 @@ class TopicAdmin:
         Parameters and errors are those of :meth:`partitions`.
         """
         return partitions.segments(self._kafka.place, selection, internal=internal)
+
+    def describe(self, names: Collection[str] | None = None) -> list[TopicDescription]:
+        """Topics, sorted: their configurations that are not Kafka's defaults, and where their partitions are.
+
+        Brokers say who leads, and which replicas are in sync or offline; a directory, how many segments.
+
+        :param names: by default all topics that are not internal.
+        :raises UnknownTopicOrPartitionError: if a named topic does not exist.
+        """
+        selection = EVERY_TOPIC if names is None else Selection(topics=tuple(_several(names)))
+        return self._topics.describe(partitions.topics_of(self._kafka.place, selection))
 
     def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
         """Each topic's own configurations, without those that it inherits; for topics that exist."""

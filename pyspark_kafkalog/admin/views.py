@@ -69,6 +69,7 @@ def arrow_types(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
             ("clientId", pa.string()),
             ("host", pa.string()),
             ("partitions", pa.list_(pa.field("element", assigned))),
+            ("instanceId", pa.string()),
         ]
     )
     types = {

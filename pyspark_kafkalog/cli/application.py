@@ -122,8 +122,8 @@ class ShownByDefault(click.Group):
     """A group with a command ``show``, which is meant where none is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Add ``show`` unless a command or the help is asked for; other tools call it list or describe."""
-        if len(args) > 1 and args[0] in ("list", "describe"):
+        """Add ``show`` unless a command or the help is asked for; also called list, ls, describe."""
+        if len(args) > 1 and args[0] in {"list", "ls", "describe"} - self.commands.keys():
             args = args[1:]
         if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
             args = ["show", *args]

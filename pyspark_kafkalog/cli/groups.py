@@ -29,12 +29,7 @@ def groups(
     with said("Looking up groups"):
         rows = kafka.groups.describe(groups or None)
     if members and not as_json:
-        listed = [
-            _Member(row.group, one.member_id, one.client_id, one.host, ", ".join(map(str, one.partitions)))
-            for row in rows
-            for one in row.members or ()
-        ]
-        show_rows(_Member, listed, wide=wide)
+        show_rows(_Member, [member for row in rows for member in _members(row)], wide=wide)
     else:
         show_rows(Group, rows, as_json=as_json)
     say_unreadable(ctx, {row.group: row.note for row in rows if row.note})
@@ -42,10 +37,27 @@ def groups(
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A row of ``--members``."""
+    """A row of ``--members``; a group without members has one, too, which says its state."""
 
     group: str = field(metadata=column(STRING, "GROUP"))
-    member_id: str = field(metadata=column(STRING, "MEMBER", wide=True))
-    client_id: str = field(metadata=column(STRING, "CLIENT"))
-    host: str = field(metadata=column(STRING, "HOST"))
-    partitions: str = field(metadata=column(STRING, "PARTITIONS"))
+    state: str = field(metadata=column(STRING, "STATE"))
+    member_id: str | None = field(default=None, metadata=column(STRING, "MEMBER", wide=True))
+    instance_id: str | None = field(default=None, metadata=column(STRING, "INSTANCE", if_any=True))
+    client_id: str | None = field(default=None, metadata=column(STRING, "CLIENT"))
+    host: str | None = field(default=None, metadata=column(STRING, "HOST"))
+    partitions: str | None = field(default=None, metadata=column(STRING, "PARTITIONS"))
+
+
+def _members(group: Group) -> list[_Member]:
+    return [
+        _Member(
+            group.group,
+            group.state,
+            one.member_id,
+            one.instance_id,
+            one.client_id,
+            one.host,
+            ", ".join(map(str, one.partitions)) or None,
+        )
+        for one in group.members or ()
+    ] or [_Member(group.group, group.state)]

@@ -1,4 +1,4 @@
-"""``kafkalog topics``: show, create, delete and alter topics."""
+"""``kafkalog topics``: show, describe, create, delete and alter topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
 from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
-from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_rows, wide_option
+from pyspark_kafkalog.cli.output import json_option, say_if_dry, show_json, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import (
     exclude_option,
     execute_option,
@@ -21,7 +21,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.saying import said
-from pyspark_kafkalog.topics import NewTopic
+from pyspark_kafkalog.topics import ConfigEntry, NewTopic, TopicPartitionInfo
 
 names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 partitions_option = click.option("--partitions", type=click.IntRange(1), help="The number of partitions.")
@@ -33,7 +33,7 @@ if_exists_option = click.option("--if-exists", is_flag=True, help="Leave out top
 
 @kafkalog.group(cls=ShownByDefault)
 def topics() -> None:
-    """Show, create, delete or alter topics.
+    """Show, describe, create, delete or alter topics.
 
     topics PLACE means topics show PLACE.
     """
@@ -72,6 +72,28 @@ def _show_segments(kafka: Kafka, chosen: Selection, internal: bool, wide: bool, 
     with said("Looking up segments"):
         rows = kafka.topics.segments(chosen, internal=internal)
     show_rows(SegmentState, rows, as_json=as_json, wide=wide)
+
+
+@topics.command()
+@on_place
+@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@json_option
+def describe(kafka: Kafka, names: tuple[str, ...], as_json: bool) -> None:
+    """Show where partitions are, and configurations that are not Kafka's defaults.
+
+    Without TOPIC, of all that are not internal. SIZE is that of the leader's log.
+    """
+    with said("Looking up topics"):
+        found = kafka.topics.describe(names or None)
+    if as_json:
+        show_json(found)
+        return
+    show_rows(TopicPartitionInfo, [row for topic in found for row in topic.partitions])
+    if any(topic.configs for topic in found):
+        click.echo()
+        show_rows(ConfigEntry, [row for topic in found for row in topic.configs or ()])
+    if hidden := [topic.topic for topic in found if topic.configs is None]:
+        click.echo(f"The brokers don't show the configurations of {', '.join(hidden)}.", err=True)
 
 
 @topics.command()

@@ -99,6 +99,7 @@ class ConsumerMember(NamedTuple):
 
     client_id: str
     client_host: str
+    instance_id: str | None = None
 
 
 def offsets_partition(group: str, partitions: int) -> int:
@@ -187,9 +188,9 @@ def decode_consumer_member(value: bytes) -> ConsumerMember:
     """:raises CorruptRecordError: with the position, if the value is cut off or of an unknown version."""
     data = Fields(value)
     data.version("ConsumerGroupMemberMetadataValue", 0, flexible=0)
-    data.nullable_string()  # instance id
+    instance_id = data.nullable_string()
     data.nullable_string()  # rack id
-    return ConsumerMember(data.string(), data.string())
+    return ConsumerMember(data.string(), data.string(), instance_id)
 
 
 def encode_offset_key(group: str, partition: TopicPartition) -> bytes:

@@ -10,7 +10,8 @@ from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.publish import topics as on_disk
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.topics import NewTopic
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.topics import OWN_CONFIG, ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
 
 
 class DirectoryTopics:
@@ -23,6 +24,31 @@ class DirectoryTopics:
         """See :meth:`pyspark_kafkalog.topics.Topics.configs`."""
         directory = LogDirectory.open(self._paths)
         return {topic: dict(directory.topic_config(topic)) for topic in directory.topics(topics)}
+
+    def describe(self, topics: Collection[str]) -> list[TopicDescription]:
+        """See :meth:`pyspark_kafkalog.topics.Topics.describe`."""
+        directory = LogDirectory.open(self._paths)
+        found = directory.topics(topics)
+        partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
+        ids, epochs = directory.topic_ids(found), directory.leader_epochs(partitions)
+        sizes = directory.stored_sizes(partitions)
+        described = []
+        for topic in sorted(found):
+            configs = directory.topic_config(topic)
+            own = tuple(ConfigEntry(topic, name, configs[name], OWN_CONFIG) for name in sorted(configs))
+            rows = []
+            for partition in (TopicPartition(topic, number) for number in found[topic]):
+                size = sizes[partition]
+                rows.append(
+                    TopicPartitionInfo(
+                        *partition,
+                        leader_epoch=epochs.get(partition),
+                        stored_bytes=size.stored_bytes,
+                        segments=None if size.segments is None else len(size.segments),
+                    )
+                )
+            described.append(TopicDescription(topic, ids.get(topic, ""), own, tuple(rows)))
+        return described
 
     def config_names(self) -> Collection[str]:
         """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: none, as no broker is asked."""

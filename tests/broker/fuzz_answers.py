@@ -33,6 +33,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from pyspark_kafkalog.broker.cluster import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import pool
+from pyspark_kafkalog.broker.cluster.brokers import describe_brokers
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.delete_records import delete_records
 from pyspark_kafkalog.broker.groups import member as member_module
@@ -435,6 +436,15 @@ def _describe_log_dirs(request: Any, version: int) -> Any:
     return admin.DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[result])
 
 
+def _describe_quorum(request: Any, version: int) -> Any:
+    topic = admin.DescribeQuorumResponse.TopicData
+    partition = topic.PartitionData(
+        partition_index=0, error_code=0, leader_id=1, leader_epoch=3, high_watermark=9, current_voters=[]
+    )
+    topics = [topic(topic_name="__cluster_metadata", partitions=[partition])]
+    return admin.DescribeQuorumResponse(error_code=0, topics=topics)
+
+
 def _delete_records(request: Any, version: int) -> Any:
     topic = admin.DeleteRecordsResponse.DeleteRecordsTopicResult
     partition = topic.DeleteRecordsPartitionResult(partition_index=0, low_watermark=3, error_code=0)
@@ -538,6 +548,7 @@ SOUND: dict[int, tuple[Any, Callable[[Any, int], Any]]] = {
     42: (admin.DeleteGroupsRequest, _delete_groups),
     44: (admin.IncrementalAlterConfigsRequest, _alter_configs),
     47: (consumer.OffsetDeleteRequest, _offset_delete),
+    55: (admin.DescribeQuorumRequest, _describe_quorum),
     61: (admin.DescribeProducersRequest, _producers),
     65: (admin.DescribeTransactionsRequest, _describe_transactions),
     66: (admin.ListTransactionsRequest, _transactions),
@@ -683,6 +694,8 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((37, 3), _topics(lambda topics: topics.add_partitions("t", 2))),
     ((44, 3), _topics(lambda topics: topics.alter_configs("t", {"retention.ms": "1"}))),
     ((32,), _topics(lambda topics: topics.configs(["t"]))),
+    ((3, 32, 35), _topics(lambda topics: topics.describe(["t"]))),
+    ((3, 55, 18), lambda options: describe_brokers(options)),  # type: ignore[list-item, return-value]
     ((22,), lambda options: cluster_of(options).producer_id()),  # type: ignore[list-item, return-value]
     ((0, 0, 22), _write),
     ((22, 9, 24, 25, 26, 28, 28, 24, 65), _commit_transaction),

@@ -220,8 +220,10 @@ def test_output_that_cannot_be_written(root: Path) -> None:
 def test_words_of_other_tools(root: Path) -> None:
     refused = run("topics", root, "t", "u")
     assert (refused.code, "Did you mean --topic t --topic u?" in refused.err) == (2, True)
-    for word in ("list", "describe"):
+    for word in ("list", "ls"):
         assert run("topics", word, root).out == run("topics", root).out
+    for word in ("list", "ls", "describe"):
+        assert run("offsets", word, root).out == run("offsets", root).out
     refused = run("compact", "host:9092")
     assert (refused.code, "Expected a log directory, got brokers" in refused.err) == (2, True)
     refused = run("lag", root, "--watch", "nan")

@@ -12,12 +12,13 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from tests.cli.running import run
-from tests.kafka import Broker, run_kafka_class
+from tests.kafka import KAFKA_VERSION, Broker, run_kafka_class
 from tests.kafka_secure import PASSWORD, USER, SecureBroker
 
 pytestmark = pytest.mark.broker
 
 _TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+_TOPICS = "org.apache.kafka.tools.TopicCommand"
 _FIRST = 1_600_000_000_000
 
 
@@ -76,6 +77,26 @@ def test_what_there_is(shop: Shop) -> None:
     ]
     rows = run("offsets", at, "--group", shop.group, "--json").json
     assert [(row["offset"], row["lag"], row["metadata"]) for row in rows] == [(5, 5, "five"), (8, 2, "")]
+
+
+def test_brokers_and_topics_are_described(shop: Shop) -> None:
+    at = shop.broker.bootstrap
+    (broker,) = run("brokers", at, "--json").json
+    host, _, port = at.rpartition(":")
+    assert (broker["id"], broker["host"], broker["port"]) == (shop.broker.node_id, host, int(port))
+    assert (broker["isController"], broker["answers"], broker["note"]) == (True, True, "")
+    assert KAFKA_VERSION.startswith(broker["version"] + ".")
+    assert broker["leads"] == broker["replicas"] >= 2
+    theirs = run_kafka_class(_TOPICS, "--bootstrap-server", at, "--describe", "--topic", shop.topic).stdout
+    (topic,) = run("topics", "describe", at, shop.topic, "--json").json
+    assert f"TopicId: {topic['topicId']}" in theirs
+    (configs,) = (line.partition("Configs:")[2].strip() for line in theirs.splitlines() if "Configs:" in line)
+    assert ",".join(f"{config['name']}={config['value']}" for config in topic["configs"]) == configs
+    for row in topic["partitions"]:
+        replicas = f"Leader: {row['leader']}\tReplicas: {row['replicas'][0]}\tIsr: {row['isr'][0]}"
+        assert f"Partition: {row['partition']}\t{replicas}" in theirs
+        assert row["leaderEpoch"] == 0
+        assert row["storedBytes"] > 0
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,13 @@ def test_groups(root: Path) -> None:
         "coordinator": None,
         "note": "",
     }
-    assert run("groups", root, "--members").out == "GROUP  CLIENT  HOST  PARTITIONS\n"
-    assert run("groups", root, "--members", "--wide").out == "GROUP  MEMBER  CLIENT  HOST  PARTITIONS\n"
+    assert run("groups", root, "--members").lines == [
+        ["GROUP", "STATE", "CLIENT", "HOST", "PARTITIONS"],
+        ["g", "Empty", "-", "-", "-"],
+        ["other", "Empty", "-", "-", "-"],
+    ]
+    titles = ["GROUP", "STATE", "MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
+    assert run("groups", root, "--members", "--wide").lines[0] == titles
 
 
 @pytest.mark.parametrize("words", [["offsets"], ["offsets", "show"]])

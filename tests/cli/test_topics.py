@@ -33,6 +33,33 @@ def test_a_topic_is_made_changed_and_deleted(root: Path) -> None:
     assert {row["topic"] for row in run("topics", root, "--json").json} == {"u", "newer"}
 
 
+def test_topics_are_described(root: Path) -> None:
+    assert run("topics", "alter", root, "t", "--set", "retention.ms=60000", "--execute").code == 0
+    shown = run("topics", "describe", root, "t")
+    assert shown.code == 0, shown.err
+    titles, first, second, empty, *configs = shown.lines
+    assert titles == ["TOPIC", "PARTITION", "LEADER", "EPOCH", "SIZE", "SEGMENTS"]
+    assert [line[:3] for line in (first, second)] == [["t", "0", "-"], ["t", "1", "-"]]
+    assert [line[-1] for line in (first, second)] == ["1", "1"]
+    assert not empty
+    assert configs == [
+        ["TOPIC", "CONFIG", "VALUE", "SOURCE"],
+        ["t", "retention.ms", "60000", "DYNAMIC_TOPIC_CONFIG"],
+    ]
+    both = run("topics", "describe", root, "--json").json
+    assert [(topic["topic"], len(topic["partitions"])) for topic in both] == [("t", 2), ("u", 1)]
+    assert both[0]["topicId"] == run("topics", root, "--topic", "t", "--json").json[0]["topicId"]
+    assert both[1]["configs"] == []
+    assert both[1]["partitions"][0]["storedBytes"] > 0
+    missing = run("topics", "describe", root, "v")
+    assert (missing.code, "No such topic" in missing.err or "v" in missing.err) == (3, True)
+
+
+def test_a_directory_has_no_brokers(root: Path) -> None:
+    refused = run("brokers", root)
+    assert (refused.code, "A log directory has no brokers" in refused.err) == (2, True)
+
+
 def test_show_is_the_default(root: Path) -> None:
     assert run("topics", root).out == run("topics", "show", root).out
     assert run("topics", "--json", root).json == run("topics", "show", root, "--json").json

@@ -73,7 +73,11 @@ def test_what_brokers_wrote_is_decoded_like_by_kafkas_own_tool(name: str) -> Non
         elif kind == 2:
             check_group(value, content)
         elif kind == 5:
-            assert decode_consumer_member(value) == (content["clientId"], content["clientHost"])
+            assert decode_consumer_member(value) == (
+                content["clientId"],
+                content["clientHost"],
+                content["instanceId"],
+            )
 
 
 def check_offset(value: bytes, content: dict[str, Any]) -> None:

@@ -185,6 +185,7 @@ def _rack(fetch: FetchOptions | None) -> Iterator[Finding]:
 
 def _brokers(connection: ConnectionOptions) -> list[Finding]:
     from pyspark_kafkalog.broker.cluster.reach import reach
+    from pyspark_kafkalog.broker.wire.apis import lacking
 
     findings = []
     for attempt in reach(connection):
@@ -194,7 +195,7 @@ def _brokers(connection: ConnectionOptions) -> list[Finding]:
             findings.append(Finding("", what, State.FINE, ", ".join(attempt.steps[:-1])))
             findings += [
                 Finding("", what, State.UNKNOWN, f"it lacks {name}", instead)
-                for name, instead in attempt.lacking
+                for name, instead in lacking(attempt.versions)
             ]
             continue
         step = attempt.steps[-1] if attempt.steps else "the options"

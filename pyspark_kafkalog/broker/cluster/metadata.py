@@ -334,10 +334,10 @@ def metadata_request(topics: Collection[str] | None, *, create: bool) -> Any:
 
 def _topic(topic: Any) -> Topic:
     leaders = {p.partition_index: Leader(p.leader_id, p.leader_epoch) for p in topic.partitions}
-    return Topic(_base64(topic.topic_id), dict(sorted(leaders.items())), topic.error_code)
+    return Topic(base64_id(topic.topic_id), dict(sorted(leaders.items())), topic.error_code)
 
 
-def _base64(topic_id: uuid.UUID | None) -> str:
+def base64_id(topic_id: uuid.UUID | None) -> str:
     """As Kafka's Uuid prints it: URL-safe, without padding."""
     return "" if topic_id is None else base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, metadata_request
-from pyspark_kafkalog.broker.wire.apis import lacking
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address, Step
@@ -21,8 +20,8 @@ from pyspark_kafkalog.tls import tls_context
 
 STEP_SECONDS = 5
 _SECONDS = STEP_SECONDS * len(Step)
-_MOST_BROKERS = 50
-"""Of a large cluster no more are tried."""
+_AT_ONCE = 50
+"""Brokers that are tried at the same time; the doctor tries no more of those that are advertised."""
 
 
 @dataclass(slots=True)
@@ -37,28 +36,36 @@ class Attempt:
     error: KafkaLogError | None = None
     brokers: Mapping[int, str] = field(default_factory=dict)
     """The addresses that all brokers advertise, by node id, as this one says."""
-    lacking: Sequence[tuple[str, str]] = ()
-    """See :func:`.wire.apis.lacking`."""
+    versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """See :attr:`.wire.connection.Connection.versions`."""
 
 
 def reach(options: ConnectionOptions) -> list[Attempt]:
     """Try all bootstrap servers, then the other addresses that the cluster advertises."""
+    servers = [str(Address.parse(server)) for server in options.bootstrap_servers]
+    attempts = _try([Attempt(server) for server in servers], options)
+    brokers = next((attempt.brokers for attempt in attempts if attempt.error is None), {})
+    advertised = [Attempt(address, node_id) for node_id, address in brokers.items() if address not in servers]
+    return attempts + _try(advertised[:_AT_ONCE], options)
+
+
+def reach_brokers(options: ConnectionOptions, addresses: Mapping[int, Address]) -> dict[int, Attempt]:
+    """Try these brokers, by node id, so many at a time."""
+    attempts = [Attempt(str(address), node_id) for node_id, address in addresses.items()]
+    parts = (attempts[start : start + _AT_ONCE] for start in range(0, len(attempts), _AT_ONCE))
+    tried = [attempt for part in parts for attempt in _try(part, options)]
+    return dict(zip(addresses, tried, strict=True))
+
+
+def _try(attempts: Sequence[Attempt], options: ConnectionOptions) -> list[Attempt]:
     limit_ms = STEP_SECONDS * 1000
     bounded = replace(
         options,
         socket_connection_setup_timeout_ms=min(options.socket_connection_setup_timeout_ms, limit_ms),
         request_timeout_ms=min(options.request_timeout_ms, limit_ms),
     )
-    servers = [str(Address.parse(server)) for server in options.bootstrap_servers]
-    attempts = _try([Attempt(server) for server in servers], bounded)
-    brokers = next((attempt.brokers for attempt in attempts if attempt.error is None), {})
-    advertised = [Attempt(address, node_id) for node_id, address in brokers.items() if address not in servers]
-    return attempts + _try(advertised[:_MOST_BROKERS], bounded)
-
-
-def _try(attempts: Sequence[Attempt], options: ConnectionOptions) -> list[Attempt]:
     threads = [
-        threading.Thread(target=_connect, args=(attempt, options), daemon=True) for attempt in attempts
+        threading.Thread(target=_connect, args=(attempt, bounded), daemon=True) for attempt in attempts
     ]
     for thread in threads:
         thread.start()
@@ -94,7 +101,7 @@ def _connect(attempt: Attempt, options: ConnectionOptions) -> None:
         try:
             attempt.steps.append("metadata")
             response = connection.call(metadata_request([], create=False), max_version=MAX_VERSION)
-            attempt.lacking = lacking(connection.versions)
+            attempt.versions = connection.versions
             with connection.reading():
                 attempt.brokers = {
                     broker.node_id: str(Address(broker.host, broker.port)) for broker in response.brokers

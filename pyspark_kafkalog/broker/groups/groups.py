@@ -419,6 +419,7 @@ def _group(group: Any) -> Group:
             member.client_id,
             member.client_host,
             tuple(sorted(_assigned(member) if of_consumers else _decoded(member, group.protocol_type))),
+            member.instance_id if of_consumers else member.group_instance_id,
         )
         for member in group.members
     )

@@ -15,8 +15,9 @@ from pyspark_kafkalog.broker.cluster.cluster import (
     cluster_of,
     configs_request,
 )
+from pyspark_kafkalog.broker.cluster.leaders import call_leaders_once, read_sizes, sizes_request
 from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION as METADATA_VERSION
-from pyspark_kafkalog.broker.cluster.metadata import metadata_request
+from pyspark_kafkalog.broker.cluster.metadata import base64_id, metadata_request
 from pyspark_kafkalog.broker.topics import requests
 from pyspark_kafkalog.broker.topics.requests import Answers, Refusal
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -30,7 +31,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.topics import NewTopic
+from pyspark_kafkalog.topics import OWN_CONFIG, ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
 
 _WRONG = {
     ErrorCode.INVALID_PARTITIONS,
@@ -39,6 +40,13 @@ _WRONG = {
     ErrorCode.INVALID_REQUEST,
 }
 """Codes of requests that can never succeed as they are."""
+_SOURCES = {
+    ADDED_BY_TOPIC: OWN_CONFIG,
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+}
+"""Who has set a configuration; what is left out are Kafka's defaults."""
 _ASKED_FOR_NAMES = 20
 """Topics that are asked for the names of configurations: some may not be described, or be gone by then."""
 _RIGHTS: Mapping[int, str] = {
@@ -68,6 +76,62 @@ class BrokerTopics:
                 if config.config_source == ADDED_BY_TOPIC and config.value is not None
             }
         return found
+
+    def describe(self, topics: Collection[str]) -> list[TopicDescription]:
+        """See :meth:`pyspark_kafkalog.topics.Topics.describe`; a leader is asked for sizes once."""
+        response = self._cluster.call(
+            metadata_request(topics, create=False), doing="Looking up topics", max_version=METADATA_VERSION
+        )
+        described = [topic for topic in response.topics if topic.name and topic.partitions]
+        found = sorted(described, key=lambda topic: topic.name)
+        names = [topic.name for topic in found]
+        configs, sizes = self._config_entries(names), self._sizes(found)
+        return [
+            TopicDescription(
+                topic.name,
+                base64_id(topic.topic_id),
+                configs.get(topic.name),
+                tuple(
+                    _partition_info(topic.name, partition, sizes)
+                    for partition in sorted(topic.partitions, key=lambda one: one.partition_index)
+                ),
+            )
+            for topic in found
+        ]
+
+    def _config_entries(self, topics: Collection[str]) -> dict[str, tuple[ConfigEntry, ...]]:
+        """The configurations that are not defaults, of those topics that may be described."""
+        try:
+            results = self._describe(topics).results if topics else ()
+        except UnsupportedVersionError:
+            return {}
+        return {
+            result.resource_name: tuple(
+                ConfigEntry(result.resource_name, config.name, config.value, _SOURCES[config.config_source])
+                for config in sorted(result.configs, key=lambda config: config.name)
+                if config.config_source in _SOURCES
+            )
+            for result in results
+            if not result.error_code
+        }
+
+    def _sizes(self, topics: Collection[Any]) -> dict[TopicPartition, int]:
+        partitions = [
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in topics
+            for partition in topic.partitions
+            if partition.leader_id >= 0
+        ]
+        try:
+            return call_leaders_once(
+                self._cluster,
+                partitions,
+                lambda epochs: [sizes_request(epochs)],
+                lambda responses: read_sizes(responses[0]),
+                deadline=Deadline.after_ms(self._options.request_timeout_ms),
+            )
+        except UnsupportedVersionError:
+            return {}
 
     def config_names(self) -> Collection[str]:
         """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: those of topics that may be described."""
@@ -261,6 +325,27 @@ class BrokerTopics:
             return False
         leaders = (self._cluster.metadata.leader(TopicPartition(topic.topic, n)) for n in known.leaders)
         return all(leader is not None and leader.node_id >= 0 for leader in leaders)
+
+
+def _partition_info(topic: str, partition: Any, sizes: Mapping[TopicPartition, int]) -> TopicPartitionInfo:
+    """A partition of a response to Metadata."""
+    number, leader = partition.partition_index, partition.leader_id
+    note = ""
+    if leader < 0:
+        note = "no leader"
+    elif len(partition.isr_nodes) < len(partition.replica_nodes):
+        note = "under-replicated"
+    return TopicPartitionInfo(
+        topic,
+        number,
+        leader=leader if leader >= 0 else None,
+        leader_epoch=partition.leader_epoch if partition.leader_epoch >= 0 else None,
+        replicas=tuple(partition.replica_nodes),
+        isr=tuple(partition.isr_nodes),
+        offline=tuple(partition.offline_replicas or ()),
+        stored_bytes=sizes.get(TopicPartition(topic, number)),
+        note=note,
+    )
 
 
 def _existing(response: Any) -> Sequence[Any]:

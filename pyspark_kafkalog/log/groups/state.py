@@ -277,7 +277,10 @@ class _Records:
             self.is_consumer_group = True
         elif parsed.type == CONSUMER_MEMBER:
             # Its partitions are in other records, by topic id.
-            self.members.append(GroupMember(parsed.member_id, *decode_consumer_member(value)))
+            found = decode_consumer_member(value)
+            self.members.append(
+                GroupMember(parsed.member_id, found.client_id, found.client_host, (), found.instance_id)
+            )
         elif parsed.type > LAST_OF_CONSUMERS:
             self.is_foreign = True
 
@@ -296,7 +299,11 @@ class _Records:
             protocol_type, protocol = self.classic.protocol_type, self.classic.protocol or ""
             members += tuple(
                 GroupMember(
-                    member.member_id, member.client_id, member.client_host, _assigned(member, protocol_type)
+                    member.member_id,
+                    member.client_id,
+                    member.client_host,
+                    _assigned(member, protocol_type),
+                    member.group_instance_id,
                 )
                 for member in self.classic.members
             )
