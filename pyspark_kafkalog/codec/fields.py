@@ -5,12 +5,15 @@ Flexible versions have compact lengths and tagged fields (KIP-482).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from pyspark_kafkalog.errors import CorruptRecordError
 
 _Item = TypeVar("_Item")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+"""Half of a surrogate pair, encoded by itself; its last byte may be missing."""
 
 
 class Fields:
@@ -97,5 +100,9 @@ class Fields:
 
 
 def text_of(data: bytes) -> str:
-    """``data`` as text, with U+FFFD in place of what is not UTF-8."""
-    return data.decode(errors="replace")
+    """``data`` as Java's decoder of UTF-8 gives it, with U+FFFD in place of what is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        # Java has one U+FFFD for a surrogate, where Python has one for each byte.
+        return _SURROGATE.sub("\ufffd".encode(), data).decode(errors="replace")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
 import numpy as np
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
+from pyspark_kafkalog.codec.fields import text_of
 from pyspark_kafkalog.codec.format import NO_TIMESTAMP_TYPE
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
@@ -27,8 +27,6 @@ ROW_TYPES: dict[str, pa.DataType] = {
 }
 """The columns that can be decoded, with the Arrow types that PySpark makes of the row schema."""
 
-_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
-"""Half of a surrogate pair, encoded by itself: Java makes one U+FFFD of its three bytes."""
 MAX_TIMESTAMP = ((1 << 63) - 1) // 1000
 """The most milliseconds, before or after the epoch, that a timestamp in microseconds can hold."""
 
@@ -151,9 +149,5 @@ def as_utf8(strings: pa.StringArray) -> pa.StringArray:
         strings.validate(full=True)
     except pa.ArrowInvalid:
         texts = strings.cast(pa.binary()).to_pylist()
-        return pa.array([None if text is None else _as_java(text) for text in texts], pa.string())
+        return pa.array([None if text is None else text_of(text) for text in texts], pa.string())
     return strings
-
-
-def _as_java(text: bytes) -> str:
-    return _SURROGATE.sub("\ufffd".encode(), text).decode(errors="replace")

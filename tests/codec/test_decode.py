@@ -111,10 +111,10 @@ def test_log_append_time_gives_every_record_the_greatest_timestamp() -> None:
 
 
 def test_header_keys_that_are_not_utf8_are_shown_as_java_shows_them() -> None:
-    keys = [b"good", b"\xff", b"a\xc3", b"\xed\xa0\x80"]
+    keys = [b"good", b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xed\xa0x"]
     data = batch([record(b"", headers=[(key, None) for key in keys])])
     (row,) = rows(data)
-    assert [header["key"] for header in row["headers"]] == ["good", "�", "a�", "�"]
+    assert [header["key"] for header in row["headers"]] == ["good", "�", "a�", "�", "�x"]
 
 
 def test_progress_comes_from_headers() -> None:

@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.codec.fields import text_of
 from pyspark_kafkalog.values.columns import Arrays, Column, has_bytes, inner_type, lay_out, width_of
 from pyspark_kafkalog.values.json import kernels
-from pyspark_kafkalog.values.json.rows import decoded as as_text
 from pyspark_kafkalog.values.json.rows import root
 from pyspark_kafkalog.values.json.times import Zone, seconds_east
 from pyspark_kafkalog.values.json.tokens import Fault
@@ -107,7 +107,7 @@ class Decoder:
         found = []
         for row in rare:
             value = data[starts[row] : starts[row] + sizes[row]].tobytes()
-            fields, fault = self._convert(as_text(value))
+            fields, fault = self._convert(text_of(value))
             found.append(fields)
             if fault is not None:
                 faults[int(row)] = fault, value
@@ -209,7 +209,7 @@ class Decoder:
         """The structs with the text of those that are corrupt."""
         texts: list[str | None] = [None] * len(array)
         for row, (_, value) in faults.items():
-            texts[row] = as_text(value)
+            texts[row] = text_of(value)
         fields = [
             pa.array(texts, pa.string()) if field.name == self._corrupt else array.field(field.name)
             for field in self.type
@@ -309,5 +309,5 @@ def _powers() -> np.ndarray:
 def _byte(value: bytes, at: int) -> int:
     """The byte where a character of the text of a value begins."""
     return bisect_left(
-        range(len(value)), at, key=lambda end: len(as_text(value[:end]).encode("utf-16-le")) // 2
+        range(len(value)), at, key=lambda end: len(text_of(value[:end]).encode("utf-16-le")) // 2
     )

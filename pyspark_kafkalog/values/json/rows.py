@@ -55,7 +55,6 @@ _LONGEST_DECIMAL = 39
 """Digits, of which Spark has 38."""
 _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
-_SURROGATES_OF_OTHERS = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 class Partial(Exception):  # noqa: N818 - it is a value, too
@@ -65,15 +64,6 @@ class Partial(Exception):  # noqa: N818 - it is a value, too
         super().__init__(str(fault))
         self.value = value
         self.fault = fault
-
-
-def decoded(value: bytes) -> str:
-    """The text of ``value`` as Java's decoder of UTF-8 gives it."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        # Java has one U+FFFD for a surrogate, where Python has one for each byte.
-        return _SURROGATES_OF_OTHERS.sub("\ufffd".encode(), value).decode(errors="replace")
 
 
 def root(kind: pa.StructType, zone: times.Zone) -> Callable[[str], Row]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.values.json.rows import decoded, root
+from pyspark_kafkalog.codec.fields import text_of
+from pyspark_kafkalog.values.json.rows import root
 from pyspark_kafkalog.values.json.times import Zone
 
 
@@ -36,7 +37,7 @@ def shown(array: pa.Array) -> list[Any]:
         return list(array.cast(pa.int32()).to_pylist())
     if pa.types.is_string(kind):
         # Spark gives the bytes of a corrupt value as they are.
-        return [None if text is None else decoded(text) for text in array.cast(pa.binary()).to_pylist()]
+        return [None if text is None else text_of(text) for text in array.cast(pa.binary()).to_pylist()]
     if pa.types.is_floating(kind):
         return [None if x is None else "NaN" if math.isnan(x) else x.hex() for x in array.to_pylist()]
     return list(array.to_pylist())
@@ -46,10 +47,10 @@ def slow(values: list[bytes | None], kind: pa.StructType, zone: Zone) -> tuple[l
     """What the slow path alone makes of values, with the text of corrupt ones; and which are corrupt."""
     inner = pa.struct([field for field in kind if field.name != "_corrupt_record"])
     convert = root(inner, zone)
-    found = [(None, None) if value is None else convert(decoded(value)) for value in values]
+    found = [(None, None) if value is None else convert(text_of(value)) for value in values]
     rows = shown(pa.array([fields for fields, _ in found], inner))
     if "_corrupt_record" in kind.names:
         for row, value, (_, fault) in zip(rows, values, found, strict=True):
             if row is not None and value is not None:
-                row["_corrupt_record"] = None if fault is None else decoded(value)
+                row["_corrupt_record"] = None if fault is None else text_of(value)
     return rows, [fault is not None for _, fault in found]
