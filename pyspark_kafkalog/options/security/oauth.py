@@ -24,18 +24,21 @@ HANDLER = "kafka.sasl.login.callback.handler.class"
 _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 _SCOPE = "kafka.sasl.oauthbearer.scope"
-_SOURCES = (
-    f'Give {ENDPOINT}, or {HANDLER} as package.module:callable, or in {_JAAS} oauth.access.token="...".'
-)
 _JAVA_HANDLERS = ("OAuthBearerLoginCallbackHandler", "JaasClientOauthLoginCallbackHandler")
 """Java's classes that do the same as this package."""
-_PROVIDER = "kafka.sasl.oauthbearer.provider"
+PROVIDER = "kafka.sasl.oauthbearer.provider"
+_SOURCES = (
+    f"Give {PROVIDER} as aws, gcp or azure, or {ENDPOINT}, or {HANDLER} as package.module:callable,"
+    f' or in {_JAAS} oauth.access.token="...".'
+)
 _OF_CLOUDS = {
     "IAMOAuthBearerLoginCallbackHandler": "aws",
     "GcpLoginCallbackHandler": "gcp",
     "KafkaOAuth2AuthenticateCallbackHandler": "azure",
 }
 """Java's classes of Amazon, Google and Spring Cloud Azure."""
+_OF_AZURE = ("clientId", "oauth.client.id", "scope", "oauth.scope", "azure.configured")
+"""Settings of the login module with Azure; Spring sets the last one, which changes nothing."""
 
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
@@ -82,17 +85,20 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     token = login.get("oauth.access.token", "").strip() or None
     provider = _provider(user)
     endpoint = user.value(ENDPOINT) or login.get("oauth.token.endpoint.uri", "").strip() or None
-    clouds = {user.value(_PROVIDER), _OF_CLOUDS.get(_class(user))} - {None}
+    clouds = {user.value(PROVIDER), _OF_CLOUDS.get(_class(user))} - {None}
     cloud = next(iter(clouds), None)
-    sources = [source for source in (token, provider, endpoint, *clouds) if source]
-    if len(sources) != 1:
-        got = "several" if sources else "none"
+    sources = {f"oauth.access.token in {_JAAS}": token, HANDLER: provider, ENDPOINT: endpoint}
+    found = [*(name for name, source in sources.items() if source), *sorted(filter(None, clouds))]
+    if len(found) != 1:
+        got = f"several: {', '.join(found)}" if found else "none"
         raise OptionError(f"SASL OAUTHBEARER: expected one source of tokens, got {got}", hint=_SOURCES)
     if token is not None and not is_token(token):
         raise OptionError(
             f"Option {_JAAS!r} has an oauth.access.token with characters other than visible ASCII"
         )
     assertion = assertion_options(user, endpoint)
+    if cloud is not None:
+        _check_cloud(cloud, user, login)
     if cloud == "aws":
         return OAuthOptions(aws=aws_options(user, login))
     client_id = user.value(f"{_CLIENT}.id") or login.get("clientId") or login.get("oauth.client.id")
@@ -116,6 +122,25 @@ def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
     )
 
 
+def _check_cloud(cloud: str, user: UserOptions, login: Mapping[str, str]) -> None:
+    """Refuse what a cloud's login does not obey: another identity would log in than the one that is given."""
+    is_azure = cloud == "azure"
+    hint = f"Leave it out, or give {ENDPOINT} in place of the cloud."
+    if is_azure:
+        hint += " Entra's is https://login.microsoftonline.com/TENANT/oauth2/v2.0/token."
+    for name in (f"{_CLIENT}.secret",) if is_azure else (f"{_CLIENT}.id", f"{_CLIENT}.secret", _SCOPE):
+        if name in user:
+            raise OptionError(f"Option {name!r} has no effect with the tokens of {cloud}", hint=hint)
+    # Those of AWS are checked with its login module.
+    known = _OF_AZURE if is_azure else ()
+    if cloud != "aws" and not all(name in known or name.startswith("extension_") for name in login):
+        takes = "clientId, scope and extension_NAME" if is_azure else "extension_NAME"
+        raise OptionError(
+            f"Option {_JAAS!r} has a setting that has no effect with the tokens of {cloud}",
+            hint=f"It may have {takes}. {hint}",
+        )
+
+
 def _class(user: UserOptions) -> str:
     """The name of the user's class of Java's, without its package."""
     return str(user.value(HANDLER)).rpartition(".")[2]
@@ -133,7 +158,8 @@ def _provider(user: UserOptions) -> str | None:
     if ":" not in name:
         raise OptionError(
             f"Option {HANDLER!r} names a Java class, which cannot be run here",
-            hint="Give the import path package.module:callable of a Python callable that returns a token.",
+            hint="Give the import path package.module:callable of a Python callable that returns a token,"
+            f" or {PROVIDER} as aws, gcp or azure.",
         )
     return import_path(HANDLER, name)
 

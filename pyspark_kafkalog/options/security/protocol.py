@@ -9,21 +9,18 @@ import logging
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.security.aws import AwsOptions, aws_options
+from pyspark_kafkalog.options.security.aws import REGION, AwsOptions, aws_options
 from pyspark_kafkalog.options.security.jaas import LoginModule
-from pyspark_kafkalog.options.security.oauth import OAuthOptions, oauth_options
+from pyspark_kafkalog.options.security.oauth import PROVIDER, OAuthOptions, oauth_options
 from pyspark_kafkalog.options.security.tls import TlsOptions, tls_options
-from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.options.table import BY_NAME, from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 JAAS = "kafka.sasl.jaas.config"
+_MECHANISM = "kafka.sasl.mechanism"
 _CLIENT_HANDLER = "kafka.sasl.client.callback.handler.class"
 _SERVICE_NAME = "kafka.sasl.kerberos.service.name"
 _OF_TLS = ("kafka.ssl.truststore.", "kafka.ssl.keystore.", "kafka.ssl.key.")
-_OF_SASL = (
-    *("kafka.sasl.mechanism", JAAS, "kafka.sasl.oauthbearer.token.", "kafka.sasl.oauthbearer.client."),
-    "kafka.sasl.oauthbearer.assertion.",
-)
 _MODULES = {
     "PLAIN": "plain.PlainLoginModule",
     "SCRAM-SHA-256": "scram.ScramLoginModule",
@@ -33,6 +30,11 @@ _MODULES = {
     "GSSAPI": "Krb5LoginModule",
 }
 """The login module of each mechanism."""
+_PACKAGES = {
+    "IAMLoginModule": "software.amazon.msk.auth.iam",
+    "Krb5LoginModule": "com.sun.security.auth.module",
+}
+"""Of those that are not Kafka's."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -71,20 +73,25 @@ def security_options(user: UserOptions) -> SecurityOptions:
     :raises OptionError: never showing a value that may be secret.
     """
     protocol = user.value("kafka.security.protocol")
+    because = f"kafka.security.protocol is {protocol}"
     tls = tls_options(user) if protocol.endswith("SSL") else None
     if tls is None:
-        _warn_if_given(user, _OF_TLS, protocol)
+        _warn_if_given(user, _OF_TLS, because)
     if not protocol.startswith("SASL_"):
-        _warn_if_given(user, _OF_SASL, protocol)
+        _warn_if_given(user, ("kafka.sasl.",), because)
         return SecurityOptions(protocol, tls=tls)
-    mechanism = str(user.value("kafka.sasl.mechanism"))
+    mechanism = str(user.value(_MECHANISM))
     _check_client_handler(user, mechanism)
+    if mechanism != "OAUTHBEARER":
+        _check_tokens(user, mechanism)
     module = _login_module(user, mechanism)
     if mechanism == "OAUTHBEARER":
         login = module.options if module else {}
         oauth = oauth_options(user, login)
         if oauth.cloud or oauth.aws:
             _warn_if_unencrypted(protocol)
+        if not oauth.aws:
+            _warn_if_given(user, (REGION,), f"{PROVIDER} is not aws")
         return SecurityOptions(protocol, mechanism, oauth=oauth, tls=tls)
     if mechanism == "AWS_MSK_IAM":
         login = module.options if module else {}
@@ -98,15 +105,22 @@ def security_options(user: UserOptions) -> SecurityOptions:
     return SecurityOptions(protocol, mechanism, username, password, tls=tls)
 
 
-def _warn_if_given(user: UserOptions, prefixes: tuple[str, ...], protocol: str) -> None:
-    """Warn of options without effect: a user who sets them wants a safer protocol."""
-    if names := user.names(*prefixes):
-        log_once(
-            logging.WARNING,
-            "Options %s have no effect, because kafka.security.protocol is %s",
-            ", ".join(names),
-            protocol,
+def _warn_if_given(user: UserOptions, prefixes: tuple[str, ...], because: str) -> None:
+    """Warn of options without effect: a user who sets them wants a safer protocol, or another login."""
+    if names := [name for name in user.names(*prefixes) if name in BY_NAME]:
+        log_once(logging.WARNING, "Options %s have no effect, because %s", ", ".join(names), because)
+
+
+def _check_tokens(user: UserOptions, mechanism: str) -> None:
+    """Refuse a cloud that would not be asked, and warn of what else is only for OAUTHBEARER."""
+    is_aws = mechanism == "AWS_MSK_IAM"
+    if user.value(PROVIDER) not in (None, "aws" if is_aws else None):
+        raise OptionError(
+            f"Option {PROVIDER!r} needs the SASL mechanism OAUTHBEARER, got {mechanism}",
+            hint=f"Set {_MECHANISM} to OAUTHBEARER, or leave the provider out.",
         )
+    others = () if is_aws else (REGION,)
+    _warn_if_given(user, ("kafka.sasl.oauthbearer.", *others), f"{_MECHANISM} is {mechanism}")
 
 
 def _warn_if_unencrypted(protocol: str) -> None:
@@ -136,17 +150,21 @@ def _login_module(user: UserOptions, mechanism: str) -> LoginModule | None:
     if module is not None and not module.is_a(expected):
         raise OptionError(
             f"Option {JAAS!r}: expected the login module {expected} of SASL {mechanism}, got another",
-            hint="See the option kafka.sasl.mechanism, which is GSSAPI by default.",
+            hint=f"It is {_full(expected)}. See the option {_MECHANISM}, too, which is GSSAPI by default.",
         )
     return module
 
 
 def _no_login(mechanism: str) -> OptionError:
-    module = f"org.apache.kafka.common.security.{_MODULES[mechanism]}"
     return OptionError(
         f"SASL {mechanism} needs the option {JAAS!r}",
-        hint=f'Write it as {module} required username="..." password="...";',
+        hint=f'Write it as {_full(_MODULES[mechanism])} required username="..." password="...";',
     )
+
+
+def _full(module: str) -> str:
+    """The name of a login module with its package."""
+    return f"{_PACKAGES.get(module, 'org.apache.kafka.common.security')}.{module}"
 
 
 def _name_and_password(module: LoginModule) -> tuple[str, str]:
@@ -173,6 +191,7 @@ def _kerberos(user: UserOptions, module: LoginModule | None) -> KerberosOptions:
         )
         raise OptionError(
             f"Options {_SERVICE_NAME!r} and {JAAS!r} {trouble}",
-            hint=f"Set {_SERVICE_NAME}, usually to kafka.",
+            hint=f"Set {_SERVICE_NAME}, usually to kafka"
+            + ("." if _MECHANISM in user else f", or {_MECHANISM}, which is GSSAPI by default."),
         )
     return KerberosOptions(names.pop(), login.get("principal"), login.get("keyTab"))

@@ -28,6 +28,7 @@ ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 CLIENT_LOGIN = 'clientId="me" clientSecret="hush"'
 CLIENT = "kafka.sasl.oauthbearer.client.credentials.client"
 HANDLER = "kafka.sasl.login.callback.handler.class"
+PROVIDER = "kafka.sasl.oauthbearer.provider"
 
 
 def security(
@@ -98,7 +99,7 @@ class TestPasswords:
             (
                 "AWS_MSK_IAM",
                 f"{PLAIN} required;",
-                "expected the login module IAMLoginModule of SASL AWS_MSK_IAM",
+                "module IAMLoginModule of SASL AWS_MSK_IAM, got another. It is software.amazon.msk.auth",
             ),
             (
                 "SCRAM-SHA-512",
@@ -127,8 +128,10 @@ class TestKerberos:
         assert options == SecurityOptions("SASL_PLAINTEXT", "GSSAPI", kerberos=KerberosOptions("kafka"))
 
     def test_a_service_has_one_name(self) -> None:
-        with pytest.raises(OptionError, match="do not name"):
+        with pytest.raises(OptionError, match=r"do not name.*usually to kafka\."):
             security("GSSAPI", None)
+        with pytest.raises(OptionError, match=r"do not name.*mechanism, which is GSSAPI by default"):
+            security(None, None)
         with pytest.raises(OptionError, match="give different names"):
             security(
                 "GSSAPI",
@@ -233,7 +236,11 @@ class TestTokens:
             (CLIENT_LOGIN, {ENDPOINT: "https://me%3Ahush%40idp/token"}, "or an escape"),
             (None, {ENDPOINT: "file://hush/token"}, "expected only a path"),
             (None, {ENDPOINT: "file:///hush?x"}, "expected only a path"),
-            (None, {HANDLER: "com.example.Handler"}, "Java class, which cannot be run here"),
+            (
+                None,
+                {HANDLER: "com.example.Handler"},
+                f"Java class, which cannot be run here.*{PROVIDER} as aws",
+            ),
             (None, {HANDLER: "a hush:c"}, "expected an import path"),
             (
                 None,
@@ -417,7 +424,7 @@ class TestAws:
     @pytest.mark.parametrize(
         "values",
         [
-            {"kafka.sasl.oauthbearer.provider": "AWS"},
+            {PROVIDER: "AWS"},
             {HANDLER: "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"},
         ],
     )
@@ -436,8 +443,55 @@ class TestAws:
         ],
     )
     def test_tokens_of_other_clouds(self, cloud: str, handler: str) -> None:
-        for values in ({"kafka.sasl.oauthbearer.provider": cloud}, {HANDLER: handler}):
-            assert oauth('clientId="me"', **values) == OAuthOptions(cloud=cloud, client_id="me")
+        for values in ({PROVIDER: cloud}, {HANDLER: handler}):
+            assert oauth("extension_a=b", **values) == OAuthOptions(cloud=cloud, extensions=(("a", "b"),))
+
+    def test_who_logs_in_to_azure_and_for_what(self) -> None:
+        expected = OAuthOptions(cloud="azure", client_id="me", scope="api://1/.default")
+        login = 'clientId="me" scope="api://1/.default" azure.configured="true"'
+        assert oauth(login, **{PROVIDER: "azure"}) == expected
+        given = {f"{CLIENT}.id": "me", "kafka.sasl.oauthbearer.scope": "api://1/.default"}
+        assert oauth(None, **given, **{PROVIDER: "azure"}) == expected
+
+    @pytest.mark.parametrize(
+        ("cloud", "login", "values"),
+        [
+            ("azure", 'clientId="me" clientSecret="hush"', {}),
+            ("azure", 'azure.credential.client-secret="hush"', {}),
+            ("azure", None, {f"{CLIENT}.secret": "hush"}),
+            ("gcp", 'clientId="hush"', {}),
+            ("gcp", 'scope="hush"', {}),
+            ("gcp", None, {"kafka.sasl.oauthbearer.scope": "hush"}),
+            ("aws", None, {f"{CLIENT}.id": "hush"}),
+            ("aws", None, {f"{CLIENT}.secret": "hush"}),
+        ],
+    )
+    def test_a_login_that_the_cloud_would_not_use(
+        self, cloud: str, login: str | None, values: dict[str, str]
+    ) -> None:
+        """The identity of the machine would log in instead of the one that is given."""
+        with pytest.raises(OptionError, match=f"no effect with the tokens of {cloud}") as caught:
+            oauth(login, **values, **{PROVIDER: cloud})
+        assert "hush" not in str(caught.value)
+        assert ENDPOINT in str(caught.value)
+
+    @pytest.mark.parametrize("mechanism", [None, "PLAIN", "AWS_MSK_IAM"])
+    def test_a_cloud_that_would_not_be_asked(self, mechanism: str | None) -> None:
+        with pytest.raises(
+            OptionError, match=f"needs the SASL mechanism OAUTHBEARER, got {mechanism or 'GSS'}"
+        ):
+            security(mechanism, None, **{PROVIDER: "azure"})
+        assert security("AWS_MSK_IAM", None, **{PROVIDER: "aws"}).aws == AwsOptions()
+
+    def test_what_another_login_does_not_use_is_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        plain = f'{PLAIN} required username="u" password="p";'
+        security("PLAIN", plain, **{ENDPOINT: "https://idp", "kafka.sasl.aws.region": "us-east-1"})
+        names = f"kafka.sasl.aws.region, {ENDPOINT}"
+        assert f"Options {names} have no effect, because kafka.sasl.mechanism is PLAIN" in caplog.text
+        oauth(None, **{PROVIDER: "gcp", "kafka.sasl.aws.region": "us-east-1"})
+        assert "kafka.sasl.aws.region have no effect, because kafka.sasl.oauthbearer.prov" in caplog.text
+        security(None, None, "SSL", **{PROVIDER: "gcp"})
+        assert f"Options {PROVIDER} have no effect, because kafka.security.protocol is SSL" in caplog.text
 
     @pytest.mark.parametrize(
         ("login", "message"),
@@ -460,17 +514,19 @@ class TestAws:
                 security(mechanism, f'{PLAIN} required username="u" password="p";', **{FROM_IAM: name})
 
     def test_one_source_of_tokens(self) -> None:
-        with pytest.raises(OptionError, match="got several"):
-            oauth('oauth.access.token="t"', **{"kafka.sasl.oauthbearer.provider": "aws"})
+        with pytest.raises(
+            OptionError, match=r"got several: oauth\.access\.token in kafka.*config, aws\. Give"
+        ):
+            oauth('oauth.access.token="t"', **{PROVIDER: "aws"})
 
     def test_one_cloud_by_name_and_by_class(self) -> None:
         google = {HANDLER: "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"}
-        assert oauth(None, **google, **{"kafka.sasl.oauthbearer.provider": "gcp"}).cloud == "gcp"
+        assert oauth(None, **google, **{PROVIDER: "gcp"}).cloud == "gcp"
         with pytest.raises(OptionError, match="got several"):
-            oauth(None, **google, **{"kafka.sasl.oauthbearer.provider": "azure"})
+            oauth(None, **google, **{PROVIDER: "azure"})
 
     def test_an_unencrypted_login_is_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
-        oauth(None, **{"kafka.sasl.oauthbearer.provider": "gcp"})
+        oauth(None, **{PROVIDER: "gcp"})
         assert "go to brokers unencrypted, because kafka.security.protocol is SASL_PLAIN" in caplog.text
 
 
