@@ -85,15 +85,18 @@ class PlugIn:
         try:
             return self.function(*given)
         except (Exception, SystemExit) as e:
-            raise self.error(
-                f"raised {type(e).__name__}{_place_in_code(e)}{_words(e)}", kind=kind, hint=hint, **place
-            ) from e
+            raise self.error(raised(e), kind=kind, hint=hint, **place) from e
 
     def error(
         self, did: str, *, kind: type[KafkaLogError] = KafkaLogError, hint: str | None = None, **place: Any
     ) -> KafkaLogError:
         """The error of a function that ``did`` something wrong; parameters as of a call."""
         return kind(f"{self._name} {did}", hint=hint, **place)
+
+
+def raised(error: BaseException) -> str:
+    """What a function of the user's raised: its kind, the line of the user's module, and what it says."""
+    return f"raised {type(error).__name__}{_place_in_code(error)}{_words(error)}"
 
 
 def _words(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -309,13 +310,28 @@ def fails() -> str:
     raise RuntimeError("no network")
 
 
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it can't say")
+
+
+def fails_silently() -> str:
+    raise SilentError
+
+
+def ends_its_process() -> str:
+    sys.exit("no login")
+
+
 def test_a_callable_of_the_user() -> None:
     options = (("kafka.bootstrap.servers", "given"),)
     for name in ("given_token", "given_pair", "given_of"):
         assert Tokens(OAuthOptions(provider=f"{__name__}:{name}", given=options), "host").token() == "given"
     for name, why in (
         ("given_nothing", "returned a NoneType"),
-        ("fails", "RuntimeError: no network"),
+        ("fails", r"raised RuntimeError \(line \d+ of .*\): no network"),
+        ("fails_silently", "raised SilentError"),
+        ("ends_its_process", "raised SystemExit .*: no login"),
         ("missing", "no such callable"),
     ):
         with pytest.raises(AuthenticationError, match=why):

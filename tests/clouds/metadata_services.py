@@ -79,6 +79,7 @@ class _Handler(Silent, BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):  # of a client that waits no longer
             self.send_response(status)
             self.send_header("Metadata-Flavor", "Google")
+            self.send_header("Content-Type", f"application/{'json' if text.startswith('{') else 'text'}")
             self.end_headers()
             self.wfile.write(text.encode())
 

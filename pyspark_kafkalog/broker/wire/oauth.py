@@ -32,7 +32,7 @@ from pyspark_kafkalog.clouds.kept import Kept
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
-from pyspark_kafkalog.plugins import imported
+from pyspark_kafkalog.plugins import imported, raised
 
 _ATTEMPTS = 5
 _USE_FOR = 0.8
@@ -102,8 +102,8 @@ def _from_callable(path: str, given: dict[str, str]) -> str:
         raise AuthenticationError(e.message, hint=e.hint) from e
     try:
         result = provider(given) if _takes_one(provider) else provider()
-    except Exception as e:  # from the user's code
-        raise AuthenticationError(f"{HANDLER} failed: {type(e).__name__}: {e}") from e
+    except (Exception, SystemExit) as e:  # from the user's code
+        raise AuthenticationError(f"{HANDLER} {raised(e)}") from e
     token = result[0] if isinstance(result, tuple) and result else result
     if not isinstance(token, str) or not is_token(token):
         raise AuthenticationError(
