@@ -40,6 +40,8 @@ _OF_CLOUDS = {
 _OF_AZURE = ("clientId", "oauth.client.id", "scope", "oauth.scope", "azure.configured")
 """Settings of the login module with Azure; Spring sets the last one, which changes nothing."""
 
+_OF_JAVAS_EXAMPLE = {("ssl.protocol", name) for name in ("SSL", "TLS", "TLSv1.2", "TLSv1.3")}
+"""A setting for the token endpoint that Kafka's documentation shows, and so Databricks': it means TLS."""
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _EXTENSION_NAME = re.compile("[A-Za-z]+")
 _EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
@@ -211,7 +213,7 @@ def _check_client(
             f"Option {ENDPOINT!r} needs a client's id and secret",
             hint=f"Give clientId and clientSecret in {_JAAS}, or {_CLIENT}.id and {_CLIENT}.secret.",
         )
-    if any(name.startswith("ssl.") for name in login):
+    if any(name.startswith("ssl.") and (name, login[name]) not in _OF_JAVAS_EXAMPLE for name in login):
         raise OptionError(
             f"Option {_JAAS!r} has ssl. settings for the token endpoint, which are not supported",
             hint="The endpoint is checked against the system's authorities. Add yours with SSL_CERT_FILE.",

@@ -205,6 +205,22 @@ class TestTokens:
     def test_a_file_needs_no_client(self) -> None:
         assert oauth(None, **{ENDPOINT: "file:///token"}) == OAuthOptions(endpoint="file:///token")
 
+    @pytest.mark.parametrize("protocol", ["SSL", "TLS", "TLSv1.2", "TLSv1.3"])
+    def test_as_databricks_documents_it(self, protocol: str) -> None:
+        options = security(
+            "OAUTHBEARER",
+            f'kafkashaded.{OAUTH} required\n clientId="me"\n clientSecret="hush"\n'
+            f' scope="https://demo.servicebus.windows.net/.default"\n ssl.protocol="{protocol}";',
+            "SASL_SSL",
+            **{
+                ENDPOINT: "https://login.microsoft.com/tenant/oauth2/v2.0/token",
+                HANDLER: f"kafkashaded.{KAFKA}.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+            },
+        )
+        assert options.oauth is not None
+        assert options.oauth.client_secret == "hush"
+        assert options.oauth.scope == "https://demo.servicebus.windows.net/.default"
+
     def test_a_callable(self) -> None:
         options = oauth(None, **{HANDLER: "package.module:token"})
         assert options == OAuthOptions(provider="package.module:token", given=options.given)
@@ -218,7 +234,8 @@ class TestTokens:
             ("oauth.access.token='hu sh'", {}, "other than visible ASCII"),
             ("clientId='hush'", {ENDPOINT: "https://idp"}, "needs a client's id and secret"),
             (None, {ENDPOINT: "ftp://hush/idp"}, "expected a URL that begins with https:"),
-            ("clientId=a clientSecret=b ssl.protocol=TLS", {ENDPOINT: "https://idp"}, "SSL_CERT_FILE"),
+            ("clientId=a clientSecret=b ssl.protocol=SSLv3", {ENDPOINT: "https://idp"}, "SSL_CERT_FILE"),
+            ("clientId=a clientSecret=b ssl.truststore.type=PEM", {ENDPOINT: "https://idp"}, "SSL_CERT_FILE"),
             (None, {ENDPOINT: "https://[hush"}, "expected a URL that begins with https:"),
             (None, {ENDPOINT: "https://hush:x/"}, "expected a URL that begins with https:"),
             (None, {ENDPOINT: "https:/hush"}, "expected a URL that begins with https:"),
