@@ -82,6 +82,41 @@ def test_a_token_that_was_refused_is_not_used_again(broker: CloudBroker, service
         cluster.topics.partitions()
 
 
+troubles: list[Exception] = []
+asked: list[float] = []
+
+
+def short_token() -> str:
+    """One of six seconds, if there is no trouble."""
+    asked.append(time.monotonic())
+    if troubles:
+        raise troubles.pop()
+    return f"token.{int(time.time()) + 6}"
+
+
+def test_a_session_that_can_not_be_renewed_at_once(broker: CloudBroker) -> None:
+    """The source of tokens fails once, between two logins."""
+    options = login(broker, "", **{"kafka.sasl.login.callback.handler.class": f"{__name__}:short_token"})
+    del options["kafka.sasl.oauthbearer.provider"]
+    with connect(options) as cluster:
+        until = time.monotonic() + 60
+
+        def ask(count: int) -> None:
+            """Until so many tokens were asked for."""
+            while len(asked) < count:
+                assert time.monotonic() < until, "no session was renewed"
+                cluster.topics.partitions()
+                time.sleep(0.1)
+
+        ask(1)
+        troubles.append(RuntimeError("not now"))
+        ask(len(asked) + 2)
+        troubles.extend([RuntimeError("never")] * 9)
+        with pytest.raises(AuthenticationError, match="never"):
+            ask(len(asked) + 9)
+    troubles.clear()
+
+
 @pytest.mark.usefixtures("services")
 def test_another_secret_is_refused_and_not_shown(broker: CloudBroker) -> None:
     with (

@@ -36,6 +36,7 @@ from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
 from pyspark_kafkalog.broker.wire.sockets import Address, Step, no_one
 from pyspark_kafkalog.errors import (
+    AuthenticationError,
     BrokerConnectionError,
     BrokerError,
     KafkaLogError,
@@ -350,6 +351,16 @@ class Connection:
         else:
             self._authenticate_at = None
 
+    def _authenticate_again(self) -> None:
+        """Log in again. If that fails, this connection ends, and another one shows whether it fails again."""
+        try:
+            self._authenticate()
+        except AuthenticationError as e:
+            raise self._broken(f"The login could not be renewed: {e.message}") from e
+        except BaseException:
+            self.close()
+            raise
+
     def _call_now(self, request: Any, max_version: int) -> Any:
         self._send(request, self.version_of(request, max_version=max_version))
         return self._read(*self._read_answer(self._pace(), bytearray, _FIRST_FRAME))
@@ -361,7 +372,7 @@ class Connection:
                 if answer.broken is not None:
                     raise answer.broken
                 self._received.append((expected, answer))
-            self._authenticate()
+            self._authenticate_again()
         wait = self._throttled_until - time.monotonic()
         if wait > self._left():
             raise self._broken(
