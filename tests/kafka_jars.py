@@ -12,6 +12,7 @@ __all__ = [
     "OLDEST_KAFKA_VERSION",
     "OLD_KAFKA_VERSION",
     "apicurio_registry",
+    "delta_jars",
     "java",
     "kafka_jars",
     "kafka_jars_of",
@@ -54,6 +55,7 @@ _SPARK_CONNECTOR = (
 )
 
 _MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
+_DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 _SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
 
 
@@ -75,6 +77,11 @@ def spark_kafka_connector_jars() -> list[Path]:
 def spark_avro_jars() -> list[Path]:
     """The jar of Spark's ``from_avro``."""
     return sorted(resolve("spark-avro-4.2.0", _SPARK_AVRO, transitive=False).glob("*.jar"))
+
+
+def delta_jars() -> list[Path]:
+    """The jars of Delta Lake. A session needs its extension and its catalog, too."""
+    return sorted(resolve("delta-4.4.0", _DELTA, transitive=False).glob("*.jar"))
 
 
 def s3proxy_jars() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import TopicPartition, connect
+from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.model import CommittedOffset
 from tests.documents.blocks import PAGES, README, ROOT, RUN, SHOWN, Block, blocks, code_blocks, comparable
 from tests.kafka import Broker
@@ -28,6 +30,7 @@ NOT_RUN = {
     "docs/install.md": 3,
     "docs/performance.md": 1,
     "docs/platforms.md": 8,
+    "docs/recipes.md": 2,
     "docs/security.md": 1,
     "docs/typed-values.md": 1,
     "docs/zookeeper.md": 5,
@@ -37,6 +40,8 @@ LONG = {"docs/backup.md", "docs/command-line.md", "docs/compaction.md", "docs/re
 """Pages of which only the soak runs the blocks: each starts many processes."""
 RECORDS, PARTITIONS = 200, 2
 BIN = Path(sys.executable).parent
+_FILE = re.compile(r"# (\w+\.py)\n")
+"""The first line of a script, which a later block runs as a process of its own."""
 RUNNABLE = [page for page in PAGES if code_blocks(page)]
 
 
@@ -51,6 +56,21 @@ def test_every_block_is_run_or_is_no_code(page: Path) -> None:
 
 def test_long_pages_are_there() -> None:
     assert set(map(name_of, RUNNABLE)) >= LONG
+
+
+def test_recipes_are_short() -> None:
+    found = blocks(ROOT / "docs" / "recipes.md")
+    code = {
+        block.line: re.sub(r"^# not run: .*\n", "", block.code) for block in found if block.language != "text"
+    }
+    assert not {line: len(text.splitlines()) for line, text in code.items() if len(text.splitlines()) > 12}
+
+
+def test_alerts_are_about_metrics_that_there_are() -> None:
+    (rules,) = (block for block in blocks(ROOT / "docs" / "recipes.md") if "alert:" in block.code)
+    named = set(re.findall(r"kafka\w*_consumergroup_\w+|kafkalog_\w+", rules.code))
+    assert named
+    assert named <= set(re.findall(r"(?<=# TYPE )\w+", prometheus_text([])))
 
 
 def test_blocks_that_are_not_run_say_so() -> None:
@@ -95,10 +115,18 @@ def fill(place: Mapping[str, str]) -> None:
     ],
 )
 def test_the_blocks_of_a_page_do_what_it_says(
-    page: Path, spark: SparkSession, places: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    spark: SparkSession,
+    places: tuple[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     reader = Reader(spark.newSession(), *places, tmp_path)
+    if "other:9092" in page.read_text(encoding="utf-8"):
+        reader.real["other:9092"] = request.getfixturevalue("broker").bootstrap
+        reader.real["https://registry:8081"] = request.getfixturevalue("registry").url
     installs = code_blocks(README)[0]  # of tests/documents/test_first_hour.py
     for block in code_blocks(page):
         if not block.not_run and block != installs:
@@ -117,7 +145,7 @@ class Reader:
         self._scope: dict[str, Any] = {"spark": session, "df": df, "__name__": "__main__"}
         for copy in "data", "dead-disk":
             shutil.copytree(directory, folder / copy)
-        self._real = {
+        self.real = {
             "SparkSession.builder.getOrCreate()": "spark",
             "host:9092": bootstrap,
             "/data/kafka-logs": str(folder / "data"),
@@ -132,10 +160,13 @@ class Reader:
     def run(self, block: Block, where: str) -> str:
         """What a block prints."""
         code = block.code
-        for name, real in self._real.items():
+        for name, real in self.real.items():
             code = code.replace(name, real)
         if block.language == "sh":
             return self._shell(code)
+        if name := _FILE.match(code):
+            (self._folder / name[1]).write_text(code)
+            return ""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             if block.language == "sql":
                 for statement in code.split(";\n"):
