@@ -11,16 +11,35 @@
 
 # COMMAND ----------
 
+# MAGIC %pip install --quiet ..
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 
 import pyspark_kafkalog
 
-spark = (
-    SparkSession.builder.config("spark.log.level", "ERROR")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.sql.session.timeZone", "UTC")
-    .getOrCreate()
-)
+if "dbutils" in globals():  # Databricks, which gives spark and display
+    dbutils.widgets.text("folder", "/Volumes/main/default/kafkalog")
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-", dir=dbutils.widgets.get("folder")))
+else:
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+    spark = (
+        SparkSession.builder.config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.warehouse.dir", str(scratch / "tables"))
+        .getOrCreate()
+    )
+
+    def display(frame):
+        frame.show(truncate=False)
+
+
 pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
@@ -36,10 +55,6 @@ pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
 
-import tempfile
-from pathlib import Path
-
-scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
 directory = scratch / "kafka-logs"
 
 
@@ -74,12 +89,13 @@ def view(name, **options):
 
 
 view("topics").createOrReplaceTempView("topics")
-spark.sql("""
+sizes = spark.sql("""
     SELECT topic, count(*) AS partitions, sum(segments) AS segments,
            sum(highWatermark - logStartOffset) AS offsets, round(sum(storedBytes) / 1e6, 1) AS MB,
            min(earliestTimestamp) AS earliest, max(latestTimestamp) AS latest
     FROM topics GROUP BY topic ORDER BY MB DESC
-""").show(truncate=False)
+""")
+display(sizes)
 
 # COMMAND ----------
 
@@ -94,13 +110,14 @@ spark.sql("""
 
 batches = view("batches", rawBytes="measured").cache()
 batches.createOrReplaceTempView("batches")
-spark.sql("""
+writers = spark.sql("""
     SELECT topic, first(compression) AS compression, count(*) AS batches,
            round(avg(records), 1) AS `records/batch`, round(avg(storedBytes)) AS `bytes/batch`,
            round(sum(rawBytes) / sum(storedBytes), 2) AS ratio,
            round(sum(storedBytes) / sum(records), 1) AS `bytes/record`
     FROM batches GROUP BY topic ORDER BY topic
-""").show(truncate=False)
+""")
+display(writers)
 
 # COMMAND ----------
 
@@ -147,13 +164,14 @@ print(f"clicks: {megabytes(directory):.1f} MB as it is, {megabytes(again):.1f} M
 
 # COMMAND ----------
 
-spark.sql("""
+silences = spark.sql("""
     SELECT topic, partition, maxTimestamp AS last, next AS then,
            round((unix_millis(next) - unix_millis(maxTimestamp)) / 60000, 1) AS minutes
     FROM (SELECT *, lead(firstTimestamp) OVER (PARTITION BY topic, partition ORDER BY baseOffset) AS next
           FROM batches)
     WHERE next > maxTimestamp + INTERVAL 5 MINUTES ORDER BY topic, partition
-""").show(truncate=False)
+""")
+display(silences)
 
 # COMMAND ----------
 
@@ -186,7 +204,7 @@ figure.tight_layout()
 from matplotlib.dates import date2num
 
 segments = view("segments").orderBy("topic", "partition", "baseOffset")
-segments.groupBy("topic", "indexState").count().orderBy("topic").show()
+display(segments.groupBy("topic", "indexState").count().orderBy("topic"))
 
 rows = segments.selectExpr("concat(topic, '-', partition) AS log", "*").toPandas()
 logs = list(dict.fromkeys(rows.log))

@@ -3,21 +3,39 @@
 # MAGIC # From `format("kafka")` to `format("kafkalog")`
 # MAGIC
 # MAGIC The same queries with both formats, side by side with times: a batch read, a write, and a stream that
-# MAGIC changes its format half-way and goes on from its checkpoint. In the code only one word differs.
+# MAGIC changes its format and goes on from its checkpoint. In the code only one word differs.
 
 # COMMAND ----------
 
-from broker import connect, connector_jars
+# MAGIC %pip install --quiet ..
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 
 import pyspark_kafkalog
 
-spark = (
-    SparkSession.builder.config("spark.log.level", "ERROR")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.jars", connector_jars())  # Spark's own connector needs them, kafkalog does not
-    .getOrCreate()
-)
+if "dbutils" in globals():  # Databricks, which gives spark and display
+    dbutils.widgets.text("folder", "/Volumes/main/default/kafkalog")
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-", dir=dbutils.widgets.get("folder")))
+else:
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+    spark = (
+        SparkSession.builder.config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.warehouse.dir", str(scratch / "tables"))
+        .getOrCreate()
+    )
+
+    def display(frame):
+        frame.show(truncate=False)
+
+
 pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
@@ -25,7 +43,7 @@ pyspark_kafkalog.register(spark)
 # MAGIC %md
 # MAGIC ## A broker and a million records
 # MAGIC
-# MAGIC Four partitions, values of 100 bytes. Set `KAFKA_BOOTSTRAP_SERVERS` to take brokers of your own.
+# MAGIC Four partitions, values of 100 bytes.
 
 # COMMAND ----------
 
@@ -33,10 +51,17 @@ from pyspark.errors import PySparkException
 
 COUNT = 1_000_000
 
-broker = connect()
-place = {"kafka.bootstrap.servers": broker.bootstrap}
-for topic in ("events", "written-by-kafka", "written-by-kafkalog"):
-    broker.make_topic(topic, 4)
+if "dbutils" in globals():
+    dbutils.widgets.text("brokers", "host:9092")
+    brokers = dbutils.widgets.get("brokers")
+else:
+    from broker import address
+
+    brokers = address()
+place = {"kafka.bootstrap.servers": brokers}
+kafka = pyspark_kafkalog.connect(place)
+topics = ["events", "written-by-kafka", "written-by-kafkalog"]
+kafka.topics.create([pyspark_kafkalog.NewTopic(topic, 4) for topic in topics])
 
 events = spark.range(0, COUNT, 1, 2).selectExpr("CAST(id AS STRING) AS key", "rpad(id, 100, '.') AS value")
 events.write.format("kafkalog").options(**place, topic="events").mode("append").save()
@@ -46,7 +71,7 @@ try:
     spark.read.format("kafka").options(**place, subscribe="events").load()
 except PySparkException:
     formats = ["kafkalog"]
-    print("Spark's own connector is not here: no comparison")
+    print("This session does not have Spark's own connector: no comparison")
 
 # COMMAND ----------
 
@@ -120,41 +145,35 @@ times["write"] = seconds({format: write(format) for format in formats})
 # MAGIC %md
 # MAGIC ## Move a running stream
 # MAGIC
-# MAGIC Both write the same offsets into the checkpoint. So a query that is stopped can be started with the
-# MAGIC other format, and goes on where it was. Here the first format reads half of the topic, five
-# MAGIC micro-batches, and `kafkalog` reads the other half.
+# MAGIC Both write the same offsets into the checkpoint. So a query that has stopped can be started with the
+# MAGIC other format, and goes on where it was. Here `kafka` reads what is in the topic, 200,000 records come,
+# MAGIC and `kafkalog` goes on with them.
 
 # COMMAND ----------
 
-import tempfile
-from pathlib import Path
 
-scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
-
-
-def stream(format):
+def copy_new(format):
     source = spark.readStream.format(format).options(**place, subscribe="events")
-    return (
+    (
         source.option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", COUNT // 10)
         .load()
         .selectExpr("CAST(CAST(key AS STRING) AS BIGINT) AS id", f"'{format}' AS format")
         .writeStream.format("parquet")
         .option("path", str(scratch / "copy"))
         .option("checkpointLocation", str(scratch / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
     )
 
 
-query = stream(formats[-1]).start()
-while not query.recentProgress or query.lastProgress.batchId < 4:
-    query.awaitTermination(0.1)
-spark.sparkContext.setLogLevel("OFF")  # or Spark logs how it interrupts a micro-batch
-query.stop()
-stream("kafkalog").trigger(availableNow=True).start().awaitTermination()
-spark.sparkContext.setLogLevel("ERROR")
+copy_new(formats[-1])
+more = spark.range(COUNT, COUNT + 200_000, 1, 2).selectExpr("CAST(id AS STRING) AS key", "key AS value")
+more.write.format("kafkalog").options(**place, topic="events").mode("append").save()
+copy_new("kafkalog")
 
 copy = spark.read.parquet(str(scratch / "copy"))
-copy.groupBy("format").count().orderBy("format").show()
+display(copy.groupBy("format").count().orderBy("format"))
 print(f"{copy.count():,} rows, {copy.select('id').distinct().count():,} different")
 
 # COMMAND ----------
@@ -197,6 +216,5 @@ for what, best in times.items():
 
 import shutil
 
-for topic in ("events", "written-by-kafka", "written-by-kafkalog"):
-    broker.delete_topic(topic)
+kafka.topics.delete(kafka.topics.plan_deletion(topics))
 shutil.rmtree(scratch)

@@ -4,20 +4,40 @@
 # MAGIC
 # MAGIC Spark shows no lag of Python sources, and its checkpoint isn't a consumer group, so usual lag tools
 # MAGIC don't see a query. This notebook runs a stream that falls behind during a burst and catches up. It
-# MAGIC shows the lag twice: by `LagListener` in Spark, and by Kafka's own tool, from the group to which the
+# MAGIC shows the lag twice: by `LagListener` in Spark, and by Confluent's client, from the group to which the
 # MAGIC stream commits.
 
 # COMMAND ----------
+
+# MAGIC %pip install --quiet .. confluent-kafka
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import pyspark_kafkalog
 
-spark = (
-    SparkSession.builder.config("spark.log.level", "ERROR")
-    .config("spark.ui.showConsoleProgress", "false")
-    .getOrCreate()
-)
+if "dbutils" in globals():  # Databricks, which gives spark and display
+    dbutils.widgets.text("folder", "/Volumes/main/default/kafkalog")
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-", dir=dbutils.widgets.get("folder")))
+else:
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+    spark = (
+        SparkSession.builder.config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.warehouse.dir", str(scratch / "tables"))
+        .getOrCreate()
+    )
+
+    def display(frame):
+        frame.show(truncate=False)
+
+
 pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
@@ -26,25 +46,32 @@ pyspark_kafkalog.register(spark)
 # MAGIC ## A broker and a producer
 # MAGIC
 # MAGIC A thread produces 2,000 records a second into three partitions, and 20,000 for five seconds in the
-# MAGIC middle. Half of them have one key, so one partition gets most: a common cause of lag. Set
-# MAGIC `KAFKA_BOOTSTRAP_SERVERS` to take brokers of your own.
+# MAGIC middle. Half of them have one key, so one partition gets most: a common cause of lag.
 
 # COMMAND ----------
 
 import threading
 import time
 
-from broker import connect, describe_group
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Assignment
 
-broker = connect()
-broker.make_topic("clicks", 3)
+if "dbutils" in globals():
+    dbutils.widgets.text("brokers", "host:9092")
+    brokers = dbutils.widgets.get("brokers")
+else:
+    from broker import address
+
+    brokers = address()
+place = {"kafka.bootstrap.servers": brokers}
+kafka = pyspark_kafkalog.connect(place)
+kafka.topics.create([pyspark_kafkalog.NewTopic("clicks", 3)])
 SECONDS, BURST = 24, range(6, 11)
 produced = []
 
 
 def produce() -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": brokers, "linger.ms": 20})
     began = time.time()
     for second in range(SECONDS):
         rate = 20_000 if second in BURST else 2_000
@@ -68,12 +95,8 @@ producing = threading.Thread(target=produce)
 
 # COMMAND ----------
 
-import tempfile
-from pathlib import Path
-
-scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
 reading = {
-    "kafka.bootstrap.servers": broker.bootstrap,
+    **place,
     "subscribe": "clicks",
     "startingOffsets": "earliest",
     "maxOffsetsPerTrigger": "6000",
@@ -96,29 +119,25 @@ producing.start()
 producing.join()
 
 # The producer is done; wait until all is read, and committed to the group.
-place = {"kafka.bootstrap.servers": broker.bootstrap}
-groups = pyspark_kafkalog.connect(place).groups
-
-
-def committed():
-    offsets = groups.offsets()
-    return sum(offset.offset for offset in offsets if offset.group == "clicks-etl")
-
-
-while committed() < sum(produced):
+while sum(offset.offset for offset in kafka.groups.committed("clicks-etl").values()) < sum(produced):
     time.sleep(0.5)
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## What Kafka's own tool sees
+# MAGIC ## What other clients see
 # MAGIC
-# MAGIC The query still runs. `kafka-consumer-groups --describe` shows its group like that of any other
-# MAGIC consumer, and so does every monitor of lag. The group has no members: the query never joins it.
+# MAGIC The query still runs. Its group is like that of any other consumer, for `kafka-consumer-groups
+# MAGIC --describe`, every monitor of lag, and Confluent's client here. It has no members: the query never
+# MAGIC joins it.
 
 # COMMAND ----------
 
-print(describe_group(broker.bootstrap, "clicks-etl"))
+consumer = Consumer({"bootstrap.servers": brokers, "group.id": "clicks-etl"})
+for found in consumer.committed([Assignment("clicks", partition) for partition in range(3)], timeout=30):
+    _, end = consumer.get_watermark_offsets(found, timeout=30)
+    print(f"clicks-{found.partition}: committed {found.offset:,} of {end:,}, lag {end - found.offset}")
+consumer.close()
 query.stop()
 
 # COMMAND ----------
@@ -151,5 +170,5 @@ print(f"Partition {worst.partition} was furthest behind, by {worst.lag:,} offset
 import shutil
 
 spark.streams.removeListener(listener)
-broker.delete_topic("clicks")
+kafka.topics.delete(kafka.topics.plan_deletion(["clicks"]))
 shutil.rmtree(scratch)

@@ -13,16 +13,35 @@
 
 # COMMAND ----------
 
+# MAGIC %pip install --quiet ..
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 
 import pyspark_kafkalog
 
-spark = (
-    SparkSession.builder.config("spark.log.level", "ERROR")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.sql.session.timeZone", "UTC")
-    .getOrCreate()
-)
+if "dbutils" in globals():  # Databricks, which gives spark and display
+    dbutils.widgets.text("folder", "/Volumes/main/default/kafkalog")
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-", dir=dbutils.widgets.get("folder")))
+else:
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+    spark = (
+        SparkSession.builder.config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.warehouse.dir", str(scratch / "tables"))
+        .getOrCreate()
+    )
+
+    def display(frame):
+        frame.show(truncate=False)
+
+
 pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
@@ -35,10 +54,6 @@ pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
 
-import tempfile
-from pathlib import Path
-
-scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
 audited = {"auditLocation": str(scratch / "audit"), "auditor.bucket.ms": "600000"}
 large = {"large.message.enabled": "true"}
 
@@ -48,7 +63,7 @@ documents = spark.range(0, 60, 1, 2).selectExpr(
     "timestamp_millis(1793491200000 + id * 60000) AS timestamp",
 )
 sizes = documents.selectExpr("length(value) / 1e6 AS MB")
-sizes.selectExpr("count(*)", "round(min(MB), 1)", "round(max(MB), 1)", "round(sum(MB), 1)").show()
+display(sizes.selectExpr("count(*)", "round(min(MB), 1)", "round(max(MB), 1)", "round(sum(MB), 1)"))
 
 # COMMAND ----------
 
@@ -81,11 +96,12 @@ source = scratch / "kafka-logs"
 
 records = spark.read.format("kafkalog").option("includeHeaders", "true").load(str(source))
 records.createOrReplaceTempView("records")
-spark.sql("""
+some = spark.sql("""
     SELECT CAST(key AS STRING) AS key, count(*) AS records, max(length(value)) AS largest,
            sum(length(value)) AS bytes, collect_list(headers.key)[0] AS headers
     FROM records GROUP BY key HAVING key IN ('document-0', 'document-50', 'document-59') ORDER BY key
-""").show(truncate=False)
+""")
+display(some)
 
 # COMMAND ----------
 
@@ -160,12 +176,13 @@ delivered = (
     .load(str(mirror))
     .cache()
 )
-delivered.where("dropped IS NOT NULL").selectExpr(
+dropped = delivered.where("dropped IS NOT NULL").selectExpr(
     "dropped.reason",
     "dropped.startingOffset",
     "dropped.segmentCount",
     "transform(dropped.segments, segment -> segment.number) AS found",
-).show(truncate=False)
+)
+display(dropped)
 print(f"{delivered.where('dropped IS NULL').count()} documents were delivered")
 
 # COMMAND ----------
@@ -179,7 +196,7 @@ print(f"{delivered.where('dropped IS NULL').count()} documents were delivered")
 # COMMAND ----------
 
 audit = spark.read.format("kafkalog").option("view", "audit").load(audited["auditLocation"])
-audit.groupBy("side", "topic", "kind").sum("messages", "bytes").orderBy("side", "kind").show(truncate=False)
+display(audit.groupBy("side", "topic", "kind").sum("messages", "bytes").orderBy("side", "kind"))
 
 # COMMAND ----------
 

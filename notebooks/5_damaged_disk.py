@@ -13,16 +13,35 @@
 
 # COMMAND ----------
 
+# MAGIC %pip install --quiet ..
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 
 import pyspark_kafkalog
 
-spark = (
-    SparkSession.builder.config("spark.log.level", "OFF")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.sql.session.timeZone", "UTC")
-    .getOrCreate()
-)
+if "dbutils" in globals():  # Databricks, which gives spark and display
+    dbutils.widgets.text("folder", "/Volumes/main/default/kafkalog")
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-", dir=dbutils.widgets.get("folder")))
+else:
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+    spark = (
+        SparkSession.builder.config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.warehouse.dir", str(scratch / "tables"))
+        .getOrCreate()
+    )
+
+    def display(frame):
+        frame.show(truncate=False)
+
+
 pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
@@ -35,10 +54,6 @@ pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
 
-import tempfile
-from pathlib import Path
-
-scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
 disk = scratch / "dead-disk"
 
 orders = spark.range(0, 300_000, 1, 3).selectExpr(
@@ -79,17 +94,17 @@ def segment(partition: int, number: int) -> Path:
 
 
 def overwrite(file: Path, position: int, content: bytes) -> None:
-    with file.open("r+b") as opened:
-        opened.seek(position)
-        opened.write(content)
+    # As a whole: a volume of Databricks takes no writes in the middle of a file.
+    whole = file.read_bytes()
+    file.write_bytes(whole[:position] + content + whole[position + len(content) :])
 
 
 flipped = segment(0, 1).read_bytes()[700_000] ^ 1
 overwrite(segment(0, 1), 700_000, bytes([flipped]))
 overwrite(segment(1, 1), 900_000, bytes(64 << 10))
 segment(2, 1).unlink()
-with segment(2, -1).open("r+b") as last:
-    last.truncate(segment(2, -1).stat().st_size - 100)
+last = segment(2, -1)
+last.write_bytes(last.read_bytes()[:-100])
 
 # COMMAND ----------
 

@@ -5,24 +5,43 @@
 # MAGIC A stream copies 600,000 numbers from one topic to another, with `delivery.guarantee=exactly-once`. It
 # MAGIC runs in a process of its own, and this notebook kills it (`kill -9`, with its JVM and its Python
 # MAGIC workers) twice, just while rows are on their way to the broker. Each time it is started
-# MAGIC again from its checkpoint.
+# MAGIC again from its checkpoint. In Databricks, where Spark is not yours to kill, the query is stopped
+# MAGIC instead, in the middle of a micro-batch.
 # MAGIC
 # MAGIC The count at the end is not ours: Confluent's client reads the copy with
 # MAGIC `isolation.level=read_committed`.
-# MAGIC
-# MAGIC It needs processes that may be killed, so run it on a machine of your own, not on a shared cluster.
 
 # COMMAND ----------
+
+# MAGIC %pip install --quiet .. confluent-kafka
+
+# COMMAND ----------
+
+import tempfile
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import pyspark_kafkalog
 
-spark = (
-    SparkSession.builder.config("spark.log.level", "ERROR")
-    .config("spark.ui.showConsoleProgress", "false")
-    .getOrCreate()
-)
+if "dbutils" in globals():  # Databricks, which gives spark and display
+    dbutils.widgets.text("folder", "/Volumes/main/default/kafkalog")
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-", dir=dbutils.widgets.get("folder")))
+else:
+    scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+    spark = (
+        SparkSession.builder.config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.warehouse.dir", str(scratch / "tables"))
+        .getOrCreate()
+    )
+
+    def display(frame):
+        frame.show(truncate=False)
+
+
 pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
@@ -32,14 +51,18 @@ pyspark_kafkalog.register(spark)
 
 # COMMAND ----------
 
-from broker import connect
-
 COUNT = 600_000
 
-broker = connect()
-broker.make_topic("numbers", 2)
-broker.make_topic("copies", 2)
-place = {"kafka.bootstrap.servers": broker.bootstrap}
+if "dbutils" in globals():
+    dbutils.widgets.text("brokers", "host:9092")
+    brokers = dbutils.widgets.get("brokers")
+else:
+    from broker import address
+
+    brokers = address()
+place = {"kafka.bootstrap.servers": brokers}
+kafka = pyspark_kafkalog.connect(place)
+kafka.topics.create([pyspark_kafkalog.NewTopic(topic, 2) for topic in ("numbers", "copies")])
 (
     spark.range(0, COUNT, 1, 2)
     .selectExpr("CAST(id AS STRING) AS key", "concat(id, repeat('.', 90)) AS value")
@@ -49,7 +72,6 @@ place = {"kafka.bootstrap.servers": broker.bootstrap}
     .save()
 )
 print(f"{spark.read.format('kafkalog').options(**place, subscribe='numbers').load().count():,} numbers")
-spark.stop()
 
 # COMMAND ----------
 
@@ -61,29 +83,72 @@ spark.stop()
 
 # COMMAND ----------
 
-import tempfile
-from pathlib import Path
 
-scratch = Path(tempfile.mkdtemp(prefix="kafkalog-notebook-"))
+def copy_numbers(spark, place, checkpoint):
+    """Start the stream."""
+    return (
+        spark.readStream.format("kafkalog")
+        .options(**place, subscribe="numbers", startingOffsets="earliest", maxOffsetsPerTrigger="100000")
+        .load()
+        .writeStream.format("kafkalog")
+        .options(**place, topic="copies")
+        .option("delivery.guarantee", "exactly-once")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC The same as a program, which can be killed. A run is two functions: one says whether it goes on, one
+# MAGIC kills it.
+
+# COMMAND ----------
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+
+checkpoint = str(scratch / "checkpoint")
 program = scratch / "copy_numbers.py"
 _ = program.write_text(f"""
 from pyspark.sql import SparkSession
 
+{inspect.getsource(copy_numbers)}
+
 spark = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
-place = {place}
-(
-    spark.readStream.format("kafkalog")
-    .options(**place, subscribe="numbers", startingOffsets="earliest", maxOffsetsPerTrigger="100000")
-    .load()
-    .writeStream.format("kafkalog")
-    .options(**place, topic="copies")
-    .option("delivery.guarantee", "exactly-once")
-    .option("checkpointLocation", "{scratch / "checkpoint"}")
-    .trigger(availableNow=True)
-    .start()
-    .awaitTermination()
-)
+copy_numbers(spark, {place}, {checkpoint!r}).awaitTermination()
 """)
+
+
+def start():
+    if "dbutils" in globals():
+        query = copy_numbers(spark, place, checkpoint)
+        return lambda: not query.awaitTermination(0.01), query.stop
+    with (scratch / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, program],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYSPARK_PYTHON": pyspark_kafkalog.worker_python()},
+            start_new_session=True,  # so that all of its processes can be killed at once
+        )
+
+    def goes_on():
+        if process.poll():
+            raise RuntimeError((scratch / "log").read_text()[-3000:])
+        return process.returncode is None
+
+    def kill():
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    return goes_on, kill
+
 
 # COMMAND ----------
 
@@ -102,7 +167,7 @@ from confluent_kafka import TopicPartition as Assignment
 
 def reader(isolation_level: str) -> Consumer:
     settings = {
-        "bootstrap.servers": broker.bootstrap,
+        "bootstrap.servers": brokers,
         "group.id": "independent-reader",
         "enable.auto.commit": False,
         "isolation.level": isolation_level,
@@ -131,13 +196,9 @@ committed, seen = reader("read_committed"), Counter()
 
 # COMMAND ----------
 
-import os
-import signal
-import subprocess
-import sys
 import time
 
-cluster = pyspark_kafkalog.connect(place).place
+cluster = kafka.place
 partitions = [pyspark_kafkalog.TopicPartition("copies", number) for number in range(2)]
 began = time.monotonic()
 timeline, kills = [(0, 0)], []
@@ -152,33 +213,23 @@ def undecided() -> int:
 def run(kill_behind: int | None = None) -> None:
     """Run the stream to its end, or kill it when this many rows are committed and others under way."""
     left_open = undecided()  # by the run before; the next one aborts it
-    with (scratch / "log").open("wb") as log:
-        stream = subprocess.Popen(
-            [sys.executable, program],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "PYSPARK_PYTHON": pyspark_kafkalog.worker_python()},
-            start_new_session=True,  # so that all of its processes can be killed at once
-        )
-    while stream.poll() is None:
+    goes_on, kill = start()
+    while goes_on():
         committed_rows, now_open = sum(seen.values()), undecided()
         left_open = min(left_open, now_open)
         under_way = now_open - left_open
         if kill_behind is not None and committed_rows >= kill_behind and under_way > 10_000:
-            os.killpg(stream.pid, signal.SIGKILL)
-            stream.wait()
+            kill()
             kills.append(time.monotonic() - began)
             print(f"Killed with {under_way:,} rows under way, behind {committed_rows:,} that are committed")
             return
         count(committed, seen)
         timeline.append((time.monotonic() - began, sum(seen.values())))
         time.sleep(0.02)
-    if stream.returncode != 0:
-        raise RuntimeError((scratch / "log").read_text()[-3000:])
     print("The stream has ended by itself")
 
 
-for rows in (0, 300_000):
+for rows in (100_000, 300_000):
     run(kill_behind=rows)
 run()
 
@@ -216,7 +267,7 @@ import matplotlib.pyplot as plt
 figure, axes = plt.subplots(figsize=(9, 3.2))
 axes.step(*zip(*timeline, strict=True), where="post", label="committed rows")
 for index, moment in enumerate(kills):
-    axes.axvline(moment, color="tab:red", linestyle="--", label=None if index else "kill -9")
+    axes.axvline(moment, color="tab:red", linestyle="--", label=None if index else "kill")
 axes.axhline(COUNT, color="gray", linewidth=0.8)
 axes.set(xlabel="time (s)", ylabel="rows", title="What a read_committed reader sees")
 axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -226,8 +277,8 @@ figure.tight_layout()
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC How it works, and what happens at a kill at each step: `docs/exactly-once.md`. `ci/kill-matrix` kills
-# MAGIC each process at each step.
+# MAGIC [How exactly-once writes work](../docs/exactly-once-protocol.md) says what happens at a kill at each
+# MAGIC step. `ci/kill-matrix` tries it.
 
 # COMMAND ----------
 
@@ -235,6 +286,5 @@ import shutil
 
 committed.close()
 everything.close()
-broker.delete_topic("numbers")
-broker.delete_topic("copies")
+kafka.topics.delete(kafka.topics.plan_deletion(["numbers", "copies"]))
 shutil.rmtree(scratch)

@@ -57,6 +57,7 @@ _SPARK_CONNECTOR = (
 _MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 _SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
+_DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 
 
 def kafka_jars_of(version: str) -> Path:

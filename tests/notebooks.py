@@ -1,19 +1,23 @@
 """The notebooks: ``python -m tests.notebooks [NAME ...]`` executes them, and writes each as ``.ipynb``.
 
 The source of a notebook is a ``.py`` in Databricks' source format. The ``.ipynb`` beside it has the same
-cells, and what they showed.
+cells, and what they showed, but for ``%pip``, which is for Databricks.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode, v4
+
+from tests.kafka_jars import delta_jars, spark_kafka_connector_jars
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
@@ -40,28 +44,43 @@ def sources() -> dict[str, Path]:
 
 
 def cells(source: str) -> list[tuple[str, str]]:
-    """The cells of a notebook in Databricks' source format: ``markdown`` or ``code``, and the text."""
+    """The cells of a notebook in Databricks' source format: their kind and text; see :func:`_cell`."""
     assert source.startswith(_HEADER), f"expected {_HEADER.strip()!r} in the first line"
     return [_cell(part.strip("\n")) for part in source.removeprefix(_HEADER).split(_SEPARATOR)]
 
 
 def _cell(text: str) -> tuple[str, str]:
+    """``code``, ``markdown`` or ``pip``, and the text."""
     if not _MAGIC.match(text):
         return "code", text
-    kind, *lines = (_MAGIC.sub("", line, count=1) for line in text.splitlines())
-    assert kind == "%md", f"expected %md, got {kind}"
+    first, *lines = (_MAGIC.sub("", line, count=1) for line in text.splitlines())
+    if first.startswith("%pip ") and not lines:
+        return "pip", first
+    assert first == "%md", f"expected %md, got {first}"
     return "markdown", "\n".join(lines)
 
 
 def made(source: str) -> NotebookNode:
     """The notebook as ``.ipynb``, not executed yet."""
     makers = {"code": v4.new_code_cell, "markdown": v4.new_markdown_cell}
+    shown = [(kind, text) for kind, text in cells(source) if kind in makers]
     # Random ids would differ each time.
-    made = [
-        makers[kind](text, id=f"cell-{number}") for number, (kind, text) in enumerate(cells(source), start=1)
-    ]
+    made = [makers[kind](text, id=f"cell-{number}") for number, (kind, text) in enumerate(shown, start=1)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
+
+
+def like_databricks(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which sessions have what those of Databricks have: Spark's connector, and Delta."""
+    jars = ",".join(map(str, [*spark_kafka_connector_jars(), *delta_jars()]))
+    confs = (
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Its log is small here.
+        "spark.databricks.delta.snapshotPartitions=2",
+    )
+    arguments = ["--jars", jars, *(word for conf in confs for word in ("--conf", conf)), "pyspark-shell"]
+    return {**environment, "PYSPARK_SUBMIT_ARGS": " ".join(arguments)}
 
 
 def execute(notebook: NotebookNode) -> None:
@@ -87,6 +106,7 @@ def _clean(output: NotebookNode) -> bool:
 
 def main() -> None:
     chosen = sys.argv[1:] or list(sources())
+    os.environ.update(like_databricks({}))
     for name in chosen:
         notebook = made(sources()[name].read_text(encoding="utf-8"))
         execute(notebook)
