@@ -159,8 +159,8 @@ SECTIONS = (
         _brokers(SERVERS, _ANY, servers, None,
                  "Brokers to start with: `host:port`, separated by commas."),
         Option("view", _BATCH | Use.VIEWS, one_of(*VIEW_USES), None,
-               "Rows describe `group-offsets`, `groups`, `topics`, `segments` or record `batches` instead of"
-               " records, or are the counts in an `auditLocation` (`audit`)."),
+               "What rows describe instead of records: `topics`, `segments`, record `batches`, `groups`, or"
+               " `group-offsets`; `audit`: the counts in an `auditLocation`."),
     ),
     Section(
         "Which partitions to read",

@@ -1,1 +1,1 @@
-"""A batch of rows as one transaction: exactly once, whatever dies (docs/exactly-once.md)."""
+"""A batch of rows as one transaction: exactly once, whatever dies (docs/exactly-once-protocol.md)."""

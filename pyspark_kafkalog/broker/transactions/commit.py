@@ -1,7 +1,7 @@
 """THE order of steps that makes a batch visible once: settle, fence, read the marker, produce, mark, end.
 
 Nothing here knows how a step is done, so that tests can run it against a model of the coordinator.
-:mod:`.committing` has the steps, and docs/exactly-once.md the reasons.
+:mod:`.committing` has the steps, and docs/exactly-once-protocol.md the reasons.
 """
 
 from __future__ import annotations
