@@ -1,11 +1,13 @@
 """The notebooks: ``python -m tests.notebooks [NAME ...]`` executes them, and writes each as ``.ipynb``.
 
 The source of a notebook is a ``.py`` in Databricks' source format. The ``.ipynb`` beside it has the same
-cells, and what they showed, but for ``%pip``, which is for Databricks.
+cells, and what they showed, but for ``%pip``, which is for Databricks. The plots that README shows are
+those of two notebooks.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import sys
@@ -23,6 +25,9 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
 LARGEST = 500_000
 """Bytes of an ``.ipynb``: repositories hold each version of it."""
+
+OF_README = {"2_from_kafka": ROOT / "docs" / "rates.png", "3_live_lag": ROOT / "docs" / "lag.png"}
+"""The notebooks whose plots README shows, and where these are."""
 
 _HEADER = "# Databricks notebook source\n"
 _SEPARATOR = "# COMMAND ----------\n"
@@ -104,6 +109,13 @@ def _clean(output: NotebookNode) -> bool:
     return bool(output.get("text", True))
 
 
+def plot(notebook: NotebookNode) -> bytes:
+    """The only plot of an executed notebook, as PNG."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    (plot,) = (output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", {}))
+    return base64.b64decode(plot)
+
+
 def main() -> None:
     chosen = sys.argv[1:] or list(sources())
     os.environ.update(like_databricks({}))
@@ -113,6 +125,8 @@ def main() -> None:
         text = nbformat.writes(notebook) + "\n"
         assert len(text) <= LARGEST, f"{name} has {len(text)} bytes, expected at most {LARGEST}"
         (FOLDER / f"{name}.ipynb").write_text(text, encoding="utf-8")
+        if name in OF_README:
+            OF_README[name].write_bytes(plot(notebook))
         print(f"{name}.ipynb: {len(text):,} bytes")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.notebooks import LARGEST, ROOT, cells, like_databricks, made, sources
+from tests.notebooks import LARGEST, OF_README, ROOT, cells, like_databricks, made, plot, sources
 
 SHOWN = {
     "1_log_directory": [
@@ -166,6 +166,13 @@ def test_ipynb_is_the_source_with_outputs(name: str) -> None:
     shown = "".join(output.get("text", "") for output in outputs if output.get("name") == "stdout")
     for pattern in SHOWN[name]:
         assert re.search(pattern, shown), f"expected {pattern}, got:\n{shown}"
+
+
+@pytest.mark.parametrize("name", OF_README)
+def test_readme_shows_the_plot_of_the_ipynb(name: str) -> None:
+    notebook = nbformat.read(sources()[name].with_suffix(".ipynb"), as_version=4)
+    assert OF_README[name].read_bytes() == plot(notebook), "run ci/notebooks"
+    assert f"({OF_README[name].relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -15,7 +15,7 @@ What `kafkalog --help` and the help of each command say. [Command line](command-
 
 <!-- Made by: python -m pyspark_kafkalog.cli.page > docs/commands.md -->
 """
-_WIDTH = 100
+_WIDTH = 76  # what the site's pages show without a scroll bar
 
 
 def page() -> str:
