@@ -233,7 +233,7 @@ _LOADED_ON_USE = {
 _NEED_PYSPARK = {
     name for module, names in _LOADED_ON_USE.items() if module.startswith("spark.") for name in names
 } - {"worker_python"}
-_WITH_PYSPARK = "pip install 'pyspark-kafkalog[spark]', or use an environment that has PySpark already"
+_WITH_PYSPARK = "pip install pyspark pandas, or use an environment that has PySpark already"
 
 
 def __getattr__(name: str) -> Any:

@@ -83,7 +83,7 @@ def test_without_pyspark_an_import_names_the_extra(code: str) -> None:
     code = f"{WITHOUT_PYSPARK} {code}"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: pyspark_kafkalog.DefaultSource needs PySpark: pip install 'pyspark-kafkalog[spark]',"
+        "ImportError: pyspark_kafkalog.DefaultSource needs PySpark: pip install pyspark pandas,"
         " or use an environment that has PySpark already"
     )
 

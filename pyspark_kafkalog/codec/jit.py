@@ -31,7 +31,7 @@ try:
 except ImportError as e:
     raise ImportError(
         "No compiled library of this package fits this platform or its source, and numba, which would "
-        f"compile it here, cannot be imported: {e}. Run: pip install 'pyspark-kafkalog[jit]'"
+        f"compile it here, cannot be imported: {e}. Run: pip install numba"
     ) from e
 
 _FOLDER = "pyspark-kafkalog"

@@ -123,6 +123,7 @@ _REMEDIES = {
     errno.ENOLCK: "Mount it with POSIX locks",
     errno.EOPNOTSUPP: "Mount it where POSIX locks work",
     errno.ELOOP: "Replace the link by its target: a writer does not follow links",
+    errno.EEXIST: "A file is in its place: give a folder, or move it away",
     errno.ENOTDIR: "Move away the file that is in the place of a folder",
     errno.ENOENT: "See that the folder can be made, and that nothing else writes to it",
 }

@@ -117,7 +117,13 @@ _SUBJECTS = (
     " their ids, if you give value.schema (key.schema)."
 )
 _AS_COLUMNS = "Leave it out: values are Spark's columns, not Java's objects."
-OF_SERIALIZERS: Mapping[str, str] = {
+_PASSWORD = (
+    "Write kafka.sasl.jaas.config as org.apache.kafka.common.security.plain.PlainLoginModule required"
+    ' username="..." password="..."; (ScramLoginModule of the package scram for SCRAM).'
+)
+_PEM = "Give the PEM file as kafka.ssl.{0}.location, with kafka.ssl.{0}.type=PEM."
+_KEYSTORE = f"{_PEM.format('keystore')} It holds the key and the certificate."
+OF_OTHERS: Mapping[str, str] = {
     "key.subject.name.strategy": _SUBJECTS,
     "value.subject.name.strategy": _SUBJECTS,
     "use.latest.version": "Leave it out: the newest version is used, unless value.schema is given.",
@@ -127,9 +133,33 @@ OF_SERIALIZERS: Mapping[str, str] = {
     "schema.reflection": _AS_COLUMNS,
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
+    "broker.list": "Did you mean kafka.bootstrap.servers?",
+    "metadata.broker.list": "Did you mean kafka.bootstrap.servers?",
+    "brokers": "Did you mean kafka.bootstrap.servers?",
+    "sasl.mechanisms": "Did you mean kafka.sasl.mechanism?",
+    "sasl.username": _PASSWORD,
+    "sasl.password": _PASSWORD,
+    "sasl.plain.username": _PASSWORD,
+    "sasl.plain.password": _PASSWORD,
+    "ssl.ca.location": _PEM.format("truststore"),
+    "ssl.ca.pem": "Give it as kafka.ssl.truststore.certificates, with kafka.ssl.truststore.type=PEM.",
+    "ssl.cafile": _PEM.format("truststore"),
+    "ssl.certificate.location": _KEYSTORE,
+    "ssl.certfile": _KEYSTORE,
+    "ssl.key.location": _KEYSTORE,
+    "ssl.keyfile": _KEYSTORE,
+    "enable.ssl.certificate.verification": (
+        "Certificates are always verified: give their authority as kafka.ssl.truststore.location."
+    ),
+    "queue.buffering.max.ms": "Did you mean kafka.linger.ms?",
+    "topics.regex": "Did you mean subscribePattern?",
+    "key.converter": "Did you mean key.format?",
+    "value.converter": "Did you mean value.format?",
+    "errors.tolerance": ("Set mode=PERMISSIVE with value.format, or includeCorrupt=true for dead letters."),
+    "errors.deadletterqueue.topic.name": "Set includeCorrupt=true, and call dead_letters().",
 }
 """Settings of Confluent's serializers (AbstractKafkaSchemaSerDeConfig, KafkaAvroDeserializerConfig) and where
-they are set, each with what to do instead."""
+they are set, of librdkafka, kafka-python (here with dots) and Kafka Connect, each with what to do instead."""
 
 STORE_PASSWORDS: frozenset[str] = frozenset({"kafka.ssl.truststore.password", "kafka.ssl.keystore.password"})
 """Passwords of stores. PEM stores have none, so they point to a store in another format."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
@@ -26,6 +27,8 @@ DEAD_LETTER_FIELDS: Mapping[str, str] = {**RECORD_FIELDS, **dict([DROPPED_FIELD]
 """All columns of a read that also shows dropped messages."""
 _STRUCTURED = ("struct", "array", "map")
 _NESTED = (*_STRUCTURED, "variant")
+_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_HEADERS_TO_CAST = re.compile(r"array<struct<[^:<>]+:(string|binary),[^:<>]+:(string|binary)>>")
 _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
@@ -46,7 +49,9 @@ def read_columns(
             # Where a session calls another type timestamp, this name is plain.
             is_other = (kind, allowed[name]) == ("timestamp_ntz", "timestamp")
             named = "timestamp_ltz" if is_other else allowed[name]
-            advice = f"Read it as {named}, and convert it then, for example with {_from_read(name, kind)}."
+            expression = _from_read(name, kind)
+            then = f", and convert it then, for example with {expression}" if expression else ""
+            advice = f"Read it as {named}{then}."
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {allowed[name]}",
                 hint=_or_format(name, kind, advice),
@@ -100,7 +105,7 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
-            advice = f"Convert it, for example with {_to_written(name, kind, kinds)}."
+            advice = f"Convert it, for example with {_to_written(name, kind)}."
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
                 hint=_or_format(name, kind, advice),
@@ -114,14 +119,39 @@ def _or_format(name: str, kind: str, advice: str) -> str:
     return advice
 
 
-def _from_read(name: str, kind: str) -> str:
-    """Spark's expression for ``kind`` from a column as it is read."""
+def _from_read(name: str, kind: str) -> str | None:
+    """Spark's expression for ``kind`` from a column as it is read; None if there is no simple one."""
     text = f"CAST({name} AS string)" if name in ("key", "value") and kind != "string" else name
-    return f"from_json({text}, '...')" if kind.startswith(_NESTED) else f"CAST({text} AS {kind})"
+    if name == "headers":
+        return {"map": "map_from_entries(headers)", "string": "to_json(headers)"}.get(kind.partition("<")[0])
+    if name in ("key", "value", "topic"):
+        return f"from_json({text}, '...')" if kind.startswith(_NESTED) else f"CAST({text} AS {kind})"
+    if (name, kind) == ("timestamp", "bigint"):
+        return "unix_millis(timestamp)"
+    to_times = ("string", "date", "timestamp_ntz")
+    is_castable = kind in to_times if name == "timestamp" else kind == "string" or _is_number(kind)
+    return f"CAST({name} AS {kind})" if is_castable else None
 
 
-def _to_written(name: str, kind: str, kinds: tuple[str, ...]) -> str:
-    """Spark's expression for a column as a sink takes it."""
-    if "string" in kinds:
+def _to_written(name: str, kind: str) -> str:
+    """Spark's expression for a column as a sink takes it, or one that makes such a column."""
+    if name in ("key", "value", "topic"):
         return f"to_json({name})" if kind.startswith(_NESTED) else f"CAST({name} AS string)"
-    return f"CAST({name} AS {kinds[0]})"
+    if name == "headers":
+        if kind.startswith("map"):
+            return (
+                "transform(map_entries(headers), h -> struct(CAST(h.key AS string) AS key,"
+                " CAST(CAST(h.value AS string) AS binary) AS value))"
+            )
+        if _HEADERS_TO_CAST.fullmatch(kind):
+            return f"CAST(headers AS {HEADERS_FIELD[1]})"
+        return "array(struct('name' AS key, CAST('text' AS binary) AS value))"
+    if name == "partition":
+        return "CAST(partition AS int)" if kind == "string" or _is_number(kind) else "CAST(0 AS int)"
+    if kind in _WHOLE_NUMBERS:
+        return "timestamp_millis(timestamp)"  # as Kafka counts; CAST takes seconds
+    return "CAST(timestamp AS timestamp)" if kind in ("string", "date") else "current_timestamp()"
+
+
+def _is_number(kind: str) -> bool:
+    return kind in (*_WHOLE_NUMBERS, "float", "double") or kind.startswith("decimal")

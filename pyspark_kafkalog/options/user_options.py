@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.client_settings import (
     HARMLESS,
-    OF_SERIALIZERS,
+    OF_OTHERS,
     REFUSED_READING,
     REFUSED_WRITING,
     STORE_PASSWORDS,
@@ -53,6 +53,10 @@ _OF_FROM_JSON = {
 """The options of Spark's JSON that decoding does not have."""
 _TOPICS_OPTIONS = ("subscribe", "topic")
 """Which topics: the option of readers, and that of writers."""
+_SEPARATORS = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.|[ ._-]")
+"""What names of the same letters may differ in: separators, and whose client an option is for."""
+_ALMOST = 0.9
+"""How alike names are, by difflib's ratio, of which one is a slip of the other."""
 
 
 class UserOptions:
@@ -157,10 +161,12 @@ class UserOptions:
             return
         if _ADDED_BY_SPARK.fullmatch(name) or (name in STORE_PASSWORDS and self.where is Where.BROKERS):
             return
-        refused = REFUSED_WRITING if self._use is Use.WRITE else REFUSED_READING
+        refused = self._refused()
         if name in refused and self._values[name].strip() not in HARMLESS.get(name, ()):
             kafka_name = name.removeprefix("kafka.")
             raise OptionError(f"Kafka option {kafka_name!r} is not supported", hint=refused[name])
+        if option is None and (hint := OF_OTHERS.get(_dotted(name).removeprefix("kafka."))):
+            raise OptionError(f"Option {self._written[name]!r} is not supported", hint=hint)
         if self.where is Where.DIRECTORY:
             self._check_for_directory(name, option)
         else:
@@ -202,7 +208,7 @@ class UserOptions:
             bare = name.removeprefix("kafka.")
             hint = f"Write {bare!r} instead." if bare in self._applicable() else "Leave it out."
             raise OptionError(f"Option {name!r} is for brokers, but 'path' names a log directory", hint=hint)
-        elif f"kafka.{name}" == SERVERS:
+        elif f"kafka.{_dotted(name)}" == SERVERS:
             raise OptionError(f"Unknown option {name!r}", hint=f"Did you mean {SERVERS}?")
         else:
             raise self._unknown(name)
@@ -212,7 +218,12 @@ class UserOptions:
             if option is not None or name in _CLIENT_SETTINGS:
                 log_once(logging.DEBUG, "Option %s of Kafka's clients has no effect here", name)
             else:
-                near = near_names(name, [*self._applicable(), *WITHOUT_EFFECT])
+                known = self._applicable()
+                if meant := [other for other in near_names(name, known) if _is_slip(name, other)]:
+                    raise OptionError(
+                        f"Unknown option {self._written[name]!r}", hint=f"Did you mean {meant[0]}?"
+                    )
+                near = near_names(name, [*known, *WITHOUT_EFFECT])
                 log_once(
                     logging.WARNING,
                     "Option %s is unknown to Kafka's clients and has no effect%s",
@@ -227,8 +238,10 @@ class UserOptions:
             full = f"kafka.{name}"
             if full in self._applicable():
                 hint = f"Write {full!r} instead."
+            elif option.name == "numPartitions":
+                hint = "Brokers count partitions by topic: kafkalog topics create --partitions."
             elif option.use & Use.WRITE:
-                hint = "Set it on the topic, with Kafka's own tools."
+                hint = f"Set it on the topic: kafkalog topics alter --set {option.name}=VALUE."
             else:
                 hint = "Leave it out."
             raise OptionError(f"Option {option.name!r} is for log directories, not for brokers", hint=hint)
@@ -246,14 +259,25 @@ class UserOptions:
                 hint="Leave it out, or read without value.format, and call from_json.",
             )
         known, near = self._applicable(), self._topics_option()
-        if name in OF_SERIALIZERS:
-            return OptionError(f"Option {self._written[name]!r} is not supported", hint=OF_SERIALIZERS[name])
-        hint = f"Did you mean {near}?" if name == "topics" and near in known else suggestion(name, known)
+        of_kafka = f"kafka.{_dotted(name)}"
+        if name == "topics" and near in known:
+            hint = f"Did you mean {near}?"
+        elif of_kafka in self._refused():
+            hint = self._refused()[of_kafka]
+        elif of_kafka in WITHOUT_EFFECT:
+            hint = f"Leave it out. {WITHOUT_EFFECT[of_kafka].replace('`', '')}"
+        elif of_kafka in BY_NAME and not BY_NAME[of_kafka].where & self.where:
+            hint = f"Leave it out: {of_kafka} is for brokers."
+        else:
+            hint = suggestion(name, known)
         written = self._written[name]
         if written == name:
-            # Spark passes names in lower case.
-            written = _in_case_of(name, near_names(name, known)[:1])
+            written = _as_written(name, near_names(name, known)[:1])
         return OptionError(f"Unknown option {written!r}", hint=hint)
+
+    def _refused(self) -> Mapping[str, str]:
+        """The settings of Kafka's clients that are refused here."""
+        return REFUSED_WRITING if self._use is Use.WRITE else REFUSED_READING
 
     def _topics_option(self) -> str:
         return "topic" if self._use is Use.WRITE else "subscribe"
@@ -283,17 +307,35 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """The names that differ from this one in case, in a prefix ``kafka.`` or in some letters."""
+    """The names that differ from this one in case, separators and ``kafka.``, or else in some letters."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    prefixed = by_lower.get(f"kafka.{name.lower()}")
-    if prefixed is not None:
-        return [prefixed]
-    return [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=3)]
+    letters = _letters(name)
+    same = [candidate for candidate in by_lower if _letters(candidate) in (letters, f"kafka{letters}")]
+    return [by_lower[match] for match in same or difflib.get_close_matches(name.lower(), by_lower, n=3)]
 
 
-def _in_case_of(name: str, like: Sequence[str]) -> str:
-    """A name in lower case with the capitals of a similar one, as the user probably wrote it."""
-    if not like:
+def _is_slip(name: str, known: str) -> bool:
+    """Whether a name is another one with other separators, or a letter or two more, fewer or exchanged."""
+    name, known = name.lower(), known.lower()
+    return _letters(name) == _letters(known) or difflib.SequenceMatcher(None, known, name).ratio() >= _ALMOST
+
+
+def _letters(name: str) -> str:
+    return _SEPARATORS.sub("", name.lower())
+
+
+def _dotted(name: str) -> str:
+    """A name as Kafka writes it, which kafka-python writes with ``_``."""
+    return name.replace("_", ".")
+
+
+def _as_written(name: str, like: Sequence[str]) -> str:
+    """A name as the user probably wrote it: Spark passes it in lower case."""
+    if (
+        not like
+        or not _is_slip(name, like[0])
+        or len(_SEPARATORS.findall(name)) != len(_SEPARATORS.findall(like[0]))
+    ):
         return name
     letters = list(name)
     matcher = difflib.SequenceMatcher(None, name, like[0].lower(), autojunk=False)

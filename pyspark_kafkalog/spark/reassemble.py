@@ -182,7 +182,5 @@ def _missing_for_transform_with_state(spark: SparkSession) -> list[tuple[str, st
         import pyspark.sql.streaming.proto.StateMessage_pb2  # noqa: F401
     except Exception:
         # protobuf raises its own error if it is older than PySpark's generated code.
-        missing.append(
-            ("protobuf", "Install it here and on all workers: pip install 'pyspark-kafkalog[stateful]'.")
-        )
+        missing.append(("protobuf", "Install it here and on all workers: pip install pandas protobuf."))
     return missing

@@ -22,10 +22,17 @@ if TYPE_CHECKING:
 _PYTHON_CONF = "spark.pyspark.python"
 _ANY_PLACE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "any"}
 """Spark asks only for its schema, which takes no connection."""
-_LACKS_LIBRARY = (
-    "Install the package on every machine, or ship an environment by spark.archives: a zip, as py-files and"
-    " addPyFile ship it, has no compiled library."
-)
+_HINTS = {
+    "No compiled library": (
+        "Install the package on every machine, or ship an environment by spark.archives: a zip, as py-files"
+        " and addPyFile ship it, has no compiled library."
+    ),
+    "PYTHON_VERSION_MISMATCH": (
+        "Workers need the driver's version of Python: let PYSPARK_PYTHON name one that has the package, too,"
+        " before the session starts."
+    ),
+}
+"""What to do, by words of Spark's error."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +82,8 @@ def register(spark: SparkSession) -> Registration:
         spark.read.format(DefaultSource.name()).options(**_ANY_PLACE).load().schema  # noqa: B018 - asks it
     except Exception as e:
         cause = cause_in(str(e))
-        hint = _other_version(spark) or (
-            _LACKS_LIBRARY if "No compiled library" in cause else _hint(python, where)
+        hint = _other_version(spark) or next(
+            (hint for words, hint in _HINTS.items() if words in cause), _hint(python, where)
         )
         raise RegistrationError(f"Spark's {where} can't run the package: {cause}", hint=hint) from None
     if found != __version__:

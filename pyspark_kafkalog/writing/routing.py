@@ -151,7 +151,8 @@ class Router:
             if number < 0 or not self._has_partition(TopicPartition(topic, number)):
                 raise InvalidRecordError(
                     f"A row has partition {number}, but topic {topic!r} has {count}",
-                    hint="Add partitions to the topic; numPartitions is for new topics in a directory.",
+                    hint="Add partitions by kafkalog topics alter --partitions. A directory's new topics get"
+                    " numPartitions.",
                 )
         if not given.all():
             unplaced = np.flatnonzero(~given) if chosen is None else chosen[~given]

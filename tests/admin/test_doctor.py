@@ -153,7 +153,7 @@ def test_kernels_with_neither_library_nor_numba(monkeypatch: pytest.MonkeyPatch,
     state, found, remedy = kernels()
     assert state is State.PROBLEM
     assert "numba cannot be imported: import of numba halted" in found
-    assert remedy == "Run: pip install 'pyspark-kafkalog[jit]'"
+    assert remedy == "Run: pip install numba"
 
 
 Seen = Callable[..., dict[str, Any]]

@@ -372,7 +372,7 @@ def test_without_library_and_numba_the_error_names_the_remedy(tmp_path: Path) ->
     code = (
         f"import sys; sys.modules['numba'] = None\ntry:\n    {LOADED}\nexcept ImportError as e:\n    print(e)"
     )
-    assert run(code, tmp_path).endswith("Run: pip install 'pyspark-kafkalog[jit]'")
+    assert run(code, tmp_path).endswith("Run: pip install numba")
 
 
 def test_a_private_folder_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

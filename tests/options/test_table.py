@@ -23,6 +23,7 @@ from pyspark_kafkalog.options.brokers import (
 )
 from pyspark_kafkalog.options.client_settings import (
     HARMLESS,
+    OF_OTHERS,
     REFUSED_READING,
     REFUSED_WRITING,
     STORE_PASSWORDS,
@@ -393,13 +394,77 @@ def test_settings_of_the_other_client_have_no_effect(caplog: pytest.LogCaptureFi
     assert not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("kafka.groupId", "kafka.group.id"),
+        ("kafka.group_id", "kafka.group.id"),
+        ("kafka.consumer.group.id", "kafka.group.id"),
+        ("kafka.session.timeout", "kafka.session.timeout.ms"),
+        ("kafka.securty.protocol", "kafka.security.protocol"),
+        ("starting_offsets", "startingOffsets"),
+        ("failOnDataLoss ", "failOnDataLoss"),
+        ("group_id", "kafka.group.id"),
+    ],
+)
+def test_a_slip_of_an_option_is_an_error(slip: str, meant: str) -> None:
+    for written in (slip, slip.lower()):  # as users write it, and as Spark passes it
+        for batch in (True, False):
+            with pytest.raises(OptionError) as caught:
+                read_options({**READ, written: "secret"}, batch=batch)
+            assert str(caught.value) == f"Unknown option {written!r}. Did you mean {meant}?"
+    with pytest.raises(OptionError, match=r"Did you mean kafka\.compression\.type\?"):
+        write_options({**BROKERS, "kafka.compresion.type": "lz4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("startingoffset", "startingOffset"),
+        ("starting_offsets", "starting_offsets"),
+        ("header", "header"),
+        ("maxfilespertrigger", "maxfilespertrigger"),
+    ],
+)
+def test_a_name_is_shown_with_capitals_only_where_they_can_be_guessed(name: str, shown: str) -> None:
+    with pytest.raises(OptionError, match=f"^Unknown option '{shown}'"):
+        read_options({**READ, name: "x"}, batch=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    sorted({*OF_OTHERS, *(f"kafka.{name}" for name in OF_OTHERS)} - {*REFUSED_READING, *REFUSED_WRITING}),
+)
+@pytest.mark.parametrize("place", [BROKERS, {"path": "/log"}])
+def test_settings_of_other_clients_say_what_to_do(given: str, place: dict[str, str]) -> None:
+    reading = {**place, "subscribe": "t"}
+    for use in (
+        lambda: read_options({**reading, given: "x"}, batch=True),
+        lambda: write_options({**place, given: "x"}),
+    ):
+        with pytest.raises(OptionError, match=f"^Option '{re.escape(given)}' is not supported\\. .+"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("auto.offset.reset", "Set startingOffsets to earliest or latest instead."),
+        ("auto_offset_reset", "Set startingOffsets to earliest or latest instead."),
+        ("max.poll.records", "Leave it out. Rows come in Arrow batches; see maxOffsetsPerTrigger."),
+    ],
+)
+def test_settings_of_kafka_say_the_same_without_the_prefix(name: str, hint: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_options({**READ, name: "x"}, batch=True)
+    assert str(caught.value) == f"Unknown option {name!r}. {hint}"
+
+
 def test_an_unknown_name_is_warned_of_with_near_ones(caplog: pytest.LogCaptureFixture) -> None:
-    write_options({**BROKERS, "kafka.compresion.type": "secret"})
-    read_options({**READ, "kafka.session.timeout": "secret"}, batch=True)
-    first, second = caplog.records
-    assert (first.levelname, second.levelname) == ("WARNING", "WARNING")
-    assert "Did you mean kafka.compression.type" in first.getMessage()
-    assert "Did you mean kafka.session.timeout.ms" in second.getMessage()
+    read_options({**READ, "kafka.fetch.bytes": "secret"}, batch=True)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "Did you mean kafka.fetch.min.bytes or" in record.getMessage()
     assert "secret" not in caplog.text
 
 
@@ -422,8 +487,8 @@ def test_an_unknown_name_with_none_near_gets_no_list(caplog: pytest.LogCaptureFi
     [
         ("compression.type", "Write 'kafka.compression.type' instead"),
         ("batch.size", "Write 'kafka.batch.size' instead"),
-        ("segment.bytes", "Set it on the topic"),
-        ("numPartitions", "Set it on the topic"),
+        ("segment.bytes", "kafkalog topics alter --set segment.bytes=VALUE"),
+        ("numPartitions", "kafkalog topics create --partitions"),
     ],
 )
 def test_options_of_log_directories_are_refused(name: str, hint: str) -> None:

@@ -72,6 +72,14 @@ def test_another_version_of_spark_is_named(spark: SparkSession, monkeypatch: pyt
     assert f"install pyspark=={version}." in str(caught.value)
 
 
+def test_another_version_of_python_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")
+    with pytest.raises(
+        RegistrationError, match=r"PYTHON_VERSION_MISMATCH.* version of Python: let PYSPARK_PYTHON"
+    ):
+        register(spark)
+
+
 def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """The script without a virtual environment on the PATH, whose python3 has none of the packages."""
     bare = folder / "bare"

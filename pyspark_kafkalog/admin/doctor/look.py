@@ -132,7 +132,7 @@ def kernels() -> tuple[State, str, str | None]:
         return (
             State.PROBLEM,
             f"no compiled library fits, and numba cannot be imported: {e.__cause__}",
-            "Run: pip install 'pyspark-kafkalog[jit]'",
+            "Run: pip install numba",
         )
     cached = [jit.cached(one.function, one.signature) for one in others]
     folder = cached[0][0]

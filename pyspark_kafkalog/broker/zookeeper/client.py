@@ -45,7 +45,7 @@ try:
 except ImportError as e:
     raise OptionError(
         f"ZooKeeper needs kazoo, which can't be imported: {e}",
-        hint="Install the extra: pip install 'pyspark-kafkalog[zookeeper]'.",
+        hint="Run: pip install kazoo pure-sasl",
     ) from e
 
 _SESSION_SECONDS = 6.0
@@ -318,7 +318,7 @@ def _sasl_options(login: ZooKeeperOptions) -> dict[str, str] | None:
     if importlib.util.find_spec("puresasl") is None:
         raise OptionError(
             "SASL to ZooKeeper needs pure-sasl, which can't be imported",
-            hint="Install the extra: pip install 'pyspark-kafkalog[zookeeper]'.",
+            hint="Run: pip install kazoo pure-sasl",
         )
     username, password = login.sasl
     return {"mechanism": "DIGEST-MD5", "username": username, "password": password}

@@ -484,4 +484,4 @@ def test_without_kazoo_the_error_names_the_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "OptionError: ZooKeeper needs kazoo, which can't be imported" in done.stderr
-    assert "pip install 'pyspark-kafkalog[zookeeper]'" in done.stderr
+    assert "pip install kazoo pure-sasl" in done.stderr
