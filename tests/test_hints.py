@@ -55,11 +55,20 @@ _OF_BROKERS = {
     *("transaction.max.timeout.ms", "transactional.id.expiration.ms", "zookeeper.connect"),
 }
 _OTHERS = {
-    *("addPyFile", "availableNow", "foreachBatch", "fs.defaultFS", "macOS", "topicA", "xHH"),
+    *("addPyFile", "availableNow", "foreachBatch", "fs.defaultFS", "macOS", "spark.read", "topicA", "xHH"),
     *("writeStream", "transformWithStateInPandas", "spark.archives", "spark.sql.session.timeZone"),
     *("clientId", "clientSecret", "awsRoleArn", "awsProfileName", "oauth.access.token"),  # of JAAS
     *("endTxnMarker", "leaderEpoch"),  # of kafka-dump-log and of offsets as JSON
-    *("h.key", "h.value", "json.dumps", "os.path.expanduser", "package.module", "offsets.json", "key.pem"),
+    *(
+        "h.key",
+        "h.value",
+        "json.dumps",
+        "os.path.expanduser",
+        "os.path.expandvars",
+        "package.module",
+        "offsets.json",
+        "key.pem",
+    ),
     *("key8.pem", "keystore.jks", "keystore.p12", "keystore.pem", "truststore.jks", "truststore.pem"),
     *("sasl.jaas.config", "request.timeout.ms", "delivery.timeout.ms", "transaction.timeout.ms"),
     "zookeeper.session.timeout.ms",

@@ -289,6 +289,11 @@ class Kafka:
         """
         from pyspark_kafkalog.admin.write import write
 
+        if not isinstance(topic, str | None):
+            raise OptionError(
+                f"Expected the name of a topic, got {type(topic).__name__}",
+                hint="Rows come first: write(rows, topic).",
+            )
         return write(self._with(options, topic=topic), rows)
 
     def _with(self, options: Mapping[str, str] | None, **more: str | None) -> dict[str, str]:

@@ -46,6 +46,8 @@ def no_such_directory(folder: Folder) -> LogDirectoryError:
     hint = "Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path."
     if _GLOB.search(folder.path):
         hint = "Globs are not expanded: give a list, or the folder above and the option subscribePattern."
+    elif folder.filesystem.get_file_info(f"{folder.path}-0").type == fs.FileType.Directory:
+        hint = "It is a topic's name: give the folder above, and the topic as the option subscribe."
     return LogDirectoryError("The log directory does not exist", file=folder.label(), hint=hint)
 
 
@@ -105,6 +107,8 @@ def _remote(location: str, scheme: str, rest: str) -> Folder:
     else:
         import fsspec
 
+        if "://" not in location and "::" not in location:
+            raise ValueError(f"expected :// behind {scheme}")  # fsspec takes it for a local path
         store, path = fsspec.core.url_to_fs(location)
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(store))
         prefix = f"{location.partition('://')[0]}://"

@@ -122,6 +122,7 @@ _PASSWORD = (
     ' username="..." password="..."; (ScramLoginModule of the package scram for SCRAM).'
 )
 _PEM = "Give the PEM file as kafka.ssl.{0}.location, with kafka.ssl.{0}.type=PEM."
+_TRIGGER = "Call trigger() of writeStream instead, such as .trigger(availableNow=True)."
 _KEYSTORE = f"{_PEM.format('keystore')} It holds the key and the certificate."
 OF_OTHERS: Mapping[str, str] = {
     "key.subject.name.strategy": _SUBJECTS,
@@ -152,6 +153,8 @@ OF_OTHERS: Mapping[str, str] = {
         "Certificates are always verified: give their authority as kafka.ssl.truststore.location."
     ),
     "queue.buffering.max.ms": "Did you mean kafka.linger.ms?",
+    **dict.fromkeys(("trigger", "processingtime", "availablenow", "once"), _TRIGGER),
+    "outputmode": "Call outputMode() of writeStream instead.",
     "topics.regex": "Did you mean subscribePattern?",
     "key.converter": "Did you mean key.format?",
     "value.converter": "Did you mean value.format?",
@@ -159,7 +162,8 @@ OF_OTHERS: Mapping[str, str] = {
     "errors.deadletterqueue.topic.name": "Set includeCorrupt=true, and call dead_letters().",
 }
 """Settings of Confluent's serializers (AbstractKafkaSchemaSerDeConfig, KafkaAvroDeserializerConfig) and where
-they are set, of librdkafka, kafka-python (here with dots) and Kafka Connect, each with what to do instead."""
+they are set, of librdkafka, kafka-python (here with dots) and Kafka Connect, and what Spark has methods for;
+each with what to do instead."""
 
 STORE_PASSWORDS: frozenset[str] = frozenset({"kafka.ssl.truststore.password", "kafka.ssl.keystore.password"})
 """Passwords of stores. PEM stores have none, so they point to a store in another format."""

@@ -108,6 +108,8 @@ def splitter_settings(
             " nothing but their slices"
         )
     if not enabled:
+        if name in user:
+            log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", name)
         return None
     most = largest_batch - _LEAST_OVERHEAD
     if compression == "none" and size > most:

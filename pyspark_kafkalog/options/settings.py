@@ -59,6 +59,7 @@ from pyspark_kafkalog.options.values import COUNTING, group_id, paths
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _EXCLUDE = "topics.exclude"
+_ENDS_OF_BATCHES = "A batch starts at earliest or given offsets, and ends at latest or given offsets."
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +348,9 @@ def _place_name(user: UserOptions) -> str:
 
 
 def _only_one(names: list[str]) -> OptionError:
-    return OptionError(f"Only one of {' and '.join(map(repr, names))} can be given")
+    return OptionError(
+        f"Only one of {' and '.join(map(repr, names))} can be given", hint="Leave the others out."
+    )
 
 
 def common_read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -470,14 +473,14 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
     if not isinstance(values, Mapping):
         if values == sentinel:
             raise OptionError(
-                f"Option {offsets.option!r} can't be {word} for batch queries",
-                hint="A batch starts at earliest or given offsets, and ends at latest or given offsets.",
+                f"Option {offsets.option!r} can't be {word} for batch queries", hint=_ENDS_OF_BATCHES
             )
         return
     for topic_partition, offset in values.items():
         if offset == sentinel:
             raise OptionError(
-                f"Option {offsets.option!r} for {topic_partition} can't be {word} for batch queries"
+                f"Option {offsets.option!r} for {topic_partition} can't be {word} for batch queries",
+                hint=_ENDS_OF_BATCHES,
             )
 
 

@@ -181,7 +181,11 @@ class UserOptions:
             log_once(logging.WARNING, "Option %s is ignored, because it applies to streams only", option.name)
             return
         if self._use is Use.STREAM_READ:
-            raise OptionError(f"Option {option.name!r} is not valid in streaming queries")
+            raise OptionError(
+                f"Option {option.name!r} is not valid in streaming queries",
+                hint="Leave it out, or use spark.read. A stream ends where its topics end with the trigger"
+                " availableNow.",
+            )
         if self._use is Use.ADMIN:
             is_isolation = option.name == "kafka.isolation.level"
             hint = "Give --read-committed to commands that read records." if is_isolation else "Leave it out."

@@ -55,6 +55,9 @@ _ZOOKEEPER_SERVER = re.compile(
     r"(?P<host>\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?", re.ASCII
 )
 _ZOOKEEPER_PORT = 2181
+_BEGINS_WITH_VARIABLE = re.compile(r"\s*\$(\w+|\{\w+\})(/|\s*\Z)")
+_OF_SPARK_ALONE = re.compile(r"\s*dbfs:/(?!/)")
+_OF_PATTERNS = re.compile(r"[*?+|\[\](){}^$\\]")
 _LIST = re.compile(r"""\s*\[\s*['"].*\]\s*""", re.DOTALL)
 _LONGEST_GROUP_ID = 32767
 """Bytes: requests give the length of a group id in 16 bits."""
@@ -113,11 +116,16 @@ def not_blank(parser: Parser) -> Parser:
 
 
 def location(name: str, text: str) -> str:
-    """A path or URI; a leading ``~`` is refused. Errors don't show the text: a URI may hold a secret."""
+    """A path or URI; a leading ``~`` or variable is refused. Errors do not show it: URIs hold secrets."""
     if text.lstrip().startswith("~"):
         raise OptionError(
             f"Option {name!r}: expected a path without ~",
             hint="Spark does not expand ~: use os.path.expanduser. If a name begins with ~, write ./~.",
+        )
+    if _BEGINS_WITH_VARIABLE.match(text):
+        raise OptionError(
+            f"Option {name!r}: expected a path without a variable",
+            hint="Spark does not expand $NAME: use os.path.expandvars. If a name begins with $, write ./$.",
         )
     return text
 
@@ -288,6 +296,11 @@ def paths(name: str, text: str) -> tuple[str, ...]:
             f"Option {name!r}: expected a path, several separated by commas, or a JSON array of paths,"
             " none of them empty"
         )
+    if any(_OF_SPARK_ALONE.match(path) for path in found):
+        raise OptionError(
+            f"Option {name!r}: expected a path that Python sees, got one of dbfs:",
+            hint="Write /dbfs/... instead, or use a volume: /Volumes/catalog/schema/volume/...",
+        )
     return tuple(location(name, path.strip()) for path in found)
 
 
@@ -405,7 +418,12 @@ def topics(name: str, text: str) -> tuple[str, ...]:
     found = separated(name, text)
     if not found:
         raise OptionError(f"Option {name!r} names no topic", hint="Write, for example, orders,payments.")
-    return tuple(dict.fromkeys(check_topic(item) for item in found))
+    try:
+        return tuple(dict.fromkeys(check_topic(item) for item in found))
+    except OptionError as e:
+        raise e.with_hint(
+            "Give a pattern as subscribePattern." if _OF_PATTERNS.search(text) else e.hint
+        ) from None
 
 
 def patterns(name: str, text: str) -> tuple[str, ...]:

@@ -627,7 +627,7 @@ class TestWriting:
     def test_the_root_is_local(self, path: str, root: str) -> None:
         assert write_options({"path": path}).root == root
 
-    @pytest.mark.parametrize("path", ["s3://key:secret@b/log", "hdfs:/log", "dbfs:/log", "file://host/log"])
+    @pytest.mark.parametrize("path", ["s3://key:secret@b/log", "hdfs:/log", "dbfs://log", "file://host/log"])
     def test_filesystems_that_cannot_append_are_refused(self, path: str) -> None:
         with pytest.raises(OptionError, match="can be read but not written") as caught:
             write_options({"path": path})

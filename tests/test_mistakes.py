@@ -1,0 +1,488 @@
+"""What people type by habit, of Spark, Kafka and their other clients, and what they read then.
+
+Each mistake is found where a query is planned, without Spark and brokers, and each error is one line that
+names what was wrong and the way out. :mod:`tests.spark.mistakes` has those that only Spark's tasks find.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_kafkalog import DefaultSource, connect
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.user_options import log_once
+from tests.cli.running import run
+from tests.log.writing import values, write
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+BYTES = StructType().add("key", BinaryType()).add("value", BinaryType())
+
+
+class Given:
+    """A log directory with a topic ``orders`` of two partitions, beside a file and a table of Parquet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "log"
+        self.root.mkdir()
+        write(self.root, {TopicPartition("orders", 0): values(10), TopicPartition("orders", 1): values(4)})
+        (folder / "file.txt").write_text("text")
+        (folder / "parquet").mkdir()
+        (folder / "parquet" / "part-0.parquet").write_bytes(b"PAR1")
+        (folder / "parquet" / ".part-0.parquet.crc").write_bytes(b"crc")
+
+    def _source(self, options: dict[str, object], **more: object) -> DefaultSource:
+        """With the options as Spark hands them over; the log directory is the place if they name none."""
+        given = {name.lower(): str(value) for name, value in {**options, **more}.items()}
+        if not {"path", "kafka.bootstrap.servers", "kafkabootstrapservers"} & given.keys():
+            given["path"] = str(self.root)
+        return DefaultSource(given)
+
+    def read(self, options: dict[str, object], schema: StructType = BYTES) -> None:
+        source = self._source(options)
+        source.schema()
+        source.reader(schema).partitions()
+
+    def stream(self, options: dict[str, object]) -> None:
+        source = self._source(options)
+        source.schema()
+        source.streamReader(BYTES).initialOffset()
+
+    def write(self, options: dict[str, object], **columns: DataType) -> None:
+        source = self._source({"topic": "orders", **options})
+        source.writer(_struct({"value": BinaryType(), **columns}), overwrite=False)
+
+    def write_stream(self, options: dict[str, object]) -> None:
+        self._source({"topic": "orders", **options}).streamWriter(BYTES, overwrite=False)
+
+    def below(self, name: str) -> dict[str, object]:
+        return {"path": str(self.folder / name)}
+
+
+def _struct(columns: dict[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+Mistake = tuple[str, Callable[[Given], Any], str]
+
+
+def reading(*mistakes: tuple[dict[str, object], str]) -> list[Mistake]:
+    return [_named("read", options, lambda g, o=options: g.read(o), says) for options, says in mistakes]
+
+
+def streaming(*mistakes: tuple[dict[str, object], str]) -> list[Mistake]:
+    return [_named("stream", options, lambda g, o=options: g.stream(o), says) for options, says in mistakes]
+
+
+def writing(*mistakes: tuple[dict[str, object], str]) -> list[Mistake]:
+    return [_named("write", options, lambda g, o=options: g.write(o), says) for options, says in mistakes]
+
+
+def _named(verb: str, options: dict[str, object], make: Callable[[Given], Any], says: str) -> Mistake:
+    name, value = next(reversed(options.items()))
+    return f"{verb} {name}={value}"[:70], make, says
+
+
+def brokers(**options: object) -> dict[str, object]:
+    return {**SERVERS, **{name.replace("__", "."): value for name, value in options.items()}}
+
+
+MISTAKES: list[Mistake] = [
+    # Names.
+    *reading(
+        ({"kafkaBootstrapServers": "h:1"}, r"Did you mean kafka\.bootstrap\.servers\?"),
+        (
+            {"starting_offsets": "earliest"},
+            r"^Unknown option 'starting_offsets'. Did you mean startingOffsets\?",
+        ),
+        ({"failOnDataloss ": "false"}, r"Did you mean failOnDataLoss\?"),
+        (brokers(subscribe="orders", group__id="g"), r"Did you mean kafka\.group\.id\?"),
+        (brokers(subscribe="orders", kafka__groupId="g"), r"Did you mean kafka\.group\.id\?"),
+        (brokers(subscribe="orders", kafka__metadata__broker__list="h:1"), r"Did you mean kafka\.bootstrap"),
+        (brokers(subscribe="orders", kafka__sasl__username="me"), r"Write kafka\.sasl\.jaas\.config as "),
+        (brokers(subscribe="orders", sasl_plain_password="x"), r"Write kafka\.sasl\.jaas\.config as "),
+        (
+            brokers(subscribe="orders", kafka__sasl__mechanisms="PLAIN"),
+            r"Did you mean kafka\.sasl\.mechanism\?",
+        ),
+        (
+            brokers(subscribe="orders", kafka__ssl__ca__location="/ca"),
+            r"Give .*kafka\.ssl\.truststore\.location",
+        ),
+        (brokers(subscribe="orders", auto_offset_reset="earliest"), "Set startingOffsets to earliest or"),
+        (brokers(subscribe="orders", max__poll__records="5"), "see maxOffsetsPerTrigger"),
+        ({"topics": "orders"}, r"Did you mean subscribe\?"),
+        ({"topics.regex": "ord.*"}, r"Did you mean subscribePattern\?"),
+        ({"value.converter": "io.confluent.connect.avro.AvroConverter"}, r"Did you mean value\.format\?"),
+        ({"errors.tolerance": "all"}, "includeCorrupt=true for dead letters"),
+        ({"avroSchema": "{}"}, r"Did you mean value\.schema"),
+        ({"maxRatePerPartition": "5"}, "Did you mean maxRecordsPerPartition"),
+        ({"numPartitions": "5"}, "'numPartitions' is for writing only"),
+    ),
+    *streaming(
+        ({"availableNow": "true"}, r"such as \.trigger\(availableNow=True\)"),
+        ({"outputMode": "append"}, r"Call outputMode\(\) of writeStream"),
+        ({"endingOffsets": "latest"}, r"Leave it out, or use spark\.read\. .*availableNow"),
+        ({"view": "topics"}, r"Leave it out, or use spark\.read\."),
+        (brokers(subscribe="orders", kafka__enable__auto__commit="true"), "Spark keeps track"),
+        (brokers(subscribe="orders", kafka__value__deserializer="x"), "give key.format or value.format"),
+    ),
+    *writing(
+        ({"subscribe": "orders"}, r"for reading only\. Did you mean topic\?"),
+        ({"startingOffsets": "earliest"}, r"for reading only\. Leave it out"),
+        (brokers(numPartitions="3"), "kafkalog topics create --partitions"),
+        (brokers(retention__ms="3"), r"kafkalog topics alter --set retention\.ms=VALUE"),
+        (brokers(kafka__transactional__id="x"), "set delivery.guarantee to exactly-once"),
+        (brokers(kafka__compresion__type="lz4"), r"Did you mean kafka\.compression\.type\?"),
+    ),
+    # Places and paths.
+    *reading(
+        (
+            {"kafka.bootstrap.servers": "host"},
+            "expected host:port as server 1 .*Write, for example, broker1:9092,",
+        ),
+        ({"kafka.bootstrap.servers": "host:abc"}, "expected host:port as server 1"),
+        ({"kafka.bootstrap.servers": "a:9092;b:9092"}, "expected host:port as server 1"),
+        (
+            {"kafka.bootstrap.servers": "h:1", "path": "/log"},
+            "Only one of .* can be given. Leave the others out",
+        ),
+        ({"path": ""}, "expected a path"),
+        ({"path": "['/a', '/b']"}, "Write it as json.dumps does"),
+        ({"path": "~/logs"}, r"use os\.path\.expanduser"),
+        ({"path": "$HOME/logs"}, r"use os\.path\.expandvars"),
+        ({"path": "dbfs:/logs"}, "Write /dbfs/.* /Volumes/"),
+        ({"path": "minio:/logs"}, "expected :// behind minio.*Give a path, or a URI"),
+        ({"path": "file://tmp/logs"}, "Unsupported hostname .*Give a path"),
+        ({"path": "nowhere/logs"}, r"does not exist \(file /.*nowhere/logs\)"),
+        ({"path": "/nowhere/logs-*"}, "Globs are not expanded"),
+    ),
+    ("load a file", lambda g: g.read(g.below("file.txt")), "is not a folder .*Give the folder that"),
+    ("load Parquet", lambda g: g.read(g.below("parquet")), "The folder holds no partitions"),
+    (
+        "load a topic",
+        lambda g: g.read(g.below("log/orders")),
+        "a topic's name: give the folder above.*subscribe",
+    ),
+    ("load .log", lambda g: g.read(g.below("log/orders-0/00000000000000000000.log")), "is not a folder"),
+    ("save to a file", lambda g: g.write(g.below("file.txt")), "A file is in its place: give a folder"),
+    ("save below a file", lambda g: g.write(g.below("file.txt/x")), "Move away the file"),
+    (
+        "save to Parquet",
+        lambda g: g.write(g.below("parquet")),
+        "holds no partitions.*to write, an empty folder",
+    ),
+    ("save to a partition", lambda g: g.write(g.below("log/orders-0")), "to write, give the folder above"),
+    *writing(
+        ({"path": "~/logs"}, r"use os\.path\.expanduser"),
+        ({"path": "${HOME}/logs"}, r"use os\.path\.expandvars"),
+        ({"path": "dbfs:/logs"}, "Write /dbfs/"),
+        ({"path": "s3://bucket/logs"}, "can be read but not written.*Write to a local or mounted folder"),
+    ),
+    # Which partitions, from where to where.
+    *reading(
+        ({"subscribe": "ord*"}, r"Illegal topic name 'ord\*'\. Give a pattern as subscribePattern"),
+        ({"subscribe": ["orders", "x"]}, "expected text with commas, .*Write 'orders,x'"),
+        ({"subscribe": "ordres"}, r"No such topic: ordres\. Did you mean orders\?"),
+        ({"subscribe": "orders", "assign": '{"orders":[0]}'}, "Only one of 'subscribe' and 'assign'"),
+        ({"assign": "orders:0"}, r'Write it as, for example, {"topicA":\[0,1\]'),
+        ({"assign": '["orders"]'}, r'not a JSON object. Write it as, for example, {"topicA":\[0,1\]'),
+        ({"assign": '{"orders":0}'}, "expected a list of partition numbers for topic 'orders'"),
+        ({"subscribePattern": "*orders"}, r"regular expression of Java's, in which \.\* stands for"),
+        ({"startingOffsets": "beginning"}, "expected earliest, latest, committed or JSON, got 'beginning'"),
+        ({"startingOffsets": "latest"}, "can't be latest for batch.*A batch starts at earliest or"),
+        ({"startingOffsets": "5"}, 'Write JSON as, for example, {"topicA":{"0":23'),
+        ({"startingOffsets": {"orders": {0: 1}}}, "it is not JSON"),
+        ({"startingOffsets": '{"orders":{"0":"1"}}'}, "expected a whole number .*for orders-0, got '1'"),
+        ({"startingOffsets": '{"orders":{"0":1.5,"1":0}}'}, "expected a whole number .*got 1.5"),
+        ({"startingOffsets": '{"orders":{"0":-5,"1":0}}'}, "of at least -2 for orders-0, got -5"),
+        (
+            {"startingOffsets": '{"orders":{"0":0}}'},
+            r"specified orders-0, assigned orders-0, orders-1\. Use -1",
+        ),
+        ({"startingOffsets": '{"payments":{"0":0}}'}, "specified payments-0, assigned orders-0"),
+        (
+            {"startingOffsets": '{"orders":{"0":99,"1":0}}'},
+            "startingOffsets gives 99, endingOffsets gives 10",
+        ),
+        ({"endingOffsets": "earliest"}, "can't be earliest for batch"),
+        (
+            {"endingOffsets": '{"orders":{"0":-2,"1":-1}}'},
+            "for orders-0 can't be earliest .*A batch starts at",
+        ),
+        *(
+            ({"startingTimestamp": time}, "expected a time, got .*Write 2026-01-31T12:00:00Z, 1h or -2d")
+            for time in (
+                "yesterday",
+                "now()",
+                "1 hour ago",
+                "31.01.2026",
+                "12:00",
+                "2026-01-31 Europe/Berlin",
+            )
+        ),
+        (
+            {"startingTimestamp": "-1h"},
+            r"after \d+ \(20.*Z\), .*Set startingOffsetsByTimestampStrategy=latest",
+        ),
+        (
+            {"startingOffsetsByTimestamp": "2026-01-31"},
+            r'not JSON.*for example, {"topicA":{"0":1700000000000',
+        ),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "expected one of error, latest, got 'earliest'"),
+    ),
+    # Values.
+    *reading(
+        ({"failOnDataLoss": "no"}, "expected true or false, got 'no'"),
+        ({"includeHeaders": "1"}, "expected true or false, got '1'"),
+        ({"minPartitions": "2.5"}, "expected a whole number from 1 .*got '2.5'"),
+        ({"view": "group_offsets"}, "expected one of group-offsets, .*got 'group_offsets'"),
+    ),
+    *streaming(
+        ({"maxOffsetsPerTrigger": "1e5"}, "expected a whole number from 1 .*got '1e5'"),
+        ({"maxOffsetsPerTrigger": "10k"}, "expected a whole number from 1 .*got '10k'"),
+        ({"maxOffsetsPerTrigger": "0"}, "expected a whole number from 1 .*got '0'"),
+        ({"maxBytesPerTrigger": "10MiB"}, "expected a size such as 1048576, 64m or 1g, got '10MiB'"),
+        ({"maxTriggerDelay": "a while"}, "expected a time such as 500ms, 30s, 15m or 1h"),
+        (
+            {"minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 5},
+            r"\(9\) is higher than maxOffsetsPerTrigger \(5",
+        ),
+        ({"startingOffsets": "none"}, "expected earliest, latest, committed or JSON, got 'none'"),
+        (brokers(subscribe="orders", kafka__group__id=""), r"expected 1 to 32767 bytes"),
+        (
+            brokers(subscribe="orders", startingOffsets="committed"),
+            "Give the group as option 'kafka.group.id'",
+        ),
+        (brokers(subscribe="orders", commitOffsets="true"), "Give 'kafka.group.id', or give 'queryName'"),
+        (
+            brokers(subscribe="orders", kafka__isolation__level="committed"),
+            "read_uncommitted, read_committed, got",
+        ),
+    ),
+    *writing(
+        ({"topic": "my topic"}, "Illegal topic name 'my topic'"),
+        ({"topic": "a,b"}, "Illegal topic name 'a,b'"),
+        ({"topic": "__consumer_offsets"}, "internal topic.*Name another topic"),
+        ({"compression.type": "lz5"}, "expected one of none, gzip, snappy, lz4, zstd, got 'lz5'"),
+        ({"retention.ms": "7d"}, "expected a whole number from -1 .*got '7d'"),
+        ({"cleanup.policy": "compact,remove"}, "expected some of delete, compact, .*got 'compact,remove'"),
+        ({"txnAppId": "etl"}, r"'txnAppId' needs 'txnVersion'. Give both"),
+        ({"txnAppId": "etl", "txnVersion": "v1"}, "expected a whole number from 0 .*got 'v1'"),
+        (brokers(delivery__guarantee="exactly_once"), "expected one of at-least-once, exactly-once, got"),
+        (brokers(kafka__acks="2"), "expected one of all, -1, 0, 1, got '2'"),
+        (brokers(kafka__request__timeout__ms="30s"), "expected a whole number .*got '30s'"),
+    ),
+    (
+        "exactly once, no checkpoint",
+        lambda g: g.write_stream(brokers(delivery__guarantee="exactly-once")),
+        "Give the checkpoint as an option of writeStream",
+    ),
+    (
+        "txnAppId in a stream",
+        lambda g: g.write_stream({"txnAppId": "a", "txnVersion": "1"}),
+        "Leave it out: the checkpoint names the micro-batches",
+    ),
+    # Columns.
+    (
+        "VALUE",
+        lambda g: g._source({"topic": "t"}).writer(_struct({"VALUE": BinaryType()}), overwrite=False),
+        "Rename it",
+    ),
+    ("value of int", lambda g: g.write({}, value=IntegerType()), r"CAST\(value AS string\)"),
+    (
+        "value of structs",
+        lambda g: g.write({}, value=BYTES),
+        r"Give value\.format\. Or else: .*to_json\(value\)",
+    ),
+    ("key of bigint", lambda g: g.write({}, key=LongType()), r"CAST\(key AS string\)"),
+    ("partition of bigint", lambda g: g.write({}, partition=LongType()), r"CAST\(partition AS int\)"),
+    ("time of ms", lambda g: g.write({}, timestamp=LongType()), r"with timestamp_millis\(timestamp\)"),
+    (
+        "headers of maps",
+        lambda g: g.write({}, headers=MapType(StringType(), StringType())),
+        r"with transform\(map_entries\(headers\), ",
+    ),
+    (
+        "schema: value string",
+        lambda g: g.read({}, _struct({"value": StringType()})),
+        r"CAST\(value AS string\)",
+    ),
+    (
+        "schema: payload",
+        lambda g: g.read({}, _struct({"payload": BinaryType()})),
+        "Expected one of .*value",
+    ),
+    (
+        "schema: time of ms",
+        lambda g: g.read({}, _struct({"timestamp": LongType()})),
+        r"unix_millis\(timestamp\)",
+    ),
+    # Formats and registries.
+    *reading(
+        ({"value.format": "avro"}, "needs 'value.schema'. Give the Avro schema of values, as JSON"),
+        ({"value.format": "protobuf"}, "expected one of avro, confluent-avro, json, got 'protobuf'"),
+        ({"value.format": "json"}, 'Give value.schema, "id bigint, name string"'),
+        ({"value.format": "json", "value.schema": "id:bigint name"}, "Give fields as in Spark's DDL"),
+        ({"value.format": "json", "value.schema": '{"type": "object"}'}, "Give fields as in Spark's DDL"),
+        ({"value.format": "avro", "value.schema": "id bigint"}, "text of an Avro schema, not DDL or a file"),
+        (
+            {"value.format": "avro", "value.schema": "/order.avsc"},
+            "text of an Avro schema, not DDL or a file",
+        ),
+        (
+            {"value.format": "json", "value.schema": "id int", "mode": "DROPMALFORMED"},
+            "one of PERMISSIVE, FAILFAST",
+        ),
+        (
+            {"value.format": "json", "value.schema": "id int", "dateFormat": "d"},
+            "'dateFormat' of from_json is not",
+        ),
+        ({"value.format": "confluent-avro"}, "Give the URL of the schema registry"),
+        ({"value.format": "confluent-avro", "schema.registry.url": "host:8081"}, "such as https://host:8081"),
+        ({"schema.registry.url": "https://host:8081"}, "Leave it out, or give the format"),
+    ),
+    # Logins.
+    *reading(
+        (
+            brokers(subscribe="o", kafka__security__protocol="TLS"),
+            "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        ({**brokers(subscribe="o"), **SASL}, rf"Write it as {PLAIN} username="),
+        (
+            {**brokers(subscribe="o"), **SASL, "kafka.sasl.jaas.config": f"{PLAIN} username=u"},
+            "a semicolon at the end",
+        ),
+        (
+            {**brokers(subscribe="o"), **SASL, "kafka.sasl.jaas.config": "a.ScramLoginModule required;"},
+            "expected the login module plain.PlainLoginModule",
+        ),
+        ({**brokers(subscribe="o"), **SASL, "kafka.sasl.mechanism": "SCRAM"}, "SCRAM-SHA-256, SCRAM-SHA-512"),
+        (
+            {**brokers(subscribe="o"), **SASL, "kafka.sasl.mechanism": "OAUTHBEARER"},
+            "expected one source of tokens",
+        ),
+        (
+            brokers(
+                subscribe="o", kafka__security__protocol="SSL", kafka__ssl__truststore__location="/ca.jks"
+            ),
+            "Convert it once with: keytool",
+        ),
+        (
+            brokers(
+                subscribe="o",
+                kafka__security__protocol="SSL",
+                kafka__ssl__truststore__type="PEM",
+                kafka__ssl__truststore__location="/nowhere.pem",
+            ),
+            r"kafka\.ssl\.truststore\.\* cannot be used: No such file.*Give PEM files",
+        ),
+    ),
+    # Without Spark.
+    ("read columns", lambda g: connect(str(g.root)).read("orders", columns=["val"]), r"Did you mean value\?"),
+    (
+        "read filters",
+        lambda g: connect(str(g.root)).read("orders", filters=[("offset", "=>", 3)]),
+        r'expected one of .*Write, for example, \("offset", ">=", 100\)',
+    ),
+    (
+        "write(topic, rows)",
+        lambda g: connect(str(g.root)).write("orders", pa.table({"value": [b"x"]})),  # type: ignore[arg-type]
+        r"Expected the name of a topic, got Table. Rows come first: write\(rows, topic\)",
+    ),
+    (
+        "write rows of Python",
+        lambda g: connect(str(g.root)).write([{"value": b"x"}], "orders"),  # type: ignore[list-item]
+        "pyarrow.RecordBatch, got dict. Make a table, for example",
+    ),
+    ("connect options", lambda g: connect({"path": "/log", "sbscribe": "x"}), r"Did you mean subscribe"),
+]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
+    return Given(tmp_path_factory.mktemp("mistakes"))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"), [pytest.param(make, says, id=name) for name, make, says in MISTAKES]
+)
+def test_a_mistake_is_an_error_of_one_line(given: Given, make: Callable[[Given], Any], says: str) -> None:
+    before = [*given.folder.iterdir(), *Path.cwd().iterdir()]
+    with pytest.raises(KafkaLogError, match=says) as caught:
+        make(given)
+    assert "\n" not in str(caught.value)
+    assert {*given.folder.iterdir(), *Path.cwd().iterdir()} == set(before), "it made something"
+
+
+ALLOWED = [
+    ({"startingTimestamp": "1600000000"}, "before 1980. Expected ms, not seconds"),
+    ({"assign": '{"orders":[7]}'}, r"No such partition: orders-7\. Topic orders has 2\."),
+    (
+        {"subscribePattern": "payments"},
+        "No topic matches subscribePattern 'payments', .*There is 1 topic: orders",
+    ),
+    ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is ignored, because it applies to streams only"),
+    (
+        {"checkpointLocation": "/checkpoint"},
+        "checkpointLocation is ignored, because it applies to streams only",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), ALLOWED, ids=[str(options) for options, _ in ALLOWED])
+def test_what_spark_allows_is_warned_of(
+    given: Given, options: dict[str, object], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_once.cache_clear()
+    given.read(options)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert re.search(says, record.getMessage())
+
+
+COMMANDS = [
+    (["cat", "{}", "ordres"], 3, r"Did you mean orders\?"),
+    (["cat", "{}", "orders", "-p", 9], 3, "No such partition: orders-9. Topic orders has 2"),
+    (
+        ["cat", "{}", "orders", "--since", "yesterday"],
+        2,
+        "expected a time, got 'yesterday'. Write 2026-01-31T",
+    ),
+    (["lag", "{}", "--group", "nosuch"], 3, "No such consumer group: 'nosuch'"),
+    (["topics", "create", "{}", "a b"], 2, "Illegal topic name 'a b'"),
+    (["topics", "alter", "{}", "orders", "--set", "retention=5"], 2, r"Did you mean retention\.ms"),
+    (["topic", "{}"], 2, "Did you mean 'topics'?"),
+    (["cat", "~/logs", "orders"], 2, r"use os\.path\.expanduser"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"), COMMANDS, ids=[" ".join(map(str, words)) for words, _, _ in COMMANDS]
+)
+def test_a_wrong_command_is_an_error_of_one_line(
+    given: Given, words: list[object], code: int, says: str
+) -> None:
+    done = run(*(given.root if word == "{}" else word for word in words))
+    assert (done.code, done.out) == (code, "")
+    (line,) = [line for line in done.err.splitlines() if not line.endswith(" …")]
+    assert re.search(says, line)
