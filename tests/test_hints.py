@@ -33,6 +33,7 @@ HINTS = [
     for message in messages_of(file.read_text(encoding="utf-8"))
 ]
 
+_ROOT = click.Context(kafkalog, **kafkalog.context_settings)
 _COMMAND = re.compile(r"(?<![-\w.'/])kafkalog (?=[a-z])([^;:()]*)")
 _NO_COMMANDS = ("kafkalog commits", "kafkalog member of", "kafkalog zookeeper", "kafkalog demo")
 """Names of threads, and of a session."""
@@ -85,7 +86,7 @@ def commands() -> Iterator[tuple[click.Command, list[str], str]]:
             words = re.split(r"[,.](?:\s|$)|\s", found[1])
             command: click.Command = kafkalog
             while isinstance(command, click.Group) and words:
-                inner = command.get_command(click.Context(command), words[0])
+                inner = command.get_command(_ROOT, words[0])
                 if inner is None:
                     break
                 command, words = inner, words[1:]
@@ -104,15 +105,15 @@ def test_commands_of_hints_are_commands() -> None:
         options = {name: p for p in command.params for name in p.opts if isinstance(p, click.Option)}
         if arguments and arguments[-1] in options and not options[arguments[-1]].is_flag:
             arguments.append("1")
-        context = click.Context(command)
+        context = click.Context(command, parent=_ROOT)
         command.make_parser(context).parse_args(shlex.split(" ".join(arguments)))
         named.add(command.name)
     assert named >= {"adopt", "alter", "backup", "create", "export", "lag", "repair", "reset", "verify"}
 
 
 def _all_commands(group: click.Group) -> Iterator[click.Command]:
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
+    for name in group.list_commands(_ROOT):
+        command = group.get_command(_ROOT, name)
         assert command is not None
         yield command
         if isinstance(command, click.Group):
