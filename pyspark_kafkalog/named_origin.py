@@ -84,6 +84,20 @@ class _Response(http.client.HTTPResponse):
         self.fp.close()
         self.fp = io.BufferedReader(_Timed(sock, deadline))
 
+    def read(self, amt: int | None = None) -> bytes:
+        """Up to so many bytes of the answer.
+
+        :raises http.client.HTTPException: also for one that ends before its length, which Python takes for
+            whole if it is read in part, and for a negative length of a chunk.
+        """
+        try:
+            content = super().read(amt)
+        except ValueError as e:
+            raise http.client.HTTPException from e
+        if amt is not None and self.length and len(content) < amt:
+            raise http.client.IncompleteRead(content, self.length)
+        return content
+
 
 class _Timed(io.RawIOBase):
     """What a socket receives until a deadline. Its own timeout would begin again with each byte."""
@@ -126,10 +140,14 @@ def is_temporary(status: int, reason: str) -> bool:
     return status >= 500 or status in (410, 429) or any(f"({code})" in reason for code in _TEMPORARY)
 
 
-def reason_of(error: OSError) -> str:
-    """Why a request failed, without the host or file that some error texts contain."""
+def reason_of(error: OSError | http.client.HTTPException) -> str:
+    """Why a request failed, without the host, file or bytes that some error texts contain."""
+    if isinstance(error, http.client.HTTPException):
+        is_cut = isinstance(error, http.client.IncompleteRead)
+        return "the answer ends early" if is_cut else "the answer is not HTTP"
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLCertVerificationError):
         wrong_name = reason.verify_message.startswith(("Hostname mismatch", "IP address mismatch"))
         return "its certificate names another host" if wrong_name else reason.verify_message
-    return getattr(reason, "strerror", None) or type(reason).__name__
+    silent = "there is no answer in time" if isinstance(reason, TimeoutError) else type(reason).__name__
+    return getattr(reason, "strerror", None) or silent

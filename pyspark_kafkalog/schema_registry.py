@@ -269,8 +269,6 @@ class SchemaRegistry:
         try:
             with opener(deadline + timeout, self._context).open(request, timeout=timeout) as response:
                 content = response.read(_LARGEST_ANSWER + 1)
-                if response.length and len(content) <= _LARGEST_ANSWER:
-                    raise _AgainError("the answer ends early")
         except urllib.error.HTTPError as e:
             words = _words(e) if body is not None and e.code in _REFUSED else ""
             e.close()
@@ -283,9 +281,7 @@ class SchemaRegistry:
             if e.code in (408, 429) or e.code >= 500:
                 raise _AgainError(f"HTTP status {e.code}") from None
             raise self._error(f"answers a request for {what} with HTTP status {e.code}") from None
-        except http.client.HTTPException:
-            raise _AgainError("the answer is not HTTP") from None
-        except OSError as e:
+        except (OSError, http.client.HTTPException) as e:
             raise _AgainError(reason_of(e)) from None
         if len(content) > _LARGEST_ANSWER:
             raise self._error(f"gave more than {_LARGEST_ANSWER} bytes for {what}")

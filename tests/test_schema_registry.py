@@ -278,7 +278,9 @@ def test_a_real_registry_that_answers_late(registry: SchemaRegistryServer) -> No
     number = registry.register(f"{uuid.uuid4().hex[:8]}-value", A)
     found = SchemaRegistry(RegistryOptions((registry.url,), timeout_ms=300))
     with registry.paused():
-        with pytest.raises(SchemaRegistryError, match=f"gave no answer for schema id {number}: TimeoutError"):
+        with pytest.raises(
+            SchemaRegistryError, match=f"gave no answer for schema id {number}: there is no answer in time"
+        ):
             found.by_id(number, wait=0.5)
         threading.Timer(1, registry.process.send_signal, (signal.SIGCONT,)).start()  # type: ignore[union-attr]
         assert json.loads(found.by_id(number, wait=30).text) == A
@@ -295,7 +297,9 @@ def test_a_registry_that_gives_a_byte_now_and_then(double: Double, what: str) ->
     double.answers = [(200, b" " * 200)]
     setattr(double, what, 0.05)
     began = time.monotonic()
-    with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7: TimeoutError"):
+    with pytest.raises(
+        SchemaRegistryError, match="gave no answer for schema id 7: there is no answer in time"
+    ):
         double.registry(timeout_ms=500).by_id(7, wait=0.2)
     assert time.monotonic() - began < 5
 
@@ -385,7 +389,9 @@ def test_tls(tmp_path: Path) -> None:
         double.pause_in_headers, began = 0.05, time.monotonic()
         options = read(schema__registry__url=double.url, http__read__timeout__ms="500", **given)
         assert options is not None
-        with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 8: TimeoutError"):
+        with pytest.raises(
+            SchemaRegistryError, match="gave no answer for schema id 8: there is no answer in time"
+        ):
             SchemaRegistry(options).by_id(8, wait=0)
         assert time.monotonic() - began < 5
 

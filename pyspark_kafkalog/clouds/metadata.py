@@ -95,14 +95,10 @@ def ask(
         except (http.client.InvalidURL, ValueError):  # whose texts may quote a header or the URL
             reason = "the address, or what is sent to it, has a wrong form"
             break
-        except http.client.HTTPException:
-            reason = "the answer is not HTTP"
-        except TimeoutError:
-            reason = "there is no answer in time"
-            if method == "PUT":
-                reason += ", as in a container if the hop limit of the machine's metadata is 1"
-        except OSError as e:
+        except (OSError, http.client.HTTPException) as e:
             reason = reason_of(e)
+            if method == "PUT" and isinstance(e, TimeoutError):
+                reason += ", as in a container if the hop limit of the machine's metadata is 1"
     raise MetadataError(reason)
 
 

@@ -154,9 +154,7 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
                 reason += ", a redirect, but the client's secret goes to the named origin only"
             if not is_temporary(e.code, reason):
                 break
-        except http.client.HTTPException:
-            reason = "the answer is not HTTP"
-        except OSError as e:
+        except (OSError, http.client.HTTPException) as e:
             reason = reason_of(e)
         except _NoTokenError as e:
             reason = str(e)
