@@ -18,4 +18,7 @@ def address() -> str:
     atexit.register(broker.wait)
     atexit.register(broker.terminate)
     assert broker.stdout
-    return broker.stdout.readline().split()[0]  # "127.0.0.1:9092 is ready; ..."
+    ready = broker.stdout.readline()  # "127.0.0.1:9092 is ready; ..."
+    if not ready:
+        raise RuntimeError("kafkalog run-broker has ended; what it printed says why")
+    return ready.split()[0]
