@@ -39,17 +39,23 @@ def is_decoded(topic: str) -> bool:
 
 def decoded_columns(topic: str, keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Keys and values of one of these topics as JSON; those that can't be decoded as of any other topic."""
-    decode = _offsets_record if topic == OFFSETS_TOPIC else _transaction_record
     json_keys, json_values = json_strings(keys).to_pylist(), json_strings(values).to_pylist()
-    for row, (key, value) in enumerate(zip(keys.to_pylist(), values.to_pylist(), strict=True)):
-        try:
-            decoded_key, decode_value = decode(key or b"")
-            json_keys[row] = _json(decoded_key)
-            if value is not None and decode_value is not None:
-                json_values[row] = _json(plain(decode_value(value)))
-        except CorruptRecordError:
-            continue
+    for row, record in enumerate(zip(keys.to_pylist(), values.to_pylist(), strict=True)):
+        for texts, found in zip((json_keys, json_values), decoded_record(topic, *record), strict=True):
+            if isinstance(found, dict):
+                texts[row] = as_json(found)
     return pa.array(json_keys, TEXT), pa.array(json_values, TEXT)
+
+
+def decoded_record(topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+    """A key and a value of one of these topics as dicts; as they are, where they can't be decoded."""
+    decode = _offsets_record if topic == OFFSETS_TOPIC else _transaction_record
+    shown: list[Any] = [key, value]
+    with suppress(CorruptRecordError):
+        shown[0], decode_value = decode(key or b"")
+        if value is not None and decode_value is not None:
+            shown[1] = plain(decode_value(value))
+    return shown[0], shown[1]
 
 
 def _offsets_record(key: bytes) -> tuple[dict[str, Any], _Value | None]:
@@ -86,7 +92,8 @@ _OFFSETS_TOPIC_VALUES: Mapping[int, tuple[str, _Value]] = {
 """Kafka's names of the types of keys, and how their values are decoded."""
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """What :func:`decoded_record` gives, as a text."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
     return text.encode(errors="replace")
 

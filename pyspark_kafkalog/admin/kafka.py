@@ -63,8 +63,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 _LISTENER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
-_HOST = _LISTENER + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
+_HOST = rf"(?:https?://|{_LISTENER})" + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
+_PORTLESS = re.compile(
+    _LISTENER + r"(?:localhost|\[[0-9a-fA-F:.]+\]|[0-9]+(?:\.[0-9]+){3}|[\w-]+(?:\.[\w-]+)+\.[a-z]{2,})",
+    re.ASCII,
+)
+"""What can hardly be a folder's name: a host without the port."""
 _ZOOKEEPER_SCHEME = "zk://"
 _LOGIN = re.compile(rf"{_LISTENER}(?![/.~]|\w+://).*@{_HOST}(?:,.*)?", re.ASCII | re.DOTALL)
 """Brokers with a login before one of them, which no client of Kafka takes."""
@@ -92,7 +97,7 @@ def connect(place: str | os.PathLike[str] | Mapping[str, str]) -> Kafka:
 def options_of(place: str) -> dict[str, str]:
     """The option that names a place: ``path``, ``kafka.bootstrap.servers`` or ``zookeeper.connect``.
 
-    :raises OptionError: for brokers with a login, without quoting it.
+    :raises OptionError: for brokers without a port, and for those with a login, without quoting it.
     """
     if _is_folder(place):
         return {"path": json.dumps([place])}  # its name may have commas
@@ -103,7 +108,14 @@ def options_of(place: str) -> dict[str, str]:
             "Expected brokers as host:port, got something before an @, which may be a secret",
             hint="Give a login as client properties, such as sasl.jaas.config, in a file: --config FILE.",
         )
-    return {SERVERS if names_brokers(place) else "path": place}
+    if names_brokers(place):
+        return {SERVERS: place}
+    for host in place.split(","):
+        if _PORTLESS.fullmatch(host):
+            raise OptionError(
+                f"Brokers need a port, got {host!r}", hint=f"Write {host}:9092. A folder would be ./{host}."
+            )
+    return {"path": place}
 
 
 def names_brokers(place: str) -> bool:

@@ -52,6 +52,9 @@ FORMS: Mapping[Form, Callable[[pa.Array], pa.Array]] = {
 }
 """How each form of a column is made, as :data:`.text.TEXT`."""
 _TIMESTAMP_TYPES = pa.array([b"NoTimestampType", b"CreateTime", b"LogAppendTime"], TEXT)
+_KCATS_TIMESTAMP_TYPES = pa.array(
+    [f',"tstype":"{name}"'.encode() for name in ("unknown", "create", "logappend")], TEXT
+)
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _TOKEN = re.compile(
     r"%(?P<letter>.)|\\x(?P<byte>[0-9a-fA-F]{2})|\\(?P<escape>.)|(?P<text>[^%\\]+|.)", re.DOTALL
@@ -95,6 +98,31 @@ def json_lines(topic: str, *, key_as: Form | None = None, value_as: Form | None 
         value,
         b',"headers":',
         lambda rows: json_headers(rows.column("headers")),
+        b"}\n",
+    ]
+    return Lines(parts, set(RENDERED))
+
+
+def kcat_lines(topic: str, *, key_as: Form | None = None, value_as: Form | None = None) -> Lines:
+    """Lines as kcat's ``-J`` prints them, with keys and values as :func:`json_lines` has them.
+
+    ``broker``, from which kcat has fetched, is -1, as kcat has it where it does not know it.
+    """
+    key, value = _key_and_value(topic, key_as, value_as, as_json=True)
+    parts: list[_Part] = [
+        b'{"topic":' + json.dumps(topic).encode() + b',"partition":',
+        partial(_number, "partition"),
+        b',"offset":',
+        partial(_number, "offset"),
+        lambda rows: _KCATS_TIMESTAMP_TYPES.take(pc.add(rows.column("timestampType"), 1)),
+        b',"ts":',
+        _timestamps,
+        b',"broker":-1',
+        _kcats_headers,
+        b',"key":',
+        key,
+        b',"payload":',
+        value,
         b"}\n",
     ]
     return Lines(parts, set(RENDERED))
@@ -203,6 +231,17 @@ def json_headers(headers: pa.ListArray) -> pa.Array:
     if headers.null_count == len(headers):
         return pa.repeat(pa.scalar(b"[]", TEXT), len(headers))
     return _joined(b"[", _per_record(headers, of), b"]")
+
+
+def _kcats_headers(rows: pa.RecordBatch) -> pa.Array:
+    """A list of names and values in turn, where there are any."""
+
+    def of(flat: Any) -> pa.Array:
+        return _joined(json_strings(flat.field("key")), b",", json_strings(flat.field("value")))
+
+    headers = rows.column("headers")
+    lists = _joined(b',"headers":[', _per_record(headers, of), b"]")
+    return pc.if_else(pc.fill_null(pc.greater(pc.list_value_length(headers), 0), False), lists, b"")
 
 
 def _text_headers(rows: pa.RecordBatch) -> pa.Array:

@@ -47,7 +47,8 @@ class RecordSelection:
     ``offset`` is the first offset of each partition, or if negative, how far before its end to begin.
     ``since`` (included) and ``until`` (excluded) are timestamps in ms, ``grep`` is a regular expression
     (RE2) to find in the value, ``headers`` are keys that a record must have, with a value or any.
-    ``tail`` is the number of last records that are left of all others, by timestamp.
+    ``tail`` is the number of last records that are left of all others, by timestamp, and ``limit`` that of
+    the first ones, in the order in which they come.
     """
 
     partitions: tuple[int, ...] = ()
@@ -58,6 +59,7 @@ class RecordSelection:
     grep: str | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     tail: int | None = None
+    limit: int | None = None
     read_committed: bool = False
     large_messages: bool = False
 
@@ -102,7 +104,17 @@ def read_records(
     reading = _Reading(
         place, topic, selection, names, settings, formats, skip_damaged=skip_damaged, progress=progress
     )
-    return pa.RecordBatchReader.from_batches(reading.schema, reading.run(follow=follow))
+    found = reading.run(follow=follow)
+    if selection.limit is not None:
+        found = _first(found, selection.limit)
+    return pa.RecordBatchReader.from_batches(reading.schema, found)
+
+
+def _first(found: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """The first ``count`` rows."""
+    while count > 0 and (rows := next(found, None)) is not None:
+        yield rows.slice(0, count)
+        count -= rows.num_rows
 
 
 class _Reading:

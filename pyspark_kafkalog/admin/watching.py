@@ -46,7 +46,7 @@ class GroupPace:
 
     group: str = field(metadata=column(STRING, "GROUP"))
     lag: int | None = field(metadata=column(BIGINT, "LAG"))
-    max_lag: int | None = field(metadata=column(BIGINT, "MAX LAG"))
+    max_lag: int | None = field(metadata=column(BIGINT, "MAX LAG", wide=True))
     consumed_per_second: float | None = field(metadata=column(_RATE, "CONSUMED/S"))
     produced_per_second: float | None = field(metadata=column(_RATE, "PRODUCED/S"))
     seconds_to_catch_up: float | None = field(metadata=column(Kind("double", text=duration), "CATCH UP"))

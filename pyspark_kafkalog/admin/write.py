@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, LogDirectoryError, OptionError
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
-from pyspark_kafkalog.options.settings import WriteOptions, write_options
-from pyspark_kafkalog.places import open_sink
+from pyspark_kafkalog.options.settings import WriteOptions, place_options, write_options
+from pyspark_kafkalog.places import open_place, open_sink
 from pyspark_kafkalog.writing.columns import Shaped, as_columns
 from pyspark_kafkalog.writing.routing import Router
 from pyspark_kafkalog.writing.rows import make_splitter, write_rows
@@ -55,6 +55,16 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
         sink.abort(batch, messages)
         raise
     return written
+
+
+def is_missing(options: Mapping[str, str], topic: str) -> bool:
+    """Whether there is no such topic yet, which a write creates if the place lets it."""
+    try:
+        return topic not in open_place(place_options(options)).topics([topic])
+    except LogDirectoryError:  # it is not there yet, either
+        return True
+    except AuthorizationError:  # the write says which right is missing
+        return False
 
 
 def _shaping(settings: WriteOptions, first: pa.Schema | None) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

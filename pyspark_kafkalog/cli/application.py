@@ -16,7 +16,9 @@ import os
 import pkgutil
 import re
 import sys
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
@@ -28,6 +30,44 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
+_VERBS = ("list", "ls", "describe")
+"""What other tools call showing."""
+_PLACE_FIRST = "Brokers come after the command, such as kafkalog topics host:9092."
+_OF_OTHER_TOOLS: Mapping[str, str] = {
+    **dict.fromkeys(("-b", "--bootstrap-server", "--brokers", "--zookeeper"), _PLACE_FIRST),
+    **dict.fromkeys(("-t", "-C"), "Write kafkalog cat host:9092 TOPIC."),
+    **dict.fromkeys(("-q", "-u", "-l", "-Q"), "Leave it out."),
+    **dict.fromkeys(("--max-messages", "--num"), "Write --limit."),
+    "-P": "Write kafkalog produce host:9092 TOPIC.",
+    "-L": "Write kafkalog topics describe host:9092, or kafkalog brokers host:9092.",
+    "-G": "Write kafkalog cat host:9092 TOPIC; groups are shown by kafkalog groups host:9092.",
+    "-X": "Write -o NAME=VALUE.",
+    "-F": "Write --config FILE.",
+    "--command-config": "Write --config FILE.",
+    "--list": "Write kafkalog topics host:9092, or kafkalog groups host:9092.",
+    "--describe": "Write kafkalog topics describe host:9092, or kafkalog offsets host:9092 --group GROUP.",
+    "--create": "Write kafkalog topics create host:9092 TOPIC.",
+    "--alter": "Write kafkalog topics alter host:9092 TOPIC.",
+    "--delete": "Write kafkalog topics delete host:9092 TOPIC, or kafkalog offsets delete.",
+    "--reset-offsets": "Write kafkalog offsets reset host:9092 --group GROUP.",
+    "--from-beginning": "Leave it out: cat begins there.",
+    "--add-config": "Write --set NAME=VALUE.",
+    "--delete-config": "Write --unset NAME.",
+    "consume": "Write kafkalog cat.",
+    "tail": "Write kafkalog cat --follow.",
+    "topic": "Write kafkalog topics.",
+    "list": "Write kafkalog topics, or kafkalog groups.",
+    "describe": "Write kafkalog topics describe.",
+    "group": "Write kafkalog groups.",
+    "consumer-groups": "Write kafkalog groups.",
+    "cluster": "Write kafkalog brokers.",
+    "info": "Write kafkalog brokers.",
+    "metadata": "Write kafkalog brokers, or kafkalog topics describe.",
+    "configs": "Write kafkalog topics describe, or kafkalog topics alter.",
+    "create": "Write kafkalog topics create.",
+}
+"""Options of kcat and of Kafka's tools, and commands of rpk: what to write instead."""
+_UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
 
 class Application(click.Group):
@@ -56,7 +96,7 @@ class Application(click.Group):
             code = super().main(*args, **settings)
             sys.stdout.flush()
         except click.UsageError as e:
-            code = _failed(USAGE, e.format_message() + _usage_hint(e))
+            code = _failed(USAGE, _usage_message(e))
         except click.ClickException as e:
             code = _failed(USAGE, e.format_message())
         except (click.Abort, KeyboardInterrupt):
@@ -72,7 +112,7 @@ class Application(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a command, show the help; click 8.1 and 8.2 differ in where and how that ends."""
-        if not args:
+        if not args and not ctx.resilient_parsing:  # that is a shell which completes
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
         return super().parse_args(ctx, args)
@@ -105,29 +145,47 @@ def _failed(code: int, message: str) -> int:
     return code
 
 
-def _usage_hint(error: click.UsageError) -> str:
-    """What to write instead, or where that is said."""
+def _usage_message(error: click.UsageError) -> str:
+    """What is wrong, and what to write instead, or where that is said."""
+    message = error.format_message()
     if error.ctx is None:
-        return ""
-    extra = _EXTRA.fullmatch(error.format_message())
-    has_topic = any(
-        isinstance(param, click.Option) and "--topic" in param.opts for param in error.ctx.command.params
-    )
-    if extra is not None and has_topic:
-        return " Did you mean " + " ".join(f"--topic {name}" for name in extra[1].split()) + "?"
-    return f" Try '{error.ctx.command_path} --help'."
+        return message
+    if (unknown := _UNKNOWN.match(message)) and unknown["word"] in _OF_OTHER_TOOLS:
+        return f"{unknown[0]}. {_OF_OTHER_TOOLS[unknown['word']]}"
+    hint = f"Try '{error.ctx.command_path} --help'."
+    if extra := _EXTRA.fullmatch(message):
+        has_topic = any("--topic" in param.opts for param in error.ctx.command.params)
+        if "%" in extra[1] and "follow" in {param.name for param in error.ctx.command.params}:
+            hint = "-f is --follow: write --format for a format."
+        elif has_topic:
+            hint = "Did you mean " + " ".join(f"--topic {name}" for name in extra[1].split()) + "?"
+    return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
 
 
 class ShownByDefault(click.Group):
     """A group with a command ``show``, which is meant where none is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Add ``show`` unless a command or the help is asked for; also called list, ls, describe."""
-        if len(args) > 1 and args[0] in {"list", "ls", "describe"} - self.commands.keys():
-            args = args[1:]
-        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+        """Add ``show`` unless a command or the help is asked for; a shell that completes has no words yet."""
+        args = _without_verb(args, self.commands.keys())
+        is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        is_typo = len(args) > 1 and get_close_matches(args[0], self.commands) and not os.path.exists(args[0])
+        if not (is_command or is_typo or (ctx.resilient_parsing and not args)):
             args = ["show", *args]
         return super().parse_args(ctx, args)
+
+
+class Shown(click.Command):
+    """A command that shows what its name says; with list, ls or describe, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Drop such a verb."""
+        return super().parse_args(ctx, _without_verb(args))
+
+
+def _without_verb(args: list[str], commands: Collection[str] = ()) -> list[str]:
+    is_verb = len(args) > 1 and args[0] in _VERBS and args[0] not in commands
+    return args[1:] if is_verb else args
 
 
 @click.group(

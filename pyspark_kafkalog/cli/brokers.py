@@ -6,14 +6,14 @@ import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.printable import one_line
-from pyspark_kafkalog.cli.application import kafkalog
+from pyspark_kafkalog.cli.application import Shown, kafkalog
 from pyspark_kafkalog.cli.output import json_option, show_rows
 from pyspark_kafkalog.cli.parameters import on_place
 from pyspark_kafkalog.model import BrokerState
 from pyspark_kafkalog.saying import said
 
 
-@kafkalog.command()
+@kafkalog.command(cls=Shown)
 @on_place
 @json_option
 @click.pass_context

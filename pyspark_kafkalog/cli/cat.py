@@ -71,6 +71,7 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--until", metavar="TIME", callback=parse_time, help="Only records before this time.")
     @click.option("-n", "--tail", type=click.IntRange(0), help="Only the last so many, sorted by timestamp.")
+    @click.option("-c", "--limit", type=click.IntRange(0), help="Only the first so many, then end.")
     @click.option("-k", "--key", help="Only records with this key, written as --key-as says.")
     @click.option("--grep", metavar="REGEX", help="Only records whose value has a match (RE2's syntax).")
     @click.option(
@@ -111,10 +112,11 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError("--key looks for bytes: give it with --key-as, not with --key-format.")
         from pyspark_kafkalog.admin.select import RecordSelection
 
-        names = ("partitions", "offset", "since", "until", "tail", "grep", "read_committed", "large_messages")
+        names = ("partitions", "offset", "since", "until", "tail", "limit", "grep", "read_committed")
         selection = RecordSelection(
             key=None if key is None else _key(key, key_as),
             headers=tuple(map(_header, headers)),
+            large_messages=rest.pop("large_messages"),
             **{name: rest.pop(name) for name in names},
         )
         return command(
@@ -142,8 +144,10 @@ def _decoding(kafka: Kafka, topic: str, column: str, given: str | None, form: Fo
 @on_place
 @on_records
 @click.option("-f", "--follow", is_flag=True, help="Go on with records that are written from now on.")
+@click.option("-e", "ends", is_flag=True, help="End after the last record, which is the default here.")
 @click.option("--format", "template", help=r"How to print a record, in kcat's letters. By default '%v\n'.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
+@click.option("-J", "as_kcat", is_flag=True, help="Print JSON with the names that kcat -J has.")
 @click.option("--count", is_flag=True, help="Print only the number of records.")
 @click.pass_context
 def cat(
@@ -151,8 +155,10 @@ def cat(
     kafka: Kafka,
     wanted: Wanted,
     follow: bool,
+    ends: bool,
     template: str | None,
     as_json: bool,
+    as_kcat: bool,
     count: bool,
 ) -> None:
     """Print the records of a topic.
@@ -161,16 +167,21 @@ def cat(
     JSON, keys and values that are not UTF-8 are {"base64": "..."}; kafkalog produce --json reads it.
     --value-format confluent-avro -o schema.registry.url=URL decodes values to JSON, by the newest schema of
     the topic; a login is best given in a file of --config. --key and --grep look at the bytes before that.
+    -o takes what kcat's does, too: beginning, end, an offset, -N for the last N of each partition, s@MS.
     """
-    if (template is not None) + as_json + count > 1:
-        raise click.UsageError("Give only one of --format, --json and --count.")
+    if (template is not None) + as_json + as_kcat + count > 1:
+        raise click.UsageError("Give only one of --format, --json, -J and --count.")
+    if follow and ends:
+        raise click.UsageError("--follow never ends: leave out -e.")
     if follow and (count or wanted.selection.until is not None):
         raise click.UsageError("--follow never ends: leave out --count and --until.")
-    from pyspark_kafkalog.admin.lines import format_lines, json_lines
+    from pyspark_kafkalog.admin.lines import format_lines, json_lines, kcat_lines
 
     topic, forms = wanted.topic, {"key_as": wanted.key_as, "value_as": wanted.value_as}
     if as_json:
         lines = json_lines(topic, **forms)
+    elif as_kcat:
+        lines = kcat_lines(topic, **forms)
     else:
         default = _KEY_AND_VALUE if topic in INTERNAL_TOPICS else _VALUE
         lines = format_lines(topic, default if template is None else template, **forms)

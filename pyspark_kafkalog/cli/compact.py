@@ -7,7 +7,7 @@ import click
 from pyspark_kafkalog.admin.kafka import connect, names_brokers
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_rows
-from pyspark_kafkalog.cli.parameters import exclude_option, execute_option, named_topics, pairs
+from pyspark_kafkalog.cli.parameters import exclude_option, execute_option, named_topics, parse_configs
 
 
 @kafkalog.command()
@@ -19,6 +19,7 @@ from pyspark_kafkalog.cli.parameters import exclude_option, execute_option, name
     "configs",
     metavar="NAME=VALUE",
     multiple=True,
+    callback=parse_configs,
     help="A topic configuration for this run, such as min.cleanable.dirty.ratio=0. Repeatable.",
 )
 @click.option(
@@ -38,7 +39,7 @@ def compact(
     directory: str,
     topics: tuple[str, ...],
     exclude: tuple[str, ...],
-    configs: tuple[str, ...],
+    configs: dict[str, str],
     any_policy: bool,
     dedupe_buffer_size: int,
     execute: bool,
@@ -54,13 +55,12 @@ def compact(
         raise click.UsageError("Expected a log directory, got brokers: these compact by themselves.")
     from pyspark_kafkalog.admin.compact import CompactedPartition
 
-    given = pairs("--config", configs)
     with progress("Compacting", None, in_bytes=True) as done:
         found = connect(directory).logs.compact(
             named_topics(topics, exclude),
             exclude=exclude,
             execute=execute,
-            configs=given,
+            configs=configs,
             any_policy=any_policy,
             dedupe_buffer_size=dedupe_buffer_size,
             progress=done,

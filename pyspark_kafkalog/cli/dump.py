@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,8 +46,8 @@ def dump(
 ) -> None:
     """Show record batches as stored, those with offsets from --from to --to, and of these the records.
 
-    PARTITION is, for example, orders-0. The output is that of Kafka's DumpLogSegments. Exits with 1 if
-    a batch can't be read.
+    PARTITION is, for example, orders-0. The output is that of Kafka's DumpLogSegments; records of internal
+    topics are decoded, as cat does. Exits with 1 if a batch can't be read.
     """
     damaged = False
 
@@ -68,7 +68,8 @@ def dump(
     with progress("Offsets", stop - position, hidden=sys.stdout.isatty()) as done:
         for batch in kafka.records.dump(chosen, wanted, records=records, on_corrupt=report):
             damaged = damaged or not batch.is_valid
-            _show_json_line(batch) if as_json else _show_batch(batch)
+            shown = _decoded(batch)
+            _show_json_line(shown) if as_json else _show_batch(shown)
             done(max(0, batch.last_offset + 1 - position))
             position = max(position, batch.last_offset + 1)
     if damaged:
@@ -105,8 +106,28 @@ def _show_record(record: DumpedRecord, timestamp_type: str) -> None:
     click.echo(f"| {' '.join(shown)}")
 
 
-def _text(data: bytes | None) -> str:
-    return "null" if data is None else printable(data.decode(errors="backslashreplace"))
+def _decoded(batch: DumpedBatch) -> DumpedBatch:
+    """The batch with what keys and values of internal topics say, which kafkalog cat shows, too."""
+    from pyspark_kafkalog.admin.internal_topics import as_json, decoded_record, is_decoded
+
+    if not (batch.records and is_decoded(batch.topic)) or batch.is_control:
+        return batch
+    records = []
+    for record in batch.records:
+        key, value = (
+            json.loads(as_json(found)) if isinstance(found, dict) else found
+            for found in decoded_record(batch.topic, record.key, record.value)
+        )
+        records.append(replace(record, key=key, value=value))
+    return replace(batch, records=tuple(records))
+
+
+def _text(data: Any) -> str:
+    """Bytes as text, and what was decoded as JSON."""
+    if data is None:
+        return "null"
+    text = data.decode(errors="backslashreplace") if isinstance(data, bytes) else json.dumps(data)
+    return printable(text)
 
 
 def _show_json_line(batch: DumpedBatch) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.cli.application import kafkalog
+from pyspark_kafkalog.cli.application import Shown, kafkalog
 from pyspark_kafkalog.cli.output import json_option, say_unreadable, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import group_option, on_place
 from pyspark_kafkalog.model import Group
@@ -15,7 +15,7 @@ from pyspark_kafkalog.rows import STRING, column
 from pyspark_kafkalog.saying import said
 
 
-@kafkalog.command()
+@kafkalog.command(cls=Shown)
 @on_place
 @group_option
 @click.option("--members", is_flag=True, help="Show each member and its assigned partitions.")

@@ -17,7 +17,7 @@ from pyspark_kafkalog.admin.partitions import partitions_of
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.output import json_option, show_json, show_rows
+from pyspark_kafkalog.cli.output import json_option, show_json, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import (
     exclude_option,
     group_option,
@@ -67,6 +67,7 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
 )
 @click.option("--count", "looks", type=click.IntRange(1), help="With --watch: end after so many looks.")
 @click.option("--prometheus", is_flag=True, help="Print Prometheus' text format, for a textfile collector.")
+@wide_option
 @json_option
 @click.pass_context
 def lag(
@@ -81,6 +82,7 @@ def lag(
     watch: float | None,
     looks: int | None,
     prometheus: bool,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Show the lag of each group, in offsets.
@@ -106,27 +108,27 @@ def lag(
         found = offsets_of(kafka, groups, chosen, read_committed=is_committed)
         return [row for row in found if all_groups or row.group in groups or row.state != MARKER]
 
-    offsets = look() if watch is None else _watch(look, watch, looks, as_json)
+    offsets = look() if watch is None else _watch(look, watch, looks, as_json, wide)
     rows = lags(offsets)
     if prometheus:
         click.echo(prometheus_text(offsets), nl=False)
     elif watch is None:
-        _show_once(rows, as_json)
+        _show_once(rows, as_json, wide)
     if max_lag is not None and any(row.is_alarming(max_lag, named=row.group in groups) for row in rows):
         ctx.exit(1)
 
 
-def _show_once(rows: Sequence[GroupLag], as_json: bool) -> None:
+def _show_once(rows: Sequence[GroupLag], as_json: bool, wide: bool) -> None:
     total = total_lag(rows)
     if as_json:
         show_json({"groups": rows, "lag": total})
         return
-    show_rows(GroupLag, rows)
+    show_rows(GroupLag, rows, wide=wide)
     click.echo(f"Total lag: {'unknown' if total is None else total}")
 
 
 def _watch(
-    look: Callable[[], list[GroupOffset]], seconds: float, looks: int | None, as_json: bool
+    look: Callable[[], list[GroupOffset]], seconds: float, looks: int | None, as_json: bool, wide: bool
 ) -> list[GroupOffset]:
     """Look until interrupted, or as often as asked; returns what was seen last."""
     watch = LagWatch()
@@ -137,7 +139,7 @@ def _watch(
         if as_json:
             click.echo(json.dumps({"groups": plain(paces), "lag": total_lag(lags(offsets))}))
         else:
-            _show(paces)
+            _show(paces, wide)
         if number == looks:
             return offsets
         now = time.monotonic()
@@ -146,8 +148,8 @@ def _watch(
     raise AssertionError("count never ends")
 
 
-def _show(paces: Sequence[GroupPace]) -> None:
+def _show(paces: Sequence[GroupPace], wide: bool) -> None:
     if sys.stdout.isatty():
         click.echo(_CLEAR, nl=False)
-    show_rows(GroupPace, paces)
+    show_rows(GroupPace, paces, wide=wide)
     sys.stdout.flush()

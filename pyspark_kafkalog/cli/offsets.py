@@ -11,6 +11,7 @@ import click
 from pyspark_kafkalog.admin.consumer_groups import FAILED, GroupOffset
 from pyspark_kafkalog.admin.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
 from pyspark_kafkalog.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.cli.output import json_option, say_if_dry, say_unreadable, show_rows, wide_option
@@ -26,6 +27,7 @@ from pyspark_kafkalog.cli.parameters import (
     selection,
     topic_option,
 )
+from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.settings import Selection
@@ -258,7 +260,24 @@ def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
 
 
 def _carry_out(kafka: Kafka, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:
+    created = [group for group in sorted({step.group for step in steps}) if _is_new(kafka, group, steps)]
     if execute:
         kafka.groups.reset(steps)
     show_rows(ResetStep, steps, as_json=as_json)
+    for group in created:
+        click.echo(
+            one_line(f"There was no group {group!r}: {'it was' if execute else 'it would be'} created."),
+            err=True,
+        )
     say_if_dry(execute)
+
+
+def _is_new(kafka: Kafka, group: str, steps: Sequence[ResetStep]) -> bool:
+    """Whether a group with these steps does not exist yet."""
+    if any(step.current is not None for step in steps if step.group == group):
+        return False
+    try:
+        kafka.groups.describe([group])
+    except GroupError:
+        return True
+    return False

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from pyspark_kafkalog.admin.consumer_groups import GroupOffset
 from pyspark_kafkalog.admin.kafka import Kafka, options_of
 from pyspark_kafkalog.admin.partitions import partitions_of
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.times import point_in_time
+from pyspark_kafkalog.options.topic_configs import in_kafkas_units
+from pyspark_kafkalog.options.user_options import with_kafka
 from pyspark_kafkalog.options.values import REGISTRY_LOGIN, ZOOKEEPER_LOGIN, patterns, size_in_bytes
 from pyspark_kafkalog.saying import said
 
@@ -34,7 +38,7 @@ partitions_option = click.option(
     "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
 )
 execute_option = click.option(
-    "--execute", is_flag=True, help="Apply the change. Without this it is only shown."
+    "--execute/--dry-run", default=False, help="Apply the change. Without this it is only shown."
 )
 
 _UNUSED_PROPERTIES = {
@@ -53,26 +57,66 @@ _PARTITION = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})", re.DOTALL
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Kafka`."""
 
-    @click.argument("place", metavar="PLACE")
+    @click.argument("place", metavar="PLACE", shell_complete=_folders)
     @click.option(
         "-o",
         "--option",
         "given",
         metavar="NAME=VALUE",
         multiple=True,
-        help="A client setting, such as kafka.security.protocol=SSL. Repeatable.",
+        help="A client setting, such as security.protocol=SSL. Repeatable.",
     )
     @click.option(
         "--config",
-        type=click.File(encoding="utf-8"),
+        type=_Properties(encoding="utf-8"),
         help="A file of client properties, like --command-config of Kafka's tools.",
     )
     @functools.wraps(command)
     def with_place(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
         properties = parse_properties(config.read()) if config is not None else {}
-        return command(Kafka(options_for(place, given, properties)), **rest)
+        if "offset" in rest:  # of a command that reads records
+            for text in given:
+                rest.update({} if "=" in text else _as_kcat(text))
+            given = tuple(text for text in given if "=" in text)
+        try:
+            return command(Kafka(options_for(place, given, properties)), **rest)
+        except LogDirectoryError as e:
+            if not re.fullmatch(r"[\w-]+", place) or os.path.lexists(place):
+                raise
+            raise e.with_hint(f"If {place} is a host: brokers need a port, such as {place}:9092.") from e
 
     return with_place
+
+
+def _folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Lets a shell complete the name of a folder."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+class _Properties(click.File):
+    """A file of client properties."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and "=" in value and not os.path.exists(value):
+            self.fail(
+                "expected a file. Give settings of clients by -o, and those of topics by --set.", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
+def _as_kcat(text: str) -> dict[str, int]:
+    """What kcat's ``-o`` says: where to begin, or to end."""
+    if text == "beginning":
+        return {"offset": 0}
+    if text == "end":
+        return {"tail": 0}
+    match = re.fullmatch(r"(?P<at>[se]@)?(?P<number>-?[0-9]{1,19})", text, re.ASCII)
+    if match is None:
+        raise click.BadParameter(
+            "expected NAME=VALUE, or as in kcat beginning, end, an offset, s@MS or e@MS", param_hint="'-o'"
+        )
+    name = {"s@": "since", "e@": "until", None: "offset"}[match["at"]]
+    return {name: int(match["number"])}
 
 
 def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:
@@ -87,7 +131,7 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
     }
     for item in given:
         name, text = _pair("-o", item)
-        options[name] = text
+        options[with_kafka(name)] = text
     (named,) = options_of(place).items()
     if again := [name for name in options if name.lower() == named[0]]:
         raise OptionError(f"PLACE and option {again[0]!r} both name a place", hint="Leave the option out.")
@@ -103,6 +147,11 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
             raise click.BadParameter(f"{name} is named twice", param_hint=f"'{option}'")
         values[name] = text.strip()
     return values
+
+
+def parse_configs(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """The callback of an option that takes a topic configuration, which may have a unit: retention.ms=7d."""
+    return in_kafkas_units(pairs(param.opts[0], given))
 
 
 def _pair(option: str, given: str) -> tuple[str, str]:

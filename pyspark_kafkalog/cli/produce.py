@@ -61,6 +61,7 @@ def produce(
         raise click.UsageError("--keep-partitions goes with --json, and not with --partition.")
     import_arrow()
     from pyspark_kafkalog.admin.input_lines import JsonLines, keyed, records_of, values_of, with_tombstones
+    from pyspark_kafkalog.admin.write import is_missing
 
     name = "kafka.compression.type" if SERVERS in kafka.options else "compression.type"
     options = {} if compression is None else {name: compression}
@@ -75,5 +76,8 @@ def produce(
     if tombstones:
         parse = with_tombstones(parse)
     streams = files or (sys.stdin.buffer,)
+    is_new = is_missing(kafka.options, topic)
     count = kafka.write(records_of(streams, parse, partition), topic, options=options)
+    if is_new and count:
+        click.echo(f"Topic {topic} was created", err=True)
     click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)

@@ -19,6 +19,7 @@ from pyspark_kafkalog.cli.parameters import (
     on_place,
     options_for,
     pairs,
+    parse_configs,
     parse_time,
     rate_option,
     topic_option,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     "configs",
     metavar="NAME=VALUE",
     multiple=True,
+    callback=parse_configs,
     help="A configuration of new topics, instead of the source's; NAME= leaves it out. Repeatable.",
 )
 @click.option(
@@ -128,7 +130,7 @@ def restore(
 def _settings(
     *,
     rename: tuple[str, ...],
-    configs: tuple[str, ...],
+    configs: dict[str, str],
     to_offsets: Any,
     topics: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -144,7 +146,7 @@ def _settings(
         topics=named_topics(topics, exclude) or None,
         exclude=exclude,
         rename=pairs("--rename", rename),
-        configs=pairs("--set", configs),
+        configs=configs,
         ends=None if to_offsets is None else parse_ends(to_offsets.read()),
         groups=() if no_groups else groups or None,
         **rest,

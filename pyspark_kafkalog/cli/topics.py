@@ -13,7 +13,7 @@ from pyspark_kafkalog.cli.parameters import (
     exclude_option,
     execute_option,
     on_place,
-    pairs,
+    parse_configs,
     selection,
     topic_option,
 )
@@ -26,7 +26,12 @@ from pyspark_kafkalog.topics import ConfigEntry, NewTopic, TopicPartitionInfo
 names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 partitions_option = click.option("--partitions", type=click.IntRange(1), help="The number of partitions.")
 set_option = click.option(
-    "--set", "configs", metavar="NAME=VALUE", multiple=True, help="A topic configuration. Repeatable."
+    "--set",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=parse_configs,
+    help="A topic configuration, such as retention.ms=7d. Repeatable.",
 )
 if_exists_option = click.option("--if-exists", is_flag=True, help="Leave out topics that don't exist.")
 
@@ -109,7 +114,7 @@ def create(
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
-    configs: tuple[str, ...],
+    configs: dict[str, str],
     if_not_exists: bool,
     as_json: bool,
 ) -> None:
@@ -117,8 +122,7 @@ def create(
 
     Brokers have defaults for what is not given (since Kafka 2.4); a log directory makes one partition.
     """
-    values = pairs("--set", configs)
-    new = [NewTopic(name, partitions, replication_factor, values) for name in names]
+    new = [NewTopic(name, partitions, replication_factor, configs) for name in names]
     with said("Creating topics"):
         rows = kafka.topics.create(new, if_not_exists=if_not_exists)
     show_rows(CreatedTopic, rows, as_json=as_json)
@@ -157,7 +161,7 @@ def alter(
     kafka: Kafka,
     names: tuple[str, ...],
     partitions: int | None,
-    configs: tuple[str, ...],
+    configs: dict[str, str],
     unset: tuple[str, ...],
     if_exists: bool,
     execute: bool,
@@ -167,7 +171,7 @@ def alter(
 
     With more partitions, keys that were in one partition may go to another.
     """
-    values: dict[str, str | None] = {**pairs("--set", configs), **dict.fromkeys(unset)}
+    values: dict[str, str | None] = {**configs, **dict.fromkeys(unset)}
     if partitions is None and not values:
         raise click.UsageError("Give --partitions, --set or --unset.")
     with said("Looking up topics"):

@@ -7,8 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.user_options import near_names
+from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
+_UNITS = {".ms": milliseconds, ".bytes": size_in_bytes}
+_WITH_UNIT = re.compile(r"[0-9]+\s*[a-zA-Z]+", re.ASCII)
 
 
 def _number(least: int, most: int = _LONG) -> tuple[str, Callable[[str], bool]]:
@@ -73,6 +76,16 @@ TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "unclean.leader.election.enable": _BOOL,
 }
 """What each value must be, in words and as a test. Some are from before Kafka 4, which has them no longer."""
+
+
+def in_kafkas_units(configs: Mapping[str, str]) -> dict[str, str]:
+    """These configurations with times such as ``7d`` in milliseconds and sizes such as ``1g`` in bytes."""
+
+    def value(name: str, text: str) -> str:
+        parse = next((parse for end, parse in _UNITS.items() if name.endswith(end)), None)
+        return str(parse(name, text)) if parse and _WITH_UNIT.fullmatch(text) else text
+
+    return {name: value(name, text) for name, text in configs.items()}
 
 
 def check_topic_configs(configs: Mapping[str, str | None], names: Collection[str] = ()) -> None:

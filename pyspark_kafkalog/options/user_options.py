@@ -292,6 +292,13 @@ class UserOptions:
         return {option.name for option in BY_NAME.values() if option.use & use and option.where & self.where}
 
 
+def with_kafka(name: str) -> str:
+    """The option that a name means, also if it is that of a setting of Kafka's clients without ``kafka.``."""
+    full = f"kafka.{name}"
+    is_setting = full.lower() in BY_NAME or full.lower() in _CLIENT_SETTINGS
+    return full if is_setting and name.lower() not in BY_NAME else name
+
+
 @cache
 def _options_of(kind: type[DataclassInstance]) -> list[tuple[str, list[Option]]]:
     """The fields from :func:`.from_option`, each with its options."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from pyspark_kafkalog import saying
 from pyspark_kafkalog.admin.printable import printable
-from pyspark_kafkalog.cli import output
+from pyspark_kafkalog.cli import application, output
 from pyspark_kafkalog.cli.parameters import options_for
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.cli.conftest import U0
@@ -28,7 +31,7 @@ def test_places(tmp_path: Path) -> None:
     folder = tmp_path / "a,b:9"
     folder.mkdir()
     assert options_for(str(folder), (), {}) == {"path": f'["{folder}"]'}
-    for brokers in ("h:9092", "a.b:1,c-d:2", "[::1]:9092", "SASL_SSL://h:9092"):
+    for brokers in ("h:9092", "a.b:1,c-d:2", "[::1]:9092", "SASL_SSL://h:9092", "http://h:9092"):
         assert options_for(brokers, (), {}) == {"kafka.bootstrap.servers": brokers}
     for root in (
         "s3://bucket/log",
@@ -69,6 +72,21 @@ def test_settings_of_clients() -> None:
         "kafka.client.id": "a=b",
         "kafka.security.protocol": "PLAINTEXT",
     }
+    without = (
+        "client.id=a=b",
+        "security.protocol=PLAINTEXT",
+        "schema.registry.url=http://r",
+        "key.format=json",
+    )
+    assert options_for("h:1", without, {}) == {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.client.id": "a=b",
+        "kafka.security.protocol": "PLAINTEXT",
+        "schema.registry.url": "http://r",
+        "key.format": "json",
+    }
+    with pytest.raises(OptionError, match="both name a place"):
+        options_for("h:1", ("bootstrap.servers=h:2",), {})
 
 
 @pytest.mark.parametrize(
@@ -228,6 +246,73 @@ def test_words_of_other_tools(root: Path) -> None:
     assert (refused.code, "Expected a log directory, got brokers" in refused.err) == (2, True)
     refused = run("lag", root, "--watch", "nan")
     assert (refused.code, "expected a number of seconds, got nan" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("topics --list", "Write kafkalog topics host:9092"),
+        ("topics --bootstrap-server host:9092 --list", "such as kafkalog topics host:9092."),
+        ("cat -b host:9092 -t t", "such as kafkalog topics host:9092."),
+        ("cat host:9092 t -q", "No such option '-q'. Leave it out."),
+        ("cat host:9092 t -f %k:%s", "-f is --follow: write --format for a format."),
+        ("cat host:9092 t --max-messages 5", "Write --limit."),
+        ("topics alter host:9092 t --add-config retention.ms=1", "Write --set NAME=VALUE."),
+        ("topics create host:9092 t --config retention.ms=1", "those of topics by --set."),
+        ("topics describ host:9092", "Did you mean"),
+        ("topic list", "No such command 'topic'. Write kafkalog topics."),
+        ("consume t", "Write kafkalog cat."),
+        ("-L", "kafkalog brokers host:9092."),
+        ("topics localhost", "Brokers need a port, got 'localhost'. Write localhost:9092."),
+        ("topics b-1.kafka.example.com,b-2.kafka.example.com:9092", "got 'b-1.kafka.example.com'"),
+        ("topics broker1", "If broker1 is a host: brokers need a port, such as broker1:9092."),
+        ("topics t -o nonsense", "expected NAME=VALUE."),
+    ],
+)
+def test_habits_are_told_what_to_type(typed: str, said: str) -> None:
+    done = run(*typed.split())
+    assert (done.code in (2, 3), done.out) == (True, "")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_what_is_told_exists() -> None:
+    """Commands and options that the texts name."""
+    for typed, told in application._OF_OTHER_TOOLS.items():
+        for name, verb in re.findall(r"kafkalog ([a-z-]+)(?: ([a-z]+)(?![\w:]))?", told):
+            known = application.kafkalog.get_command(click.Context(application.kafkalog), name)
+            assert known is not None, (typed, told)
+            assert not verb or (isinstance(known, click.Group) and verb in known.commands), (typed, told)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("to", {"plain,topics"}),
+        ("topics ", {"plain,alter", "plain,create", "plain,delete", "plain,describe", "plain,show"}),
+        ("topics des", {"plain,describe"}),
+        ("topics describe --js", {"plain,--json"}),
+        ("topics describe /da", {"dir,/da"}),
+        ("cat host:9092 t --fol", {"plain,--follow"}),
+    ],
+)
+def test_shells_complete(typed: str, expected: set[str]) -> None:
+    *before, last = ["kafkalog", *typed.split(" ")]
+    variables = {
+        "_KAFKALOG_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join([*before, last]),
+        "COMP_CWORD": str(len(before)),
+    }
+    code = "from pyspark_kafkalog.cli.application import kafkalog; kafkalog(prog_name='kafkalog')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (set(done.stdout.split()), done.stderr) == (expected, "")
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import shutil
@@ -32,6 +33,17 @@ HEADERS = case("v2-headers").directory
         (["-p", 0, "--offset", -3], [7, 8, 9]),
         (["--tail", 3], [7, 8, 9]),
         (["--tail", 0], []),
+        (["--limit", 3], [0, 1, 2]),
+        (["-c", 12, "-e"], [*range(10), 0, 1]),
+        (["-c", 0], []),
+        (["-c", 1, "--tail", 3], [7]),
+        (["-c", 1, "--grep", "[34]$"], [3]),
+        (["-o", "beginning", "-c", 1], [0]),
+        (["-o", "end"], []),
+        (["-o", 8, "-p", 0], [8, 9]),
+        (["-o", "-1"], [9, 3]),
+        (["-o", f"s@{_FIRST + 8}"], [8, 9]),
+        (["-o", f"s@{_FIRST + 2}", "-o", f"e@{_FIRST + 3}"], [2, 2]),
         (["--tail", 2, "--grep", "[01]$"], [1, 1]),
         (["--since", _FIRST + 8], [8, 9]),
         (["--since", "2020-09-13T12:26:40.008Z", "--until", _FIRST + 9], [8]),
@@ -75,8 +87,38 @@ def test_mistakes(root: Path) -> None:
     assert done.code == 3
     assert "Did you mean t?" in done.err
     assert run("cat", root, "t", "-p", 2).code == 3
-    for words in (["--grep", "("], ["--json", "--count"], ["-f", "--count"], ["--since", "x"]):
+    done = run("cat", root, "t", "-o", "stored")
+    assert (done.code, "as in kcat beginning, end, an offset" in done.err) == (2, True)
+    for words in (
+        ["-e", "-f"],
+        ["-J", "--json"],
+        ["--grep", "("],
+        ["--json", "--count"],
+        ["-f", "--count"],
+        ["--since", "x"],
+    ):
         assert run("cat", root, "t", *words).code == 2, words
+
+
+def test_the_json_of_kcat(root: Path) -> None:
+    (line,) = lines("cat", root, "u", "-J", "-c", 1)
+    assert list(json.loads(line).items()) == [
+        ("topic", "u"),
+        ("partition", 0),
+        ("offset", 0),
+        ("tstype", "create"),
+        ("ts", _FIRST),
+        ("broker", -1),
+        ("key", None),
+        ("payload", "0000000000"),
+    ]
+    theirs = [json.loads(line) for line in lines("cat", HEADERS, "v2-headers", "-J")]
+    ours = records(HEADERS, "v2-headers")
+    assert [one["payload"] for one in theirs] == [one["value"] for one in ours]
+    assert [one.get("headers", []) for one in theirs] == [
+        [text for header in one["headers"] for text in (header["key"], header["value"])] for one in ours
+    ]
+    assert any("headers" not in one for one in theirs)
 
 
 def test_damage_is_left_out_only_on_request() -> None:

@@ -105,6 +105,13 @@ def test_the_marker_of_an_exactly_once_query_is_not_deleted(root: Path, groups: 
     assert groups.committed("kafkalog-x")[T0].offset == 3
 
 
+def test_a_group_that_does_not_exist_yet_is_told_of(root: Path) -> None:
+    reset = ("offsets", "reset", root, "--group", "typo", "--topic", "u", "--to-latest")
+    assert "There was no group 'typo': it would be created." in run(*reset).err
+    assert "There was no group 'typo': it was created." in run(*reset, "--execute").err
+    assert "no group" not in run(*reset).err
+
+
 def test_a_file_that_is_no_text(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "offsets.csv"
     file.write_bytes(b"t,0,\xff")

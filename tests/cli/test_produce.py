@@ -44,8 +44,10 @@ def test_blank_lines_of_json_are_skipped(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_counted(tmp_path: Path) -> None:
-    assert run("produce", tmp_path / "log", "t", text="a\n").err == "1 record was written\n"
+    done = run("produce", tmp_path / "log", "t", text="a\n")
+    assert done.err == "Topic t was created\n1 record was written\n"
     assert run("produce", tmp_path / "log", "t", text="a\nb\n").err == "2 records were written\n"
+    assert run("produce", tmp_path / "log", "u", text="a\n").err.startswith("Topic u was created\n")
 
 
 def test_tombstones(tmp_path: Path) -> None:
@@ -108,6 +110,8 @@ def test_brokers(broker: Broker) -> None:
     assert lines("cat", at, topic, "--read-committed") == ["1", "2", "3"]
     states = [r for r in records(at, "__transaction_state") if r["key"]["transactionalId"] == topic]
     assert states[-1]["value"]["status"] in ("PrepareAbort", "CompleteAbort")
+    dumped = run("dump", at, f"__transaction_state-{states[-1]['partition']}", "--records").out
+    assert f'key: {{"transactionalId": "{topic}"}} payload: {{"producerId": ' in dumped
     large = "x" * 2_000_000
     assert run("produce", at, topic, "-o", "large.message.enabled=true", "-p", 1, text=large).code == 0
     assert lines("cat", at, topic, "-n", 1, "--large-messages") == [large]

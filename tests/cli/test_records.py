@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.running import lines, run
+from tests.cli.running import lines, records, run
 from tests.fixtures_dir import case
 
 
@@ -39,6 +39,22 @@ def test_dump_as_json(root: Path) -> None:
         for record in json.loads(line)["records"]
     ]
     assert any(isinstance(value, dict) and value["base64"] for value in values), "bytes that are not text"
+
+
+def test_dump_decodes_what_cat_decodes() -> None:
+    place, topic = case("consumer-offsets").directory, "__consumer_offsets"
+    shown = records(place, topic)
+    dumped = [
+        record
+        for number in sorted({one["partition"] for one in shown})
+        for line in lines("dump", place, f"{topic}-{number}", "--records", "--json")
+        for record in json.loads(line)["records"]
+        if record["controlType"] is None
+    ]
+    assert [(one["key"], one["value"]) for one in dumped] == [(one["key"], one["value"]) for one in shown]
+    assert any(isinstance(one["key"], dict) and isinstance(one["value"], dict) for one in dumped)
+    text = run("dump", place, f"{topic}-{shown[0]['partition']}", "--records").out
+    assert f"key: {json.dumps(shown[0]['key'])} payload: " in text
 
 
 def test_damage_has_an_exit_code(root: Path) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.admin.watching import duration, sparkline
+from pyspark_kafkalog.admin.watching import GroupPace, duration, sparkline
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.rows import table_columns
 from tests.cli.conftest import U0
 from tests.cli.running import run
 
@@ -124,11 +125,15 @@ def test_tables_fit_80_columns(root: Path) -> None:
 
 def test_lag_is_watched(root: Path) -> None:
     titles, *rows = run("lag", root, "--watch", "0.01", "--count", "2").lines
-    assert titles == ["GROUP", "LAG", "MAX", "LAG", "CONSUMED/S", "PRODUCED/S", "CATCH", "UP", "LAGS"]
+    assert titles == ["GROUP", "LAG", "CONSUMED/S", "PRODUCED/S", "CATCH", "UP", "LAGS"]
     assert [row for row in rows if row[0] == "g"] == [
-        ["g", "6", "6", "-", "-", "-", "█"],
-        ["g", "6", "6", "0.0", "0.0", "-", "██"],
+        ["g", "6", "-", "-", "-", "█"],
+        ["g", "6", "0.0", "0.0", "-", "██"],
     ]
+    widest = GroupPace("a-group-of-16-ch", 123456, 1, 1234.5, 1234.5, 90000.0, (1,) * 20)
+    assert "MAX LAG" in run("lag", root, "--watch", "0.01", "--count", "1", "--wide").out
+    shown = table_columns(GroupPace, [widest], wide=False)
+    assert sum(2 + max(len(one.title), len(str(one.cell(widest, wide=False)))) for one in shown) - 2 <= 80
     done = run("lag", root, "--watch", "0.01", "--count", "2", "--json", "--max-lag", "5")
     first, second = map(json.loads, done.out.splitlines())
     assert (done.code, first["lag"]) == (1, 9)

@@ -74,6 +74,22 @@ def test_commands_that_can_be_run_again(root: Path) -> None:
     assert run("topics", "delete", root, "gone", "--if-exists", "--execute").code == 0
 
 
+def test_times_and_sizes_have_units(root: Path) -> None:
+    values = ("--set", "retention.ms=7d", "--set", "segment.bytes=1g", "--set", "cleanup.policy=compact")
+    changes = run("topics", "alter", root, "u", *values, "--dry-run", "--json").json
+    assert {change["name"]: change["new"] for change in changes} == {
+        "retention.ms": "604800000",
+        "segment.bytes": "1073741824",
+        "cleanup.policy": "compact",
+    }
+    assert run("topics", "create", root, "w", "--set", "retention.ms=1h").code == 0
+    (topic,) = run("topics", "describe", root, "w", "--json").json
+    assert [config["value"] for config in topic["configs"]] == ["3600000"]
+    for wrong in ("retention.ms=7 fortnights", "retention.ms=d", "cleanup.policy=7d"):
+        refused = run("topics", "alter", root, "u", "--set", wrong)
+        assert (refused.code, refused.out) == (2, ""), wrong
+
+
 def test_wrong_commands(root: Path) -> None:
     typo = run("topics", "create", root, "x", "--set", "retention.mss=1")
     assert typo.code == 2
