@@ -15,6 +15,8 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from tests.almost_kafka import SERVICES, AlmostKafkaBroker
+from tests.almost_kafka_suites import Suites
 from tests.kafka import Broker, spark_kafka_connector_jars
 from tests.kafka_cluster import Cluster
 from tests.kafka_jars import OLDEST_KAFKA_VERSION, spark_avro_jars
@@ -43,6 +45,9 @@ FIXED_SEED = 1
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run only what takes long, with a new seed")
+    parser.addoption(
+        "--like", choices=SERVICES, help="run what has a shared broker with one that looks like this"
+    )
     parser.addoption("--seed", type=int, help=f"the seed (default: {FIXED_SEED}; with --soak a new one)")
 
 
@@ -53,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = random.SystemRandom().randrange(10**6) if config.option.soak else FIXED_SEED
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(config.option.seed)
+    if config.option.like:
+        config.pluginmanager.register(Suites(config.option.like))
     # A job in the background of a shell ignores Ctrl-C, and so would what it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -153,9 +160,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def shared_broker(request: pytest.FixtureRequest) -> Callable[..., Broker]:
+    """Makes the brokers that many tests share; with ``--like``, their clients meet another service."""
+    like = request.config.option.like
+    return functools.partial(AlmostKafkaBroker, SERVICES[like]) if like else Broker
+
+
+@pytest.fixture(scope="session")
+def broker(
+    shared_broker: Callable[..., Broker], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """A running broker for tests that use topics of their own and never stop it."""
-    with running(Broker(tmp_path_factory.mktemp("broker"))) as broker:
+    with running(shared_broker(tmp_path_factory.mktemp("broker"))) as broker:
         yield broker
 
 
@@ -167,8 +183,10 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistr
 
 
 @pytest.fixture(scope="session")
-def started_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running(Broker(tmp_path_factory.mktemp("stoppable-broker"), REGISTERED_SOON)) as broker:
+def started_broker(
+    shared_broker: Callable[..., Broker], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    with running(shared_broker(tmp_path_factory.mktemp("stoppable-broker"), REGISTERED_SOON)) as broker:
         yield broker
 
 

@@ -1,4 +1,4 @@
-"""What works, and what does not, on a service that is almost Kafka: see :mod:`tests.event_hubs`."""
+"""What works, and what does not, on a service that is almost Kafka: see :mod:`tests.almost_kafka`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, Place, T
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.topics import NewTopic
+from tests.almost_kafka import EVENT_HUBS_2019, EVENT_HUBS_2023, AlmostKafka
 from tests.broker.producing import consume, unused_topic
 from tests.broker.test_member import Group
 from tests.broker.transactions.writing import Query as ExactlyOnce
 from tests.broker.transactions.writing import values
 from tests.cli.running import run
 from tests.clouds.metadata_services import metadata_services
-from tests.event_hubs import IN_2019, IN_2023, EventHubs
 from tests.kafka import Broker, Listener
 from tests.kafka_process import free_ports
 from tests.kafka_secure import unsecured_token
@@ -41,7 +41,7 @@ from tests.streams.test_history_brokers import add
 
 pytestmark = pytest.mark.broker
 
-TABLES = {"2019": IN_2019, "2023": IN_2023}
+TABLES = {"2019": EVENT_HUBS_2019, "2023": EVENT_HUBS_2023}
 NOT_IDEMPOTENT = {"kafka.enable.idempotence": "false"}
 SECURE = "2023_SECURE"
 _KEY = "c2VjcmV0LW9mLWh1YnM="
@@ -68,7 +68,7 @@ class Service:
 
     year: str
     broker: Broker
-    proxy: EventHubs
+    proxy: AlmostKafka
     login: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -101,7 +101,9 @@ class Service:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
-    proxies = {year: EventHubs(table) for year, table in TABLES.items()} | {SECURE: EventHubs(IN_2023)}
+    proxies = {year: AlmostKafka(table) for year, table in TABLES.items()} | {
+        SECURE: AlmostKafka(EVENT_HUBS_2023)
+    }
     listeners = []
     for (name, proxy), port in zip(proxies.items(), free_ports(len(proxies)), strict=True):
         proxy.target = port

@@ -1,23 +1,27 @@
-"""Azure Event Hubs as clients see it: a real broker behind a proxy that knows few APIs, in old versions.
+"""Services that are almost Kafka: a real broker behind a proxy with fewer APIs, in old versions.
 
-What Event Hubs serves is from what clients have logged of it: in 2019, before it had idempotent producers,
-https://github.com/Azure/azure-event-hubs-for-kafka/issues/69, and in 2023,
+What Azure Event Hubs serves is from what clients have logged of it: in 2019, before it had idempotent
+producers, https://github.com/Azure/azure-event-hubs-for-kafka/issues/69, and in 2023,
 https://github.com/aio-libs/aiokafka/issues/945. Newer ApiVersions reset the connection then,
-https://github.com/twmb/franz-go/issues/1025.
+https://github.com/twmb/franz-go/issues/1025. Redpanda's versions are those of its handlers.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from pathlib import Path
 
+from tests.kafka import Broker, Listener
+from tests.kafka_process import free_ports
 from tests.kafka_proxy import API_VERSIONS, Link, Proxy
 
-_REQUEST = struct.Struct(">ihhi")
+_REQUEST = struct.Struct(">ihhih")
+"""Size, api key, api version, correlation id, and the length of the client id that follows."""
 _API = struct.Struct(">hhh")
 _FIRST_FLEXIBLE = 3
 
-IN_2023: Mapping[int, tuple[int, int]] = {
+EVENT_HUBS_2023: Mapping[int, tuple[int, int]] = {
     0: (3, 7),  # Produce
     1: (4, 6),  # Fetch
     2: (0, 7),  # ListOffsets
@@ -44,7 +48,7 @@ IN_2023: Mapping[int, tuple[int, int]] = {
 }
 """The lowest and highest version of each API, by api key."""
 
-IN_2019: Mapping[int, tuple[int, int]] = {
+EVENT_HUBS_2019: Mapping[int, tuple[int, int]] = {
     0: (3, 5),
     1: (4, 6),
     2: (0, 2),
@@ -67,10 +71,64 @@ IN_2019: Mapping[int, tuple[int, int]] = {
 """The same without InitProducerId and DescribeConfigs."""
 
 
-class EventHubs(Proxy):
+_TESTS_OWN = (b"kafka-python", b"rdkafka", b"adminclient", b"console-", b"consumer-", b"producer-")
+"""How the ids of clients begin with which tests look at what the package did."""
+
+
+REDPANDA: Mapping[int, tuple[int, int]] = {
+    0: (0, 7),
+    1: (4, 11),
+    2: (0, 4),
+    3: (0, 8),
+    8: (1, 8),
+    9: (1, 7),
+    10: (0, 3),
+    11: (0, 6),
+    12: (0, 4),
+    13: (0, 4),
+    14: (0, 4),
+    15: (0, 5),
+    16: (0, 4),
+    17: (0, 1),
+    18: (0, 3),
+    19: (0, 6),
+    20: (0, 5),
+    21: (0, 2),  # DeleteRecords
+    22: (0, 3),
+    23: (0, 4),
+    24: (0, 3),  # AddPartitionsToTxn
+    25: (0, 1),  # AddOffsetsToTxn
+    26: (0, 3),  # EndTxn
+    28: (0, 3),  # TxnOffsetCommit
+    29: (0, 2),  # DescribeAcls
+    30: (0, 2),  # CreateAcls
+    31: (0, 2),  # DeleteAcls
+    32: (0, 4),
+    33: (0, 2),  # AlterConfigs
+    35: (0, 2),  # DescribeLogDirs
+    36: (0, 2),
+    37: (0, 3),
+    42: (0, 2),
+    44: (0, 1),  # IncrementalAlterConfigs
+    45: (0, 0),  # AlterPartitionReassignments
+    46: (0, 0),  # ListPartitionReassignments
+    47: (0, 0),  # OffsetDelete
+    48: (0, 1),  # DescribeClientQuotas
+    49: (0, 1),  # AlterClientQuotas
+    61: (0, 0),  # DescribeProducers
+    65: (0, 0),  # DescribeTransactions
+    66: (0, 0),  # ListTransactions
+}
+"""Those of 24.3: no topic ids, and leader epochs that are not used (KAFKA-9212)."""
+
+SERVICES = {"event-hubs": EVENT_HUBS_2023, "redpanda": REDPANDA}
+
+
+class AlmostKafka(Proxy):
     """Forwards what ``versions`` has, and resets the connection at anything else.
 
-    ``refused`` holds api key and version of each request that was not served.
+    ``refused`` holds api key and version of each request that was not served. Other clients than
+    the package's, by their default ids, meet the broker as it is.
     """
 
     def __init__(self, versions: Mapping[int, tuple[int, int]]) -> None:
@@ -81,7 +139,10 @@ class EventHubs(Proxy):
         """Versions of ApiVersions requests, by link and correlation id."""
 
     def _ask(self, link: Link, frame: bytes) -> None:
-        _, api_key, version, correlation_id = _REQUEST.unpack_from(frame)
+        _, api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
+        if frame[_REQUEST.size : _REQUEST.size + max(length, 0)].startswith(_TESTS_OWN):
+            super()._ask(link, frame)
+            return
         lowest, highest = self.versions.get(api_key, (0, -1))
         if not lowest <= version <= highest:
             self.refused.append((api_key, version))
@@ -105,3 +166,23 @@ class EventHubs(Proxy):
         throttle = struct.pack(">i", 0) if version else b""
         body = struct.pack(">ih", correlation_id, 0) + count + apis + throttle + tags
         return struct.pack(">i", len(body)) + body
+
+
+class AlmostKafkaBroker(Broker):
+    """A broker that all its clients meet at the proxy."""
+
+    def __init__(
+        self,
+        versions: Mapping[int, tuple[int, int]],
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._proxy = AlmostKafka(versions)
+        (self._proxy.target,) = free_ports(1)
+        listener = Listener("PROXIED", "PLAINTEXT", self._proxy.target, self._proxy.address)
+        super().__init__(folder, settings, listeners=[listener])
+        self.bootstrap = self._proxy.address
+
+    def discard(self) -> None:
+        super().discard()
+        self._proxy.stop()
