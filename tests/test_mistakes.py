@@ -135,6 +135,7 @@ MISTAKES: list[Mistake] = [
         ({"value.converter": "io.confluent.connect.avro.AvroConverter"}, r"Did you mean value\.format\?"),
         ({"errors.tolerance": "all"}, "includeCorrupt=true for dead letters"),
         ({"avroSchema": "{}"}, r"Did you mean value\.schema"),
+        ({"transform": "<function f at 0x1>"}, r"Give a function of a notebook by by_value\(function\)"),
         ({"maxRatePerPartition": "5"}, "Did you mean maxRecordsPerPartition"),
         ({"numPartitions": "5"}, "'numPartitions' is for writing only"),
     ),
@@ -164,7 +165,7 @@ MISTAKES: list[Mistake] = [
         ({"kafka.bootstrap.servers": "a:9092;b:9092"}, "expected host:port as server 1"),
         (
             {"kafka.bootstrap.servers": "h:1", "path": "/log"},
-            "Only one of .* can be given. Leave the others out",
+            "Only one of .* can be given. load.. and save.. take no topic",
         ),
         ({"path": ""}, "expected a path"),
         ({"path": "['/a', '/b']"}, "Write it as json.dumps does"),
@@ -436,6 +437,7 @@ def test_a_mistake_is_an_error_of_one_line(given: Given, make: Callable[[Given],
 
 ALLOWED = [
     ({"startingTimestamp": "1600000000"}, "before 1980. Expected ms, not seconds"),
+    ({"startingTimestamp": "2020-01-01 12:00:00"}, "12:00:00 has no time zone, and is taken as UTC. Write Z"),
     ({"assign": '{"orders":[7]}'}, r"No such partition: orders-7\. Topic orders has 2\."),
     (
         {"subscribePattern": "payments"},

@@ -348,8 +348,9 @@ def _place_name(user: UserOptions) -> str:
 
 
 def _only_one(names: list[str]) -> OptionError:
+    hint = "load() and save() take no topic: give that as subscribe or topic." if "path" in names else None
     return OptionError(
-        f"Only one of {' and '.join(map(repr, names))} can be given", hint="Leave the others out."
+        f"Only one of {' and '.join(map(repr, names))} can be given", hint=hint or "Leave the others out."
     )
 
 

@@ -36,6 +36,12 @@ def _warn_unusual(name: str, ms: int) -> None:
     _log.warning("%s: %d ms since 1970 is %s. Expected ms, not seconds or microseconds", name, ms, when)
 
 
+@functools.cache
+def _warn_without_zone(name: str, text: str) -> None:
+    """Say once that a time has no zone: Spark's sessions and Python's datetimes have their own."""
+    _log.warning("%s: %s has no time zone, and is taken as UTC. Write Z or +01:00 behind it", name, text)
+
+
 @dataclass(frozen=True, slots=True)
 class Ago:
     """A time before the moment at which it is asked for, in milliseconds."""
@@ -96,7 +102,9 @@ def moment(name: str, text: str) -> Moment:
     iso = _FRACTION.sub(lambda fraction: "." + fraction[1].ljust(6, "0"), iso)
     try:
         time = datetime.fromisoformat(iso)
-        time = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+        if time.tzinfo is None:
+            time = time.replace(tzinfo=timezone.utc)
+            _warn_without_zone(name, given)
         return max((time - _EPOCH) // timedelta(milliseconds=1), 0)
     except (ValueError, OverflowError):
         raise OptionError(

@@ -223,7 +223,7 @@ class UserOptions:
                 log_once(logging.DEBUG, "Option %s of Kafka's clients has no effect here", name)
             else:
                 known = self._applicable()
-                if meant := [other for other in near_names(name, known) if _is_slip(name, other)]:
+                if meant := [other for other in near_names(name, known) if is_slip(name, other)]:
                     raise OptionError(
                         f"Unknown option {self._written[name]!r}", hint=f"Did you mean {meant[0]}?"
                     )
@@ -325,7 +325,7 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     return [by_lower[match] for match in same or difflib.get_close_matches(name.lower(), by_lower, n=3)]
 
 
-def _is_slip(name: str, known: str) -> bool:
+def is_slip(name: str, known: str) -> bool:
     """Whether a name is another one with other separators, or a letter or two more, fewer or exchanged."""
     name, known = name.lower(), known.lower()
     return _letters(name) == _letters(known) or difflib.SequenceMatcher(None, known, name).ratio() >= _ALMOST
@@ -344,7 +344,7 @@ def _as_written(name: str, like: Sequence[str]) -> str:
     """A name as the user probably wrote it: Spark passes it in lower case."""
     if (
         not like
-        or not _is_slip(name, like[0])
+        or not is_slip(name, like[0])
         or len(_SEPARATORS.findall(name)) != len(_SEPARATORS.findall(like[0]))
     ):
         return name

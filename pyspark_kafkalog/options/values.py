@@ -260,7 +260,8 @@ def import_path(name: str, text: str) -> str:
     module, _, last = text.strip().partition(":") if ":" in text else text.strip().rpartition(".")
     if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise OptionError(
-            f"Option {name!r}: expected an import path such as package.module:callable{shown(name, text)}"
+            f"Option {name!r}: expected an import path such as package.module:callable{shown(name, text)}",
+            hint="Give a function of a notebook by by_value(function)." if text.startswith("<") else None,
         )
     return f"{module}:{last}"
 

@@ -149,10 +149,13 @@ class Router:
         partitions[given] = assigned.drop_null().to_numpy()
         for number in np.unique(partitions[given & ((partitions < 0) | (partitions >= count))]).tolist():
             if number < 0 or not self._has_partition(TopicPartition(topic, number)):
+                add = (
+                    "Add partitions by kafkalog topics alter --partitions. A directory's new topics get"
+                    " numPartitions."
+                )
                 raise InvalidRecordError(
                     f"A row has partition {number}, but topic {topic!r} has {count}",
-                    hint="Add partitions by kafkalog topics alter --partitions. A directory's new topics get"
-                    " numPartitions.",
+                    hint="Partitions count from 0. Give null where the key decides." if number < 0 else add,
                 )
         if not given.all():
             unplaced = np.flatnonzero(~given) if chosen is None else chosen[~given]

@@ -44,11 +44,12 @@ def test_what_is_no_time(text: str) -> None:
         ("1700000000000000000", "after 2200"),
         ("1700000000000", ""),
         ("0", ""),
-        ("1970-01-01", ""),
+        ("1970-01-01T00:00Z", ""),
+        ("2026-01-31", "has no time zone"),
     ],
 )
 def test_times_in_another_unit(text: str, warning: str, caplog: pytest.LogCaptureFixture) -> None:
-    """They are taken, with a warning, once."""
+    """They are taken, with a warning, once; so are times without a zone."""
     name = f"startingTimestamp {text}"
     for _ in range(2):
         point_in_time(name, text, NOW)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_kafkalog import LagListener, dead_letters, doctor, reassemble
 from tests.kafka import Broker
 from tests.kafka_service import running
 from tests.sessions import local_session
@@ -66,6 +67,28 @@ class Given:
 
     def write_brokers(self, rows: DataFrame, **options: Any) -> None:
         self.write(rows, **{"kafka__bootstrap__servers": self.broker.bootstrap, **options}).save()
+
+    def write_row(self, row: str, **options: Any) -> None:
+        """Write one row, a list of SQL expressions, to the directory."""
+        given = {name: value for name, value in {"topic": "orders", **options}.items() if value is not None}
+        self.write(self.spark.sql(f"SELECT {row}"), **given).save(self.path)
+
+    def insert(self) -> None:
+        self.spark.sql(
+            "CREATE OR REPLACE TEMPORARY VIEW subscribing USING kafkalog"
+            f" OPTIONS (path '{self.path}', subscribe 'orders')"
+        )
+        self.spark.sql("INSERT INTO subscribing SELECT * FROM subscribing")
+
+    def change_subscription(self) -> None:
+        """Run a stream, and another one of another topic with the same checkpoint."""
+        where = tempfile.mkdtemp(dir=self.folder)
+        self.write(self.values, topic="payments").save(self.path)
+        for topic in ("orders", "payments"):
+            options = {"subscribe": topic, "startingOffsets": "earliest"}
+            rows = self.spark.readStream.format("kafkalog").options(**options).load(self.path)
+            writer = rows.writeStream.format("noop").option("checkpointLocation", where)
+            writer.trigger(availableNow=True).start().awaitTermination()
 
     def stream(self, path: str, mode: str = "append", **options: Any) -> None:
         """A stream from a directory that copies to another one, until it ends."""
@@ -253,6 +276,130 @@ MISTAKES = [
         "subscribe=['a', 'b']",
         lambda given: given.read(given.path, subscribe=["orders", "payments"]),
         "expected text with commas, got a list in brackets. Write 'orders,payments'",
+    ),
+    Mistake(
+        "checkpoint of another topic",
+        lambda given: given.change_subscription(),
+        "The checkpoint has offsets of orders-0, to which this query does not subscribe. A checkpoint is",
+    ),
+    Mistake(
+        "partition -1",
+        lambda given: given.write_row("'x' AS value, -1 AS partition"),
+        "partition -1, but topic 'orders' has 1. Partitions count from 0. Give null where the key",
+    ),
+    Mistake(
+        "partition 99",
+        lambda given: given.write_row("'x' AS value, 99 AS partition"),
+        "has partition 99, but topic 'orders' has 1. Add partitions by kafkalog topics alter --partitions",
+    ),
+    Mistake(
+        "no topic in a row",
+        lambda given: given.write_row("'x' AS value, CAST(NULL AS string) AS topic", topic=None),
+        r"KAFKA_NULL_TOPIC_IN_DATA.*Filter such rows out, or add .option\('topic', 'name'\)",
+    ),
+    Mistake(
+        "blank in a row's topic",
+        lambda given: given.write_row("'x' AS value, 'a b' AS topic", topic=None),
+        "Illegal topic name 'a b'. Topic names have 1 to 249 of",
+    ),
+    Mistake(
+        "headers from a map",
+        lambda given: given.write_row("'x' AS value, map('a', 'b') AS headers"),
+        r"Convert it, for example with transform\(map_entries\(headers\)",
+    ),
+    Mistake(
+        "Java's partitioner",
+        lambda given: given.write_row("'x' AS value", partitioner="com.acme.Partitioner"),
+        "cannot be imported: there is no such module. Give package.module:callable",
+    ),
+    Mistake(
+        "key.format, no key",
+        lambda given: given.write_row("'x' AS value", key__format="json"),
+        "'key.format' is json, and there is no column 'key'. Leave it out, or add the column",
+    ),
+    Mistake(
+        "transform of a cell",
+        lambda given: given.read(given.path, transform=lambda rows: rows),
+        r"Give a function of a notebook by by_value\(function\)",
+    ),
+    Mistake(
+        "a number for JSON's object",
+        lambda given: given.read(
+            given.path, value__format="json", value__schema="id bigint", mode="FAILFAST"
+        ),
+        r"can't be decoded: expected an object, at byte 0 \(partition orders-0, offset 0\). With mode=PERM",
+    ),
+    Mistake(
+        "StructType as value.schema",
+        lambda given: given.read(given.path, value__format="json", value__schema=given.rows.schema),
+        "Give fields as in Spark's DDL: .*StructType gives it by simpleString",
+    ),
+    Mistake(
+        "load(topic) with brokers",
+        lambda given: given.read("orders", kafka__bootstrap__servers=given.broker.bootstrap),
+        r"Only one of .* load\(\) and save\(\) take no topic",
+    ),
+    Mistake(
+        "unknown host",
+        lambda given: given.read_brokers(kafka__bootstrap__servers="nosuch.invalid:9092"),
+        r"host name cannot be resolved.*nosuch.invalid:9092\). Check kafka.bootstrap.servers",
+    ),
+    Mistake(
+        "SASL to a port without it",
+        lambda given: given.read_brokers(
+            kafka__security__protocol="SASL_PLAINTEXT",
+            kafka__sasl__mechanism="PLAIN",
+            kafka__sasl__jaas__config="org.apache.kafka.common.security.plain.PlainLoginModule required"
+            ' username="u" password="p";',
+        ),
+        "The listener does not use SASL .*Set kafka.security.protocol to PLAINTEXT or SSL, or check the port",
+    ),
+    Mistake(
+        "exactly once with acks=1",
+        lambda given: given.write_brokers(
+            given.values, topic="orders", delivery__guarantee="exactly-once", kafka__acks="1"
+        ),
+        "exactly-once needs kafka.acks=all.*Leave these out: they are the defaults",
+    ),
+    Mistake(
+        "endingTimestamp in a stream",
+        lambda given: given.stream(given.path, endingTimestamp="-1h"),
+        "'endingTimestamp' is not valid in streaming queries. Leave it out, or use spark.read.",
+    ),
+    Mistake(
+        "slip in a view's topic",
+        lambda given: given.read(given.path, view="topics", subscribe="ordres"),
+        "No such topic: ordres. Did you mean orders?",
+    ),
+    Mistake(
+        "INSERT INTO a view that subscribes",
+        lambda given: given.insert(),
+        "Option 'subscribe' is for reading only",
+    ),
+    Mistake(
+        "saveAsTable",
+        lambda given: given.write(given.values, topic="orders").saveAsTable("no_table"),
+        "A table in the catalog passes no options to a Python data source: use CREATE TEMPORARY VIEW",
+    ),
+    Mistake(
+        "dead letters of any reader",
+        lambda given: dead_letters(given.spark.read.format("kafkalog").load(given.path), "dead"),
+        r"Give .option\('includeCorrupt', 'true'\) to the reader",
+    ),
+    Mistake(
+        "reassemble without offsets",
+        lambda given: reassemble(given.values),
+        "Pass the rows as the source reads them, with topic, partition, offset and value",
+    ),
+    Mistake(
+        "slip in the options of a listener",
+        lambda given: LagListener({"kafka.bootsrap.servers": "h:1"}),
+        "Did you mean kafka.bootstrap.servers?",
+    ),
+    Mistake(
+        "slip in the options of the doctor",
+        lambda given: doctor(given.spark, {"kafka.bootstrap.servers": "h:1", "kafka.groupId": "g"}),
+        r"Unknown option 'kafka.groupId'. Did you mean kafka.group.id\?",
     ),
     Mistake(
         "slip in a topic, stream",

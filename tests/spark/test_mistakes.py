@@ -19,6 +19,8 @@ _ONE_FOR_EACH_CALL = {
     "slip in a topic, brokers",
     "slip in a topic, stream",
     "value of 5 MB",
+    "headers from a map",
+    "INSERT INTO a view that subscribes",
 }
 """Options, writer, reader, plan, stream and task. What the other errors say is tested without Spark."""
 

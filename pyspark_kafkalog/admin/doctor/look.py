@@ -24,7 +24,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER
-from pyspark_kafkalog.options.user_options import near_names
+from pyspark_kafkalog.options.user_options import is_slip, near_names
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.plugins import shown
 
@@ -40,8 +40,10 @@ def check_options(options: Mapping[str, str]) -> None:
     :raises OptionError: naming the option.
     """
     for name in options:
-        if name.lower() not in BY_NAME and not name.lower().startswith("kafka"):
-            near = near_names(name, {option.name for option in BY_NAME.values()})
+        if name.lower() in BY_NAME:
+            continue
+        near = near_names(name, {option.name for option in BY_NAME.values()})
+        if not name.lower().startswith("kafka.") or (near and is_slip(name, near[0])):
             hint = f"Did you mean {' or '.join(near)}?" if near else None
             raise OptionError(f"Unknown option {name!r}", hint=hint)
     if has_place(options):
