@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = (README, *sorted(ROOT.glob("docs/*.md")))
 RUN = {"python", "sh", "sql"}
-SHOWN = {"text", "diff", "yaml", "", "{toctree}", "{eval-rst}"}
+SHOWN = {"text", "diff", "yaml", "dockerfile", "", "{toctree}", "{eval-rst}"}
 """No code to run: output, comparisons, settings of other tools, the file map, what only the site reads."""
 
 _BLOCK = re.compile(r"^```(?P<language>\S*)\n(?P<code>.*?)^```$", re.M | re.S)
