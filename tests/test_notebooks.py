@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import nbformat
@@ -96,7 +97,11 @@ def test_none_needs_the_tests() -> None:
     assert not any(re.search(r"^\s*(from|import) tests\b", text, re.MULTILINE) for text in code)
 
 
-def ran(arguments: list[object], folder: Path) -> str:
+def ran(
+    arguments: list[object],
+    folder: Path,
+    session: Callable[[Mapping[str, str]], dict[str, str]] = like_databricks,
+) -> str:
     """What a program printed that runs in ``folder`` from an environment that is not active.
 
     It leaves no files behind.
@@ -114,7 +119,7 @@ def ran(arguments: list[object], folder: Path) -> str:
         capture_output=True,
         text=True,
         cwd=folder,
-        env=like_databricks(environment),
+        env=session(environment),
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -131,6 +136,13 @@ def test_runs_as_plain_python(name: str, tmp_path: Path, soak: bool) -> None:
     printed = ran([sources()[name]], tmp_path)
     for pattern in SHOWN[name]:
         assert re.search(pattern, printed), f"expected {pattern}, got:\n{printed}"
+
+
+@pytest.mark.soak
+def test_without_delta_the_table_is_of_parquet(tmp_path: Path) -> None:
+    printed = ran([sources()["7_json_to_delta"]], tmp_path, dict)
+    assert "The table is a parquet table" in printed
+    assert "The table has 30,000 rows, from 30,000 records" in printed
 
 
 @pytest.mark.soak
