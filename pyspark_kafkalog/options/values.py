@@ -44,7 +44,8 @@ _BYTES = {
     for power, letter in enumerate(["", "k", "m", "g", "t", "p"])
     for name in (letter, f"{letter}b")
 }
-_MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN, *REGISTRY_LOGIN)
+MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN, *REGISTRY_LOGIN)
+"""How the names of options begin whose values nothing shows."""
 _LOOKS_SECRET = re.compile("loginmodule|password|secret|token|-----begin", re.IGNORECASE)
 _AMOUNT = re.compile(r"(\d{1,18})\s*([a-z]*)", re.ASCII)
 _SERVER = re.compile(
@@ -84,7 +85,7 @@ def shown(name: str, text: str) -> str:
     Values of login options are not shown, nor values of other options that look like
     them.
     """
-    if name.lower().startswith(_MAY_BE_SECRET) or _LOOKS_SECRET.search(text):
+    if name.lower().startswith(MAY_BE_SECRET) or _LOOKS_SECRET.search(text):
         return ""
     return f", got {text!r}" if len(text) <= _SHOWN else f", got {text[:_SHOWN]!r} and more"
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import html
+import logging
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.errors import RegistrationError
+from pyspark_kafkalog.options.values import MAY_BE_SECRET
+from pyspark_kafkalog.plugins import BY_VALUE
 from pyspark_kafkalog.spark.session import cause_in, is_remote
 from pyspark_kafkalog.spark.source import DefaultSource
 from pyspark_kafkalog.spark.worker_python import worker_python
@@ -19,7 +24,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger("pyspark_kafkalog")
+
 _PYTHON_CONF = "spark.pyspark.python"
+_REDACTION_CONF = "spark.sql.redaction.options.regex"
+_REDACTED = "|".join((f"(?i)^{BY_VALUE}", *(f"^{re.escape(start)}" for start in MAY_BE_SECRET)))
+"""What the plans in Spark's event log and UI must not show of options, by their names or values.
+
+By itself Spark redacts what looks like a password, a secret or a token: not keys, passphrases and
+logins of registries.
+"""
 _ANY_PLACE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "any"}
 """Spark asks only for its schema, which takes no connection."""
 _HINTS = {
@@ -77,6 +91,7 @@ def register(spark: SparkSession) -> Registration:
         if python is not None:
             spark.createDataFrame([], "none int")  # of all that is public, this sets the active session
         spark.dataSource.register(DefaultSource)
+        _redact(spark)
         found = _version_of_workers(spark)
         where = "planner, which runs beside the driver,"
         spark.read.format(DefaultSource.name()).options(**_ANY_PLACE).load().schema  # noqa: B018 - asks it
@@ -92,6 +107,16 @@ def register(spark: SparkSession) -> Registration:
             hint=_hint(python, "workers"),
         )
     return Registration(__version__, spark.version, python)
+
+
+def _redact(spark: SparkSession) -> None:
+    """Have Spark redact the options of logins where it shows the options of a view."""
+    try:
+        before = spark.conf.get(_REDACTION_CONF) or ""
+        if _REDACTED not in before:
+            spark.conf.set(_REDACTION_CONF, f"{before}|{_REDACTED}" if before else _REDACTED)
+    except PySparkException as e:  # a platform may not let its users set it
+        _log.warning("Spark may show options of logins in its event log: %s", cause_in(str(e)))
 
 
 def _choose_python(spark: SparkSession) -> str:

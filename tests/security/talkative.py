@@ -18,7 +18,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_kafkalog import LagListener
+from pyspark_kafkalog import LagListener, register
 
 Options = dict[str, str]
 
@@ -43,6 +43,7 @@ def session(folder: str) -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("DEBUG")
+    register(spark)
     return spark
 
 

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import DefaultSource, register, worker_python
+from pyspark_kafkalog import DefaultSource, by_value, register, worker_python
 from pyspark_kafkalog.errors import RegistrationError
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,8 @@ copy.option("checkpointLocation", checkpoint).start(folder).awaitTermination()
 print(session.read.format("kafkalog").load(folder).count())
 """
 
+PEM = "-----BEGIN {0}-----\nhush\n-----END {0}-----"
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
@@ -56,6 +58,28 @@ def test_a_thread_that_registers_can_write(spark: SparkSession, tmp_path: Path) 
 
     in_a_thread(write)
     assert spark.read.format("kafkalog").load(str(tmp_path)).count() == 3
+
+
+def test_spark_shows_no_login_of_a_view(spark: SparkSession) -> None:
+    """As its event log and UI have the plan of a view, with the options of what it reads."""
+    register(spark)
+    register(spark)
+    shown, module = "127.0.0.1:1", "software.amazon.msk.auth.iam.IAMLoginModule"
+    options = {
+        "kafka.bootstrap.servers": shown,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": f'{module} required awsProfileName="hush1";',
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.key": PEM.format("PRIVATE KEY"),
+        "kafka.ssl.keystore.certificate.chain": PEM.format("CERTIFICATE"),
+        "transform": by_value(lambda batch: batch),
+    }
+    frame = spark.read.format("kafkalog").options(subscribe="t", **options).load()
+    relation = frame._jdf.queryExecution().analyzed().collectLeaves().apply(0).verboseStringWithOperatorId()
+    assert shown in relation
+    assert not [text for text in ("hush", "by-value", "IAMLogin") if text in relation]
+    assert spark.conf.get("spark.sql.redaction.options.regex", "").startswith("(?i)url|")
 
 
 def test_another_version_of_spark_is_named(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
