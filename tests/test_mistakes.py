@@ -473,7 +473,7 @@ COMMANDS = [
     (["lag", "{}", "--group", "nosuch"], 3, "No such consumer group: 'nosuch'"),
     (["topics", "create", "{}", "a b"], 2, "Illegal topic name 'a b'"),
     (["topics", "alter", "{}", "orders", "--set", "retention=5"], 2, r"Did you mean retention\.ms"),
-    (["topic", "{}"], 2, "Did you mean 'topics'?"),
+    (["topic", "{}"], 2, "Write kafkalog topics"),
     (["cat", "~/logs", "orders"], 2, r"use os\.path\.expanduser"),
 ]
 

@@ -26,6 +26,13 @@ def staged(path):
     return [file.name for file in Path(path).glob(".kafkalog-staged-*")]
 
 
+def test_sql_inserts_into_a_view_of_a_path(spark, write, read):
+    path = write([("a",)])
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW logs USING kafkalog OPTIONS (path '{path}')")
+    spark.sql("INSERT INTO logs (topic, value) VALUES ('t', CAST('b' AS binary))")
+    assert [row.value.decode() for row in in_order(read(path))] == ["a", "b"]
+
+
 def test_keys_are_placed_by_kafkas_hash(write, read):
     keys = [f"key-{i}" for i in range(50)]
     path = write([(key, "v") for key in keys], "key string, value string", numPartitions=4)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.security.pem import certificates, private_key
 from pyspark_kafkalog.options.security.tls import TlsOptions
 from pyspark_kafkalog.options.settings import place_options
+from pyspark_kafkalog.tls import tls_context
 from tests.options.security.test_pem import CERTIFICATE, KEY
 
 
@@ -75,6 +80,49 @@ def test_stores_that_java_alone_reads_are_to_be_converted(
     assert commands in str(caught.value)
     assert f"kafka.ssl.{store}.type=PEM" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.slow
+def test_the_commands_that_convert_stores_make_files_that_are_read(tmp_path: Path) -> None:
+    password, phrase = "of-the-store", "of-the-key"
+    make = (  # Java's stores
+        "keytool -genkeypair -alias me -keyalg EC -dname CN=me -storetype JKS {0} keystore.jks;"
+        " keytool -exportcert -alias me -rfc -file me.pem {0} keystore.jks;"
+        " keytool -importcert -noprompt -alias me -file me.pem {0} truststore.jks"
+    ).format(f"-storepass {password} -keystore")
+    _run(make, [[], [], []], tmp_path)
+    asked = {"truststore": [[password]], "keystore": [[password] * 3, [password, phrase, phrase]]}
+    for store, answers in asked.items():
+        with pytest.raises(OptionError) as caught:
+            tls(**{f"{store}__location": f"{store}.jks"})
+        commands = str(caught.value).partition("Convert it once with: ")[2].partition(" and give ")[0]
+        _run(commands, answers, tmp_path)
+    (tmp_path / "key.pem").write_text(_run("openssl ecparam -genkey -name prime256v1 -noout", [[]], tmp_path))
+    with pytest.raises(OptionError) as caught:
+        private_key("key", KEY.replace("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\n\n", 1))
+    _run(str(caught.value).partition("Convert the key with: ")[2], [[phrase, phrase]], tmp_path)
+    assert private_key("key", (tmp_path / "key8.pem").read_text())
+    location = {f"{store}__location": str(tmp_path / f"{store}.pem") for store in ("truststore", "keystore")}
+    types = {f"{store}__type": "PEM" for store in ("truststore", "keystore")}
+    assert tls_context(tls(**location, **types, key__password=phrase)) is not None
+
+
+def _run(commands: str, answers: list[list[str]], folder: Path) -> str:
+    """What the last of some commands prints; without a terminal each reads its passwords from its input."""
+    for command, typed in zip(commands.split(";"), answers, strict=True):
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=folder,
+            input="".join(f"{answer}\n" for answer in typed),
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_location_of_declared_pem_may_have_any_name() -> None:
