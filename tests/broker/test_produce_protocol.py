@@ -82,7 +82,11 @@ def test_hints_name_the_limit_that_was_exceeded(code: int, limit: str) -> None:
         assert hint in (refusal(code, None, records, 10, TopicPartition("t", 0)).hint or "")
 
 
-def test_a_policy_is_that_of_services_that_refuse_writes() -> None:
-    hint = refusal(44, None, 1, 10, TopicPartition("t", 0)).hint or ""
-    assert "kafka.request.timeout.ms" in hint
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [(44, "kafka.request.timeout.ms"), (8, "a disk is full"), (45, "producers that were idle")],
+)
+def test_hints_know_what_other_services_mean(code: int, says: str) -> None:
+    hint = refusal(code, None, 1, 10, TopicPartition("t", 0)).hint or ""
+    assert says in hint
     assert "create.topic.policy" not in hint

@@ -101,6 +101,7 @@ _RETRIED = {
 """Without a look at metadata; other codes than those that other requests retry."""
 _NEW_ID = "The next attempt takes a new producer id."
 _HINTS: Mapping[int, str] = {
+    ErrorCode.BROKER_NOT_AVAILABLE: "Redpanda answers so while a disk is full.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Internal topics cannot be written to.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal Write on the topic in the cluster's ACLs.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Brokers before Kafka 2.8 require IdempotentWrite on the cluster:"
@@ -111,7 +112,8 @@ _HINTS: Mapping[int, str] = {
     " longer than kafka.request.timeout.ms: raise that, or write by fewer tasks. Redpanda does in recovery"
     " mode.",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "The leader lacks records acknowledged before, as after an"
-    f" unclean leader election. {_NEW_ID}",
+    " unclean leader election; Redpanda before 24.2 has also forgotten producers that were idle."
+    f" {_NEW_ID}",
     ErrorCode.INVALID_PRODUCER_EPOCH: _NEW_ID,
     ErrorCode.UNKNOWN_PRODUCER_ID: _NEW_ID,
     ErrorCode.PRODUCER_FENCED: _NEW_ID,
