@@ -74,6 +74,14 @@ def test_alerts_are_about_metrics_that_there_are() -> None:
     assert named <= set(re.findall(r"(?<=# TYPE )\w+", prometheus_text([])))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_yaml_can_be_read(page: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    for block in blocks(page):
+        if block.language == "yaml":
+            yaml.safe_load(block.code)
+
+
 def test_blocks_that_are_not_run_say_so() -> None:
     found = Counter(name_of(page) for page in PAGES for block in code_blocks(page) if block.not_run)
     assert found == NOT_RUN
