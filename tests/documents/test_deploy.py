@@ -102,7 +102,7 @@ def test_a_cluster_gets_the_package_in_an_archive(tmp_path: Path, master: str, b
     (tmp_path / "job.py").write_text(JOB)
     real = {
         "python3 -m venv": f"{sys.executable} -m venv",
-        "install pyspark-kafkalog ": f"install {ROOT} ",
+        "install . ": f"install {ROOT} ",
         "spark-submit ": f"{Path(sys.executable).parent}/spark-submit --conf spark.executor.memory=512m ",
         "spark://master:7077": master,
         "job.py": f"job.py {broker.bootstrap} {tmp_path}",

@@ -78,3 +78,19 @@ def test_an_exactly_once_sink_does_not_go_on_behind_another(
     send(broker, query.source, 30)
     query.run("kafkalog", "kafkalog", once)
     assert values(broker, query.target) == Counter(range(40))
+
+
+@pytest.mark.parametrize(("begins", "goes_on"), [("kafkalog", "kafka"), ("kafka", "kafkalog")])
+def test_a_micro_batch_that_is_not_complete_is_written_again(
+    spark: SparkSession, broker: Broker, tmp_path: Path, begins: str, goes_on: str
+) -> None:
+    once = {"delivery.guarantee": "exactly-once"}
+    query = Query(spark, broker, tmp_path, f"way-back-from-{begins}")
+    send(broker, query.source, 0)
+    query.run("kafkalog", "kafkalog", once)
+    send(broker, query.source, 10)
+    query.run(begins, begins, once)
+    # As if the driver was killed before Spark noted that the micro-batch is complete.
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
+    query.run(goes_on, goes_on, once)
+    assert values(broker, query.target) == Counter([*range(10), *range(10, 20), *range(10, 20)])
