@@ -169,7 +169,8 @@ class ShownByDefault(click.Group):
         """Add ``show`` unless a command or the help is asked for; a shell that completes has no words yet."""
         args = _without_verb(args, self.commands.keys())
         is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        is_typo = len(args) > 1 and get_close_matches(args[0], self.commands) and not os.path.exists(args[0])
+        is_place = bool(args) and (":" in args[0] or os.path.exists(args[0]))
+        is_typo = len(args) > 1 and not is_place and get_close_matches(args[0], self.commands)
         if not (is_command or is_typo or (ctx.resilient_parsing and not args)):
             args = ["show", *args]
         return super().parse_args(ctx, args)

@@ -242,6 +242,9 @@ def test_words_of_other_tools(root: Path) -> None:
         assert run("topics", word, root).out == run("topics", root).out
     for word in ("list", "ls", "describe"):
         assert run("offsets", word, root).out == run("offsets", root).out
+    like_a_command = run("topics", "create:0", "--json")
+    assert (like_a_command.code, "create:0" in like_a_command.err) == (2, True)
+    assert "No such command" not in like_a_command.err
     refused = run("compact", "host:9092")
     assert (refused.code, "Expected a log directory, got brokers" in refused.err) == (2, True)
     refused = run("lag", root, "--watch", "nan")
