@@ -165,7 +165,8 @@ class UserOptions:
         if name in refused and self._values[name].strip() not in HARMLESS.get(name, ()):
             kafka_name = name.removeprefix("kafka.")
             raise OptionError(f"Kafka option {kafka_name!r} is not supported", hint=refused[name])
-        if option is None and (hint := OF_OTHERS.get(_dotted(name).removeprefix("kafka."))):
+        is_known = option is not None or name in _CLIENT_SETTINGS
+        if not is_known and (hint := OF_OTHERS.get(_dotted(name).removeprefix("kafka."))):
             raise OptionError(f"Option {self._written[name]!r} is not supported", hint=hint)
         if self.where is Where.DIRECTORY:
             self._check_for_directory(name, option)

@@ -431,6 +431,11 @@ def test_a_name_is_shown_with_capitals_only_where_they_can_be_guessed(name: str,
         read_options({**READ, name: "x"}, batch=True)
 
 
+@pytest.mark.parametrize("name", sorted(REFUSED_READING.keys() - REFUSED_WRITING.keys()))
+def test_a_consumers_settings_have_no_effect_on_a_write(name: str) -> None:
+    write_options({**BROKERS, name: "x"})
+
+
 @pytest.mark.parametrize(
     "given",
     sorted({*OF_OTHERS, *(f"kafka.{name}" for name in OF_OTHERS)} - {*REFUSED_READING, *REFUSED_WRITING}),
