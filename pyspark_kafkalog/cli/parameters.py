@@ -37,9 +37,6 @@ group_option = click.option("--group", "groups", multiple=True, help="Only this 
 partitions_option = click.option(
     "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
 )
-execute_option = click.option(
-    "--execute/--dry-run", default=False, help="Apply the change. Without this it is only shown."
-)
 
 _UNUSED_PROPERTIES = {
     "bootstrap.servers",
@@ -86,6 +83,20 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
             raise e.with_hint(f"If {place} is a host: brokers need a port, such as {place}:9092.") from e
 
     return with_place
+
+
+def execute_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--execute`` and ``--dry-run``; the command gets whether to execute."""
+
+    @click.option("--execute", is_flag=True, help="Apply the change. Without this it is only shown.")
+    @click.option("--dry-run", is_flag=True, help="Only show the change, which is the default.")
+    @functools.wraps(command)
+    def with_execute(*args: Any, execute: bool, dry_run: bool, **rest: Any) -> Any:
+        if execute and dry_run:
+            raise click.UsageError("Give only one of --execute and --dry-run.")
+        return command(*args, execute=execute, **rest)
+
+    return with_execute
 
 
 def _folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -74,6 +74,14 @@ def test_commands_that_can_be_run_again(root: Path) -> None:
     assert run("topics", "delete", root, "gone", "--if-exists", "--execute").code == 0
 
 
+def test_a_dry_run_never_executes(root: Path) -> None:
+    assert run("topics", "create", root, "kept").code == 0
+    for both in ("--dry-run", "--execute"), ("--execute", "--dry-run"):
+        refused = run("topics", "delete", root, "kept", *both)
+        assert (refused.code, "Give only one of --execute and --dry-run." in refused.err) == (2, True)
+    assert run("topics", root, "--topic", "kept").code == 0
+
+
 def test_times_and_sizes_have_units(root: Path) -> None:
     values = ("--set", "retention.ms=7d", "--set", "segment.bytes=1g", "--set", "cleanup.policy=compact")
     changes = run("topics", "alter", root, "u", *values, "--dry-run", "--json").json
