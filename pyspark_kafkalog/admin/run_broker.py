@@ -8,9 +8,10 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from pyspark_kafkalog.admin.jars import java, kafka_jars
 from pyspark_kafkalog.admin.kafka import connect
@@ -34,8 +35,10 @@ _START_SECONDS = 120.0
 
 
 @contextmanager
-def running_broker(port: int) -> Iterator[str]:
-    """A broker on 127.0.0.1 while the block runs; yields its address. Port 0 takes a free one.
+def running_broker(port: int) -> Iterator[tuple[str, Callable[[], NoReturn]]]:
+    """A broker on 127.0.0.1 while the block runs. Port 0 takes a free one.
+
+    Yields its address, and a function that waits until the broker ends by itself, and raises KafkaLogError.
 
     :raises KafkaLogError: if the port is in use, the jars can't be had, or the broker does not start.
     """
@@ -73,12 +76,21 @@ def running_broker(port: int) -> Iterator[str]:
             time.sleep(0.1)
         with connect(address) as place:
             place.topics.partitions()
-        yield address
+
+        def wait() -> NoReturn:
+            broker.wait()
+            raise KafkaLogError(f"The broker has ended: {_said(output)}")
+
+        yield address, wait
 
 
 def _failed(output: Path) -> KafkaLogError:
-    said = output.read_text(errors="replace").strip()[-2000:]
-    return KafkaLogError(f"The broker did not start: {said}", hint="It needs Java 17 or newer.")
+    return KafkaLogError(f"The broker did not start: {_said(output)}", hint="It needs Java 17 or newer.")
+
+
+def _said(output: Path) -> str:
+    """The end of its log."""
+    return output.read_text(errors="replace").strip()[-2000:]
 
 
 def _listens(port: int) -> bool:

@@ -34,7 +34,7 @@ def run_broker(port: int) -> None:
     click.echo(
         f"kafkalog: Starting Apache Kafka {KAFKA_VERSION}; the first time, its jars are fetched", err=True
     )
-    with running_broker(port) as address:
+    with running_broker(port) as (address, wait):
         click.echo(f"{address} is ready; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
-            signal.pause()
+            wait()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pyspark_kafkalog.admin.jars import java, kafka_jars, run_ivy
@@ -48,6 +49,18 @@ def test_a_broker_runs_until_the_command_ends(tmp_path: Path, ending: signal.Sig
     assert host == "127.0.0.1"
     with socket.socket() as probe:
         assert probe.connect_ex((host, int(port))) != 0
+    assert not list(folder.glob("kafkalog-broker-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.broker
+def test_a_broker_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
+    kafka_jars()
+    folder = tmp_path / "files"
+    with running(folder) as (_, process):
+        (broker,) = psutil.Process(process.pid).children()
+        broker.kill()
+        assert process.wait(60) == 3
     assert not list(folder.glob("kafkalog-broker-*"))
 
 

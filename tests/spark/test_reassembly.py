@@ -98,7 +98,7 @@ def test_what_transform_with_state_needs(
             reassemble(frame, state_api="transformWithStateInPandas")
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", None)
     if store == "transformWithStateInPandas":
-        with pytest.raises(OptionError, match=r"protobuf.*pip install 'pyspark-kafkalog\[stateful\]"):
+        with pytest.raises(OptionError, match=r"protobuf.* pip install pandas protobuf"):
             reassemble(frame, state_api="transformWithStateInPandas")
     assert "FlatMapGroupsInPandas" in reassemble(frame)._jdf.queryExecution().logical().toString()
 

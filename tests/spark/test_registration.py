@@ -102,6 +102,8 @@ def test_another_version_of_python_is_named(spark: SparkSession, monkeypatch: py
         RegistrationError, match=r"PYTHON_VERSION_MISMATCH.* version of Python: let PYSPARK_PYTHON"
     ):
         register(spark)
+    monkeypatch.undo()
+    register(spark)  # the session is that of other tests, too
 
 
 def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
