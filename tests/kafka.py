@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.run_broker import new_id, write_properties
+from pyspark_kafkalog.admin.run_broker import write_properties
+from pyspark_kafkalog.kafka_uuid import random_uuid
 from tests.kafka_jars import KAFKA_VERSION, kafka_jars, spark_kafka_connector_jars
 from tests.kafka_process import (
     SMALL_BROKER,
@@ -33,7 +34,6 @@ __all__ = [
     "Listener",
     "dump_log_segments",
     "kafka_jars",
-    "new_id",
     "run_kafka_class",
     "spark_kafka_connector_jars",
 ]
@@ -82,7 +82,7 @@ def _formatted(options: tuple[str, ...]) -> Mapping[str, bytes]:
             "log.dirs": log_dir,
         }
         file = write_properties(Path(folder, "server.properties"), properties)
-        run_kafka_class("kafka.tools.StorageTool", "format", "-t", new_id(), "-c", file, *options)
+        run_kafka_class("kafka.tools.StorageTool", "format", "-t", random_uuid(), "-c", file, *options)
         files = {path.name: path.read_bytes() for path in log_dir.iterdir()}
     assert files.pop("meta.properties")
     return files
@@ -154,7 +154,7 @@ class Broker(KafkaService):
         folder.mkdir(parents=True, exist_ok=True)
         file = write_properties(folder / "server.properties", properties)
         self._format_options = tuple(format_options)
-        self.format(cluster_id or new_id())
+        self.format(cluster_id or random_uuid())
         self._server = JavaServer(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
 
     def format(self, cluster_id: str) -> None:
@@ -164,7 +164,7 @@ class Broker(KafkaService):
         self.log_dir.mkdir()
         for name, content in _formatted(self._format_options).items():
             (self.log_dir / name).write_bytes(content)
-        ids = {"cluster.id": cluster_id, "directory.id": new_id(), "node.id": self.node_id, "version": 1}
+        ids = {"cluster.id": cluster_id, "directory.id": random_uuid(), "node.id": self.node_id, "version": 1}
         write_properties(self.log_dir / "meta.properties", ids)
 
     def start(self, timeout: float = 120) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kafka import TopicPartition
 
-from tests.kafka import Broker, Listener, new_id
+from pyspark_kafkalog.kafka_uuid import random_uuid
+from tests.kafka import Broker, Listener
 from tests.kafka_process import free_ports
 from tests.kafka_proxy import Proxy
 from tests.kafka_service import KafkaService
@@ -30,7 +31,7 @@ class Cluster(KafkaService):
         self.proxies = {node: Proxy() for node in nodes}
         self.brokers: dict[int, Broker] = {}
         self._paused: set[int] = set()
-        cluster_id = new_id()
+        cluster_id = random_uuid()
         for node, port in zip(nodes, ports[3:], strict=True):
             proxied = Listener("PROXIED", "PLAINTEXT", port, self.proxies[node].address)
             self.proxies[node].target = port

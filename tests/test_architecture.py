@@ -50,12 +50,16 @@ ROOMS = {
     "codec": {"errors", "model", "garbage"},
     "largemessage": {"errors", "model", "plugins", "codec"},
     "values": {"errors", "codec"},
-    "log": {"errors", "model", "rows", "sinks", "staging", "topics", "codec", "filesystem", "garbage"},
+    "log": {
+        *("errors", "model", "rows", "sinks", "staging", "topics", "codec", "filesystem", "garbage"),
+        "kafka_uuid",
+    },
     "broker": {
         *("errors", "model", "sinks", "staging", "topics", "codec", "options", "filesystem", "garbage"),
-        *("plugins", "named_origin", "tls", "clouds"),
+        *("plugins", "named_origin", "tls", "clouds", "kafka_uuid"),
     },
     "named_origin": set(),
+    "kafka_uuid": set(),
     "tls": {"errors", "options"},
     "schema_registry": {"errors", "named_origin", "options", "tls"},
     "places": {"model", "groups", "sinks", "topics", "options", "log", "broker"},
@@ -74,7 +78,7 @@ ROOMS = {
     "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
     "admin": _PLACES
     | _BETWEEN
-    | {"rows", "filesystem", "backups", "log", "broker", "values", "clouds", "plugins"},
+    | {"rows", "filesystem", "backups", "log", "broker", "values", "clouds", "plugins", "kafka_uuid"},
     "cli": {"errors", "model", "rows", "groups", "topics", "options", "saying", "admin", "backups", "log"},
     "spark": _PLACES | _BETWEEN | {"saying", "plugins", "admin", "backups", "log"},
 }

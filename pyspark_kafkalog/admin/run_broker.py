@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import socket
 import subprocess
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import NoReturn
 from pyspark_kafkalog.admin.jars import java, kafka_jars
 from pyspark_kafkalog.admin.kafka import connect
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.kafka_uuid import random_uuid
 
 ONE_BROKER: dict[str, object] = {
     "offsets.topic.replication.factor": 1,
@@ -60,7 +59,7 @@ def running_broker(port: int) -> Iterator[tuple[str, Callable[[], NoReturn]]]:
         kafka = [java(), "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
         output = folder / "server.log"
         with output.open("ab") as log:
-            formatted = [*kafka, "kafka.tools.StorageTool", "format", "-t", new_id(), "-c", str(file)]
+            formatted = [*kafka, "kafka.tools.StorageTool", "format", "-t", random_uuid(), "-c", str(file)]
             if subprocess.run(formatted, check=False, stdout=log, stderr=log).returncode != 0:
                 raise _failed(output)
             # In a session of its own: Ctrl-C is ours, and we end it.
@@ -124,11 +123,3 @@ def write_properties(file: Path, properties: Mapping[str, object]) -> Path:
     }
     file.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
     return file
-
-
-def new_id() -> str:
-    """An id like that of StorageTool's random-uuid: 22 characters, not beginning with a dash."""
-    while True:
-        found = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not found.startswith("-"):
-            return found

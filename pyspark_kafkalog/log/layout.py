@@ -21,12 +21,12 @@ Sources: Kafka's ``LocalLog``, ``LogFileUtils``, ``LogManager``, ``CheckpointFil
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.kafka_uuid import uuid_from_text, uuid_to_text
 from pyspark_kafkalog.model import TopicPartition, check_topic
 
 LOG_SUFFIX = ".log"
@@ -185,10 +185,10 @@ def parse_partition_metadata(data: bytes, file: str) -> str:
     if not _TOPIC_ID.match(values[1][1]):
         fault = f"expected a topic id of 22 characters, got {values[1][1][:50]!r}"
         raise _malformed(fault, file, _TOPIC_ID_HINT)
-    topic_id = base64.urlsafe_b64decode(values[1][1][:22] + "==")
-    if not any(topic_id):
+    topic_id = uuid_from_text(values[1][1][:22])
+    if not topic_id.int:
         raise _malformed("topic_id is zero", file, _TOPIC_ID_HINT)
-    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return uuid_to_text(topic_id)
 
 
 def format_partition_metadata(topic_id: str) -> bytes:

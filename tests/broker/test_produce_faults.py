@@ -18,6 +18,7 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.errors import BrokerError
+from pyspark_kafkalog.kafka_uuid import random_uuid
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.writing.rows import write_rows
 from tests.broker.producing import (
@@ -33,7 +34,7 @@ from tests.broker.producing import (
 from tests.broker.producing import (
     produce as produce_rows,
 )
-from tests.kafka import Broker, new_id
+from tests.kafka import Broker
 from tests.kafka_cluster import Cluster as Brokers
 from tests.kafka_proxy import PRODUCE, Fault, cut, delay, repeat, reset, send_twice, swallow
 
@@ -223,7 +224,7 @@ def test_a_cluster_that_is_set_up_anew(new_broker: Callable[..., Broker], same_c
     workers = [connected(broker.bootstrap, client_id=f"worker-{number}") for number in range(2)]
     produce_rows(workers[0], topic, [numbered(10)])
     broker.stop(kill=True)
-    broker.format(broker.cluster_id if same_cluster_id else new_id())
+    broker.format(broker.cluster_id if same_cluster_id else random_uuid())
     broker.start()
     other = unused_topic()
     for name in (other, topic):
@@ -242,7 +243,7 @@ def test_a_cluster_that_is_set_up_anew_during_a_write(new_broker: Callable[..., 
 
     def replace() -> None:
         broker.stop(kill=True)
-        broker.format(new_id())
+        broker.format(random_uuid())
         broker.start()
         broker.create_topic(topic)
 

@@ -5,7 +5,6 @@ The ids of a cluster and its topics reveal that a cluster was recreated.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, is_retriable
 from pyspark_kafkalog.broker.wire.sockets import Address
+from pyspark_kafkalog.kafka_uuid import uuid_to_text
 from pyspark_kafkalog.model import TopicPartition
 
 MAX_VERSION = 12
@@ -339,7 +339,7 @@ def _topic(topic: Any) -> Topic:
 
 def base64_id(topic_id: uuid.UUID | None) -> str:
     """As Kafka's Uuid prints it: URL-safe, without padding."""
-    return "" if topic_id is None else base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    return "" if topic_id is None else uuid_to_text(topic_id)
 
 
 class Identity(NamedTuple):

@@ -13,7 +13,6 @@ From version 12 on, lengths are unsigned varints of length + 1 instead of int32
 
 from __future__ import annotations
 
-import base64
 import struct
 import uuid
 from collections.abc import Iterable, Iterator
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.wire.answers import read_varint
+from pyspark_kafkalog.kafka_uuid import uuid_from_text
 from pyspark_kafkalog.model import AbortedTransaction, TopicPartition
 
 MIN_VERSION = 4
@@ -93,7 +93,7 @@ def fetch_request(
 
 def uuid_of(topic_id: str) -> uuid.UUID | None:
     """A topic's id as kafka-python wants it; None for an unknown one."""
-    return uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "==")) if topic_id else None
+    return uuid_from_text(topic_id) if topic_id else None
 
 
 @dataclass(frozen=True, slots=True)

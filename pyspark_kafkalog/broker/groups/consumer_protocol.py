@@ -7,7 +7,6 @@ member once the one that had it no longer names it.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark_kafkalog.broker.fetch.protocol import uuid_of
 from pyspark_kafkalog.broker.groups.member import Member, _log, _now
 from pyspark_kafkalog.broker.groups.protocol import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.errors import UnsupportedVersionError, listed
+from pyspark_kafkalog.kafka_uuid import random_uuid
 from pyspark_kafkalog.model import Assigned, MemberOfGroup, TopicPartition
 
 _LEAVES, _WILL_RETURN = -1, -2
@@ -45,7 +45,7 @@ class ConsumerMember(Member):
     def _heartbeat(self) -> None:
         with self._changed:
             if not self._me.member_id:
-                self._me = self._me._replace(member_id=_base64(uuid.uuid4()))
+                self._me = self._me._replace(member_id=random_uuid())
                 self._has_interval(_FIRST_INTERVAL)
             me, counts, self._is_claiming = self._me, self._counts, True
             owned = self._assigned.partitions if self._assigned is not None else frozenset()
@@ -144,7 +144,3 @@ class ConsumerMember(Member):
         except UnsupportedVersionError as e:
             hint = "kafka.group.protocol=consumer needs Kafka 4.0, with this protocol enabled. Leave it out."
             raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None
-
-
-def _base64(member_id: uuid.UUID) -> str:
-    return base64.urlsafe_b64encode(member_id.bytes).decode().rstrip("=")

@@ -8,11 +8,9 @@ readers and brokers, and after a crash.
 
 from __future__ import annotations
 
-import base64
 import logging
 import os
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +25,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.kafka_uuid import random_uuid
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
@@ -236,7 +235,7 @@ def _open_all(
     for topic, wanted in sorted(numbers_of(partitions).items()):
         known = existing.get(topic)
         numbers = known or set(range(num_partitions))
-        topic_id = new_topic_id()
+        topic_id = random_uuid()
         if not wanted <= numbers:
             raise UnknownTopicOrPartitionError(
                 f"No such partition: topic {topic!r} has {len(numbers)}",
@@ -294,11 +293,3 @@ def numbers_of(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
     for topic, number in partitions:
         numbers[topic].add(number)
     return numbers
-
-
-def new_topic_id() -> str:
-    """A random topic id, as Kafka's Uuid.randomUuid makes and prints it."""
-    while True:
-        topic_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not topic_id.startswith("-"):
-            return topic_id

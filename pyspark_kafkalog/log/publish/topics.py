@@ -15,10 +15,11 @@ import numpy as np
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.kafka_uuid import random_uuid
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import create_folder, new_partition
-from pyspark_kafkalog.log.publish.publish import new_topic_id, numbers_of
+from pyspark_kafkalog.log.publish.publish import numbers_of
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
@@ -65,7 +66,7 @@ def create_topics(
             {
                 TopicPartition(topic, number): topic_id
                 for topic, (partitions, _) in new.items()
-                for topic_id in [new_topic_id()]
+                for topic_id in [random_uuid()]
                 for number in range(partitions)
             },
             {topic: dict(configs) for topic, (_, configs) in new.items()},
