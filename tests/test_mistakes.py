@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_kafkalog import DefaultSource, connect
+from pyspark_kafkalog import DefaultSource, LagListener, connect, doctor, register
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.user_options import log_once
@@ -34,6 +35,7 @@ from tests.log.writing import values, write
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SESSION: Any = SimpleNamespace(version="4.2.0")
 BYTES = StructType().add("key", BinaryType()).add("value", BinaryType())
 
 
@@ -138,6 +140,7 @@ MISTAKES: list[Mistake] = [
         ({"transform": "<function f at 0x1>"}, r"Give a function of a notebook by by_value\(function\)"),
         ({"maxRatePerPartition": "5"}, "Did you mean maxRecordsPerPartition"),
         ({"numPartitions": "5"}, "'numPartitions' is for writing only"),
+        (brokers(subscribe="orders", debug="all"), r"Leave it out\. docs/options\.md lists all options\.$"),
     ),
     *streaming(
         ({"availableNow": "true"}, r"such as \.trigger\(availableNow=True\)"),
@@ -414,6 +417,30 @@ MISTAKES: list[Mistake] = [
         "write rows of Python",
         lambda g: connect(str(g.root)).write([{"value": b"x"}], "orders"),  # type: ignore[list-item]
         "pyarrow.RecordBatch, got dict. Make a table, for example",
+    ),
+    (
+        "create names",
+        lambda g: connect(str(g.root)).topics.create(["new"]),  # type: ignore[list-item]
+        r"Expected a list of NewTopic, got str in it. Write create\(\[NewTopic",
+    ),
+    ("lag of brokers", lambda g: LagListener("h:1"), r'Give a dict, such as \{"kafka'),  # type: ignore[arg-type]
+    ("doctor of brokers", lambda g: doctor(SESSION, "h:1"), r'Give a dict, such as \{"kafka'),
+    (
+        "doctor of options",
+        lambda g: doctor(SERVERS),  # type: ignore[arg-type]
+        "Expected a Spark session, got dict. It comes first",
+    ),
+    (
+        "register nothing",
+        lambda g: register(None),  # type: ignore[arg-type]
+        "Expected a Spark session, got NoneType. It comes first",
+    ),
+    (
+        "null header",
+        lambda g: connect(str(g.root)).write(
+            pa.table({"value": [b"x"], "headers": [[{"key": None, "value": b"v"}]]}), "orders"
+        ),
+        r"null header .*in Spark by filter\(headers, h -> h\.key IS NOT NULL\)",
     ),
     ("connect options", lambda g: connect({"path": "/log", "sbscribe": "x"}), r"Did you mean subscribe"),
 ]

@@ -155,7 +155,7 @@ class _Table:
             return column.cast(pa.large_string())
         except pa.ArrowInvalid:
             raise KafkaLogError(
-                f"A {name} is not UTF-8", hint=f"Show each {name} in another form: base64 or hex."
+                f"A {name} is not UTF-8", hint=f"Give --{name}-as base64 or hex ({name}_as=)."
             ) from None
 
 

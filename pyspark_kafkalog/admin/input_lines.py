@@ -17,6 +17,7 @@ from pyspark_kafkalog.errors import InvalidRecordError
 _CHUNK = 1 << 20
 """The most bytes to read at a time."""
 _PARTITIONS = 1 << 31
+_EXAMPLE = 'an object such as {"key": "k", "value": "v"}'
 
 _JSON_SCHEMA = pa.schema(
     [(name, ROW_TYPES[name]) for name in ("key", "value", "headers", "timestamp", "partition")]
@@ -101,8 +102,8 @@ class JsonLines:
             self._line += 1
             if line.strip():
                 try:
-                    rows.append(_record(json.loads(line)))
-                except (ValueError, RecursionError) as e:
+                    rows.append(_record(_parsed(line)))
+                except ValueError as e:
                     raise InvalidRecordError(f"Line {self._line}: {e}") from None
         return pa.RecordBatch.from_pylist(rows, self._schema)
 
@@ -120,6 +121,13 @@ def records_of(
             yield rows
 
 
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"expected {_EXAMPLE}, but it is not JSON: {e}") from None
+
+
 def _record(found: Any) -> dict[str, Any]:
     if isinstance(found, dict) and "payload" in found:
         raise ValueError(
@@ -127,7 +135,7 @@ def _record(found: Any) -> dict[str, Any]:
             ' [{"key": "k", "value": "v"}]'
         )
     if not isinstance(found, dict) or "value" not in found:
-        raise ValueError('expected an object such as {"key": "k", "value": "v"}')
+        raise ValueError(f"expected {_EXAMPLE}")
     timestamp = _integer(found, "timestamp", -1, MAX_TIMESTAMP)
     return {
         "key": _bytes("key", found.get("key")),

@@ -91,6 +91,11 @@ def create_topics(
 
 def _check_new(topics: Topics, new: Sequence[NewTopic]) -> None:
     for topic in new:
+        if not isinstance(topic, NewTopic):
+            raise OptionError(
+                f"Expected a list of NewTopic, got {type(topic).__name__} in it",
+                hint="Write create([NewTopic('orders', partitions=3)]).",
+            )
         if check_topic(topic.topic) in INTERNAL_TOPICS:
             raise OptionError(
                 f"{topic.topic} is an internal topic, which brokers alone create",
@@ -125,7 +130,7 @@ def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = Fal
             hint="Leave it out. kafkalog offsets delete removes single groups; the whole topic, only Kafka's"
             " own kafka-topics.",
         )
-    found = place.topics(list(names))
+    found = place.topics([check_topic(name) for name in names])
     _check_exist(names, found, if_exists=if_exists)
     partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
     bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
@@ -170,7 +175,7 @@ def plan_alteration(
     wanted = configs or {}
     if wanted:
         check_topic_configs(wanted, topics.config_names())
-    found = place.topics(list(names))
+    found = place.topics([check_topic(name) for name in names])
     _check_exist(names, found, if_exists=if_exists)
     own = topics.configs(list(found)) if wanted else {}
     changes = []
@@ -204,7 +209,7 @@ def alter_topics(topics: Topics, changes: Sequence[TopicChange]) -> None:
 
 
 def _check_exist(names: Collection[str], found: Collection[str], *, if_exists: bool) -> None:
-    missing = sorted(check_topic(name) for name in names if name not in found)
+    missing = sorted(name for name in names if name not in found)
     if missing and not if_exists:
         raise UnknownTopicOrPartitionError(
             f"No such topic: {missing[0]}", hint="Leave it out, or give --if-exists (if_exists=True)."

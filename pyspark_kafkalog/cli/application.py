@@ -16,7 +16,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -26,47 +26,13 @@ import click
 from pyspark_kafkalog import cli
 from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.admin.printable import one_line
+from pyspark_kafkalog.cli.other_tools import OF_OTHER_TOOLS
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
 _VERBS = ("list", "ls", "describe")
 """What other tools call showing."""
-_PLACE_FIRST = "Brokers come after the command, such as kafkalog topics host:9092."
-_OF_OTHER_TOOLS: Mapping[str, str] = {
-    **dict.fromkeys(("-b", "--bootstrap-server", "--brokers", "--zookeeper"), _PLACE_FIRST),
-    **dict.fromkeys(("-t", "-C"), "Write kafkalog cat host:9092 TOPIC."),
-    **dict.fromkeys(("-q", "-u", "-l", "-Q"), "Leave it out."),
-    **dict.fromkeys(("--max-messages", "--num"), "Write --limit."),
-    "-P": "Write kafkalog produce host:9092 TOPIC.",
-    "-L": "Write kafkalog topics describe host:9092, or kafkalog brokers host:9092.",
-    "-G": "Write kafkalog cat host:9092 TOPIC; groups are shown by kafkalog groups host:9092.",
-    "-X": "Write -o NAME=VALUE.",
-    "-F": "Write --config FILE.",
-    "--command-config": "Write --config FILE.",
-    "--list": "Write kafkalog topics host:9092, or kafkalog groups host:9092.",
-    "--describe": "Write kafkalog topics describe host:9092, or kafkalog offsets host:9092 --group GROUP.",
-    "--create": "Write kafkalog topics create host:9092 TOPIC.",
-    "--alter": "Write kafkalog topics alter host:9092 TOPIC.",
-    "--delete": "Write kafkalog topics delete host:9092 TOPIC, or kafkalog offsets delete.",
-    "--reset-offsets": "Write kafkalog offsets reset host:9092 --group GROUP.",
-    "--from-beginning": "Leave it out: cat begins there.",
-    "--add-config": "Write --set NAME=VALUE.",
-    "--delete-config": "Write --unset NAME.",
-    "consume": "Write kafkalog cat.",
-    "tail": "Write kafkalog cat --follow.",
-    "topic": "Write kafkalog topics.",
-    "list": "Write kafkalog topics, or kafkalog groups.",
-    "describe": "Write kafkalog topics describe.",
-    "group": "Write kafkalog groups.",
-    "consumer-groups": "Write kafkalog groups.",
-    "cluster": "Write kafkalog brokers.",
-    "info": "Write kafkalog brokers.",
-    "metadata": "Write kafkalog brokers, or kafkalog topics describe.",
-    "configs": "Write kafkalog topics describe, or kafkalog topics alter.",
-    "create": "Write kafkalog topics create.",
-}
-"""Options of kcat and of Kafka's tools, and commands of rpk: what to write instead."""
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
 
@@ -150,15 +116,21 @@ def _usage_message(error: click.UsageError) -> str:
     message = error.format_message()
     if error.ctx is None:
         return message
-    if (unknown := _UNKNOWN.match(message)) and unknown["word"] in _OF_OTHER_TOOLS:
-        return f"{unknown[0]}. {_OF_OTHER_TOOLS[unknown['word']]}"
+    if unknown := _UNKNOWN.match(message):
+        for command in error.ctx.command.name or "", "":
+            if told := OF_OTHER_TOOLS.get(command, {}).get(unknown["word"]):
+                return f"{unknown[0]}. {told.replace('{command}', error.ctx.command_path)}"
     hint = f"Try '{error.ctx.command_path} --help'."
     if extra := _EXTRA.fullmatch(message):
-        has_topic = any("--topic" in param.opts for param in error.ctx.command.params)
-        if "%" in extra[1] and "follow" in {param.name for param in error.ctx.command.params}:
+        options = {option for param in error.ctx.command.params for option in param.opts}
+        meant = [option for option in ("--topic", "--group") if option in options]
+        if "%" in extra[1] and "--follow" in options:
             hint = "-f is --follow: write --format for a format."
-        elif has_topic:
-            hint = "Did you mean " + " ".join(f"--topic {name}" for name in extra[1].split()) + "?"
+        elif meant:
+            named = [" ".join(f"{option} {name}" for name in extra[1].split()) for option in meant]
+            hint = f"Did you mean {' or '.join(named)}?"
+    elif isinstance(error, click.BadParameter) and error.param and error.param.multiple and "," in message:
+        hint = f"Repeat {error.param.opts[0]} for each."
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
 
 
@@ -169,9 +141,8 @@ class ShownByDefault(click.Group):
         """Add ``show`` unless a command or the help is asked for; a shell that completes has no words yet."""
         args = _without_verb(args, self.commands.keys())
         is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        is_place = bool(args) and (":" in args[0] or os.path.exists(args[0]))
-        is_typo = len(args) > 1 and not is_place and get_close_matches(args[0], self.commands)
-        if not (is_command or is_typo or (ctx.resilient_parsing and not args)):
+        is_typo = len(args) > 1 and not _is_place(args[0]) and get_close_matches(args[0], self.commands)
+        if not (is_command or is_typo or _is_verb(args) or (ctx.resilient_parsing and not args)):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
@@ -180,13 +151,26 @@ class Shown(click.Command):
     """A command that shows what its name says; with list, ls or describe, too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Drop such a verb."""
-        return super().parse_args(ctx, _without_verb(args))
+        """Drop such a verb; another one is a command that does not exist."""
+        args = _without_verb(args)
+        if _is_verb(args):
+            ctx.fail(f"No such command {args[0]!r}.")
+        return super().parse_args(ctx, args)
 
 
 def _without_verb(args: list[str], commands: Collection[str] = ()) -> list[str]:
     is_verb = len(args) > 1 and args[0] in _VERBS and args[0] not in commands
     return args[1:] if is_verb else args
+
+
+def _is_verb(args: list[str]) -> bool:
+    """Whether a word stands before the place."""
+    is_word = len(args) > 1 and re.fullmatch("[a-z][a-z-]*", args[0]) is not None
+    return is_word and not _is_place(args[0]) and _is_place(args[1])
+
+
+def _is_place(word: str) -> bool:
+    return ":" in word or os.path.exists(word)
 
 
 @click.group(

@@ -204,6 +204,8 @@ def delete(
     _check_exclude(exclude, all_topics)
     if whole_group and (topics or all_topics):
         raise click.UsageError("--whole-group covers all topics: leave out --topic and --all-topics.")
+    if not (whole_group or topics or all_topics):
+        raise click.UsageError("Give --topic, --all-topics or --whole-group.")
     partitions = None if whole_group else _partitions(kafka, group, topics, all_topics, exclude)
     committed = kafka.groups.plan_deletion(group, partitions)
     rows = [_DeletedOffset(group, *partition, committed[partition].offset) for partition in sorted(committed)]

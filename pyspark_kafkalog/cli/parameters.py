@@ -116,10 +116,10 @@ class _Properties(click.File):
 
 
 def _as_kcat(text: str) -> dict[str, int]:
-    """What kcat's ``-o`` says: where to begin, or to end."""
-    if text == "beginning":
+    """What the ``-o`` of kcat and rpk says: where to begin, or to end."""
+    if text in ("beginning", "start", "earliest"):
         return {"offset": 0}
-    if text == "end":
+    if text in ("end", "latest"):
         return {"tail": 0}
     match = re.fullmatch(r"(?P<at>[se]@)?(?P<number>-?[0-9]{1,19})", text, re.ASCII)
     if match is None:

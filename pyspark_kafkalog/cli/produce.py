@@ -12,6 +12,7 @@ from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
 from pyspark_kafkalog.cli.parameters import on_place
+from pyspark_kafkalog.model import check_topic
 from pyspark_kafkalog.options.table import SERVERS
 
 
@@ -76,7 +77,7 @@ def produce(
     if tombstones:
         parse = with_tombstones(parse)
     streams = files or (sys.stdin.buffer,)
-    is_new = is_missing(kafka.options, topic)
+    is_new = is_missing(kafka.options, check_topic(topic))
     count = kafka.write(records_of(streams, parse, partition), topic, options=options)
     if is_new and count:
         click.echo(f"Topic {topic} was created", err=True)

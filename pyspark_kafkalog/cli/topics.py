@@ -182,4 +182,7 @@ def alter(
         with said("Changing topics"):
             kafka.topics.alter(changes)
     show_rows(TopicChange, changes, as_json=as_json)
-    say_if_dry(execute)
+    if changes:
+        say_if_dry(execute)
+    else:
+        click.echo("There is nothing to change", err=True)

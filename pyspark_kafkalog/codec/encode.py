@@ -164,7 +164,11 @@ def _header_columns(headers: pa.ListArray, topic_partition: TopicPartition) -> t
         return _NO_HEADERS
     used = headers.flatten()
     if used.null_count or used.field("key").null_count:
-        raise InvalidRecordError("A row has a null header or header key", topic_partition=topic_partition)
+        raise InvalidRecordError(
+            "A row has a null header or header key",
+            topic_partition=topic_partition,
+            hint="Leave it out, in Spark by filter(headers, h -> h.key IS NOT NULL).",
+        )
     return binary_column(headers.values.field("key")), binary_column(headers.values.field("value"))
 
 

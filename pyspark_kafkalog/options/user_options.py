@@ -55,14 +55,29 @@ _TOPICS_OPTIONS = ("subscribe", "topic")
 """Which topics: the option of readers, and that of writers."""
 _SEPARATORS = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.|[ ._-]")
 """What names of the same letters may differ in: separators, and whose client an option is for."""
+_MANY = 40
+"""More names than a reader of an error looks through."""
 _ALMOST = 0.9
 """How alike names are, by difflib's ratio, of which one is a slip of the other."""
+
+
+def check_is_mapping(options: Mapping[str, object]) -> None:
+    """What a caller gives as options.
+
+    :raises OptionError: for anything else, such as brokers alone.
+    """
+    if not isinstance(options, Mapping):
+        raise OptionError(
+            f"Expected options, got {type(options).__name__}",
+            hint='Give a dict, such as {"kafka.bootstrap.servers": "host:9092"}.',
+        )
 
 
 class UserOptions:
     """The options that the user gave for one use; they also say whether the place is brokers."""
 
     def __init__(self, options: Mapping[str, object], use: Use) -> None:
+        check_is_mapping(options)
         self._values = {name.lower(): str(value) for name, value in options.items() if value is not None}
         self._written = {name.lower(): name for name in options}
         self._use = use
@@ -311,11 +326,14 @@ def _options_of(kind: type[DataclassInstance]) -> list[tuple[str, list[Option]]]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What the user may have meant: similar names, or else all names without a prefix."""
+    """What the user may have meant: similar names, or else all names without a prefix if they are few."""
     names = sorted(known)
     if near := near_names(name, names):
         return f"Did you mean {' or '.join(near)}?"
-    return f"Expected one of {', '.join(other for other in names if not other.startswith('kafka.'))}."
+    names = [other for other in names if not other.startswith("kafka.")]
+    if len(names) > _MANY:
+        return "Leave it out. docs/options.md lists all options."
+    return f"Expected one of {', '.join(names)}."
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:

@@ -19,8 +19,9 @@ from pyspark_kafkalog.admin.doctor import probe as by_value
 from pyspark_kafkalog.admin.doctor.compare import findings_of, findings_of_executors
 from pyspark_kafkalog.admin.doctor.look import check_options, leave_marks, look, remove_marks
 from pyspark_kafkalog.admin.doctor.report import Finding, Report, State
+from pyspark_kafkalog.options.user_options import check_is_mapping
 from pyspark_kafkalog.spark.features import UNIX_SOCKETS, features
-from pyspark_kafkalog.spark.session import cause_in, is_remote
+from pyspark_kafkalog.spark.session import cause_in, check_session, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +58,10 @@ def doctor(
 
     :param options: those of a reader or a writer, as for ``options(...)``.
     :param timeout: seconds to wait for the executors; each step to a broker takes 5 seconds at most.
-    :raises OptionError: if an option is wrong.
+    :raises OptionError: if an argument or an option is wrong.
     """
+    check_session(spark)
+    check_is_mapping({} if options is None else options)
     given = {
         name: str(value) for name, value in {**(options or {}), **more_options}.items() if value is not None
     }

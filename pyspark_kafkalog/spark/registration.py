@@ -16,7 +16,7 @@ from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.errors import RegistrationError
 from pyspark_kafkalog.options.values import MAY_BE_SECRET
 from pyspark_kafkalog.plugins import BY_VALUE
-from pyspark_kafkalog.spark.session import cause_in, is_remote
+from pyspark_kafkalog.spark.session import cause_in, check_session, is_remote
 from pyspark_kafkalog.spark.source import DefaultSource
 from pyspark_kafkalog.spark.worker_python import worker_python
 
@@ -84,7 +84,9 @@ def register(spark: SparkSession) -> Registration:
 
     :param spark: a session, also one of Spark Connect.
     :raises RegistrationError: if workers or the planner can't run the package.
+    :raises OptionError: if ``spark`` isn't a session.
     """
+    check_session(spark)
     python = None if is_remote(spark) else _choose_python(spark)
     where = "workers"
     try:

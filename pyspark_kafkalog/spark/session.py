@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.errors import OptionError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -13,6 +15,18 @@ if TYPE_CHECKING:
 def is_remote(spark: SparkSession) -> bool:
     """Whether it is a session of Spark Connect, which has no JVM here, and no Spark context."""
     return not hasattr(spark, "_jsc")
+
+
+def check_session(spark: SparkSession) -> None:
+    """What a caller gives as its session.
+
+    :raises OptionError: for anything else, such as options.
+    """
+    if not hasattr(spark, "version"):
+        raise OptionError(
+            f"Expected a Spark session, got {type(spark).__name__}",
+            hint="It comes first. Get it by SparkSession.builder.getOrCreate().",
+        )
 
 
 def started_module() -> str:

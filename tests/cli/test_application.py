@@ -17,6 +17,7 @@ import pytest
 from pyspark_kafkalog import saying
 from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.cli import application, output
+from pyspark_kafkalog.cli.other_tools import OF_OTHER_TOOLS
 from pyspark_kafkalog.cli.parameters import options_for
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
@@ -264,7 +265,7 @@ def test_words_of_other_tools(root: Path) -> None:
         ("topics create host:9092 t --config retention.ms=1", "those of topics by --set."),
         ("topics describ host:9092", "Did you mean"),
         ("topic list", "No such command 'topic'. Write kafkalog topics."),
-        ("consume t", "Write kafkalog cat."),
+        ("consume t", "Write kafkalog cat host:9092 TOPIC."),
         ("-L", "kafkalog brokers host:9092."),
         ("topics localhost", "Brokers need a port, got 'localhost'. Write localhost:9092."),
         ("topics b-1.kafka.example.com,b-2.kafka.example.com:9092", "got 'b-1.kafka.example.com'"),
@@ -281,7 +282,8 @@ def test_habits_are_told_what_to_type(typed: str, said: str) -> None:
 
 def test_what_is_told_exists() -> None:
     """Commands and options that the texts name."""
-    for typed, told in application._OF_OTHER_TOOLS.items():
+    words = [word for of_command in OF_OTHER_TOOLS.values() for word in of_command.items()]
+    for typed, told in words:
         for name, verb in re.findall(r"kafkalog ([a-z-]+)(?: ([a-z]+)(?![\w:]))?", told):
             known = application.kafkalog.get_command(click.Context(application.kafkalog), name)
             assert known is not None, (typed, told)
