@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 _LISTENER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
-_HOST = rf"(?:https?://|{_LISTENER})" + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
+_HOST = rf"(?:(?:https?|kafka)://|{_LISTENER})" + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
 _PORTLESS = re.compile(
     _LISTENER + r"(?:localhost|\[[0-9a-fA-F:.]+\]|[0-9]+(?:\.[0-9]+){3}|[\w-]+(?:\.[\w-]+)+\.[a-z]{2,})",

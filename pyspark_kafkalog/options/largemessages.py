@@ -72,6 +72,9 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions:
             "Option 'segment.deserializer' is set, but this reader does not look for message segments",
             hint="Set 'large.message.enabled' to true as well.",
         )
+    if not (enabled or large_messages.safe_offsets):
+        for name in user.names("message.assembler.", "max.tracked.messages."):
+            log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", name)
     for name in _ONLY_REASSEMBLE:
         if enabled and name in user:
             log_once(logging.WARNING, "Option %s has no effect on a reader: only reassemble uses it", name)

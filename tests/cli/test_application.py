@@ -32,7 +32,14 @@ def test_places(tmp_path: Path) -> None:
     folder = tmp_path / "a,b:9"
     folder.mkdir()
     assert options_for(str(folder), (), {}) == {"path": f'["{folder}"]'}
-    for brokers in ("h:9092", "a.b:1,c-d:2", "[::1]:9092", "SASL_SSL://h:9092", "http://h:9092"):
+    for brokers in (
+        "h:9092",
+        "a.b:1,c-d:2",
+        "[::1]:9092",
+        "SASL_SSL://h:9092",
+        "http://h:9092",
+        "kafka://h:9092",
+    ):
         assert options_for(brokers, (), {}) == {"kafka.bootstrap.servers": brokers}
     for root in (
         "s3://bucket/log",

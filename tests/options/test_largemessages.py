@@ -12,7 +12,7 @@ from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions, assembler_settings
 from pyspark_kafkalog.options.settings import common_read_options, read_options, write_options
 from pyspark_kafkalog.options.table import Use
-from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 PLACE = {"path": "/log"}
 
@@ -98,6 +98,15 @@ def test_what_has_no_effect_in_the_source_is_told(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         options(large__message__enabled="true", exception__on__message__dropped="true")
     assert "exception.on.message.dropped has no effect on a reader" in caplog.text
+
+
+def test_settings_of_an_assembler_that_is_off_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    log_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        options(message__assembler__buffer__capacity="5")
+        options(large__message__safe__offsets="true", max__tracked__messages__per__partition="5")
+    (told,) = caplog.messages
+    assert told == "Option message.assembler.buffer.capacity has no effect without large.message.enabled"
 
 
 DIRECTORY = {"path": "/log"}
