@@ -110,6 +110,9 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
         kafka = _decoding(kafka, topic, "value", value_format, value_as)
         if key is not None and key_format is not None:
             raise click.UsageError("--key looks for bytes: give it with --key-as, not with --key-format.")
+        since, until = rest["since"], rest["until"]
+        if since is not None and until is not None and until <= since:
+            raise click.UsageError("Expected --since to be earlier than --until: no record can match.")
         from pyspark_kafkalog.admin.select import RecordSelection
 
         names = ("partitions", "offset", "since", "until", "tail", "limit", "grep", "read_committed")

@@ -20,6 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECONDS = re.compile(r"[0-9]{1,19}", re.ASCII)
 _AGO = re.compile(r"-?\s*(?P<time>[0-9]{1,18}\s*[a-z]+)", re.ASCII | re.IGNORECASE)
 _ZONE = re.compile(r"([T ].*)([+-][0-9]{2})([0-9]{2})?\Z", re.ASCII)
+_DATE = re.compile(r"([0-9]{4}-?[0-9]{2}-?[0-9]{2})([+-].*)", re.ASCII)
+"""A date with a zone, of which fromisoformat takes the sign for a separator, and the zone for a time."""
 _FRACTION = re.compile(r"\.([0-9]{1,6})[0-9]*", re.ASCII)
 
 
@@ -98,6 +100,8 @@ def moment(name: str, text: str) -> Moment:
         return Ago(milliseconds(name, ago["time"]))
     # Before Python 3.11 fromisoformat rejects Z, zones without a colon and fractions of other lengths.
     iso = given.upper().replace("Z", "+00:00")
+    if date := _DATE.fullmatch(iso):
+        iso = f"{date[1]}T00:00{date[2]}"
     iso = _ZONE.sub(lambda zone: f"{zone[1]}{zone[2]}:{zone[3] or '00'}", iso)
     iso = _FRACTION.sub(lambda fraction: "." + fraction[1].ljust(6, "0"), iso)
     try:

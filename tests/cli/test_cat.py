@@ -96,6 +96,7 @@ def test_mistakes(root: Path) -> None:
         ["--json", "--count"],
         ["-f", "--count"],
         ["--since", "x"],
+        ["--since", "1h", "--until", "2h"],
     ):
         assert run("cat", root, "t", *words).code == 2, words
 
