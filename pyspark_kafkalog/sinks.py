@@ -101,6 +101,15 @@ class Standing(enum.Enum):
     """It has the same number, and nothing tells whether it is that one."""
 
 
+def older_version(batch_id: int, last: LastBatch) -> tuple[str, str]:
+    """What is wrong if a job gives a number below the last one, and what to do."""
+    return (
+        f"Expected txnVersion {last.batch_id} or later of this txnAppId, got {batch_id}",
+        "A later version was written. Give a higher txnVersion; or another txnAppId if the numbers begin"
+        " again, as those of micro-batches do with a new checkpoint.",
+    )
+
+
 def standing(batch_id: int, plan: Plan, last: LastBatch, *, is_job: bool = False) -> Standing:
     """How a micro-batch stands to the last one, or, with ``is_job``, one that its job has numbered.
 

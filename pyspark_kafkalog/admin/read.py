@@ -234,7 +234,7 @@ class Changes:
         partitions = look_up_partitions(place, chosen.selection)
         self._topic_ids = place.topic_ids({partition.topic for partition in partitions})
         self._before = self._reading.groups().committed(group, partitions)
-        started = start_from_group(chosen, place, self._reading.committed)
+        started = start_from_group(chosen, place, self._reading.committed, may_be_new=True)
         self._splits = self._reading.splits(place, started)
         starts = started.starting.values
         assert isinstance(starts, Mapping), "the group's offsets, or where partitions without one start"

@@ -27,6 +27,7 @@ from pyspark_kafkalog.model import (
 from pyspark_kafkalog.options.offsets_json import PLANNED, Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions
 from pyspark_kafkalog.options.times import with_iso
+from pyspark_kafkalog.options.user_options import log_once
 from pyspark_kafkalog.reading.commits import check_commits
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.partitions import look_up_partitions, names_of, with_topic_ids
@@ -60,10 +61,15 @@ def check_compacted_start(options: ReadOptions, place: Place) -> None:
 
 
 def start_from_group(
-    options: ReadOptions, place: Place, groups: Callable[[], CommittedOffsets]
+    options: ReadOptions,
+    place: Place,
+    groups: Callable[[], CommittedOffsets],
+    *,
+    may_be_new: bool = False,
 ) -> ReadOptions:
     """The options with the group's committed offsets in place of ``startingOffsets=committed``.
 
+    :param may_be_new: whether a group without commits is nothing to warn of.
     :raises GroupError: if a partition has none and startingOffsetsByCommittedStrategy is ``error``, or one
         that is not of its log, unless failOnDataLoss is false.
     """
@@ -78,6 +84,14 @@ def start_from_group(
         raise GroupError(
             f"Group {group!r} has committed nothing for {names_of(without)}",
             hint="Set startingOffsetsByCommittedStrategy to earliest or latest to start there.",
+        )
+    if partitions and not committed and not may_be_new:
+        log_once(
+            logging.WARNING,
+            "Consumer group %r has committed nothing for %s: starting at %s. Check its name",
+            group,
+            names_of(partitions),
+            "latest" if options.group.none_committed == LATEST else "earliest",
         )
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
     if not options.fail_on_data_loss:  # what is beyond the end is not there

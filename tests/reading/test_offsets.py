@@ -20,6 +20,7 @@ from pyspark_kafkalog.model import (
     Watermarks,
 )
 from pyspark_kafkalog.options.settings import ReadOptions, Selection, read_options
+from pyspark_kafkalog.options.user_options import log_once
 from pyspark_kafkalog.reading import partitions
 from pyspark_kafkalog.reading.offsets import initial_offsets, plan_batch, start_from_group
 from pyspark_kafkalog.reading.partitions import select_partitions
@@ -373,6 +374,13 @@ class TestStartFromGroup:
                 startingOffsetsByCommittedStrategy="error",
             )
         assert "earliest or latest" in str(raised.value)
+
+    def test_a_group_without_commits_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+        log_once.cache_clear()
+        for groups in {"g": {A0: CommittedOffset(7)}}, {"other": {A0: CommittedOffset(7)}}:
+            self.start(FakeGroups(groups), batch=True)
+        (told,) = caplog.messages
+        assert told.startswith("Consumer group 'g' has committed nothing for a-0, a-1: starting at earliest")
 
     def test_a_batch_reads_from_there_and_says_what_is_gone(self) -> None:
         groups = FakeGroups({"g": {A0: CommittedOffset(1), A1: CommittedOffset(15)}})

@@ -18,7 +18,7 @@ from pyspark_kafkalog.broker.transactions.marker import (
 )
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
-from pyspark_kafkalog.sinks import LastBatch, Standing, standing
+from pyspark_kafkalog.sinks import LastBatch, Standing, older_version, standing
 from pyspark_kafkalog.staging import Staged
 
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
@@ -101,6 +101,9 @@ class Work:
         _check_cluster(marker.cluster_id, cluster_id)
         last = LastBatch(marker.batch_id, marker.plan)
         found = standing(self.number, self.plan, last, is_job=self.is_job)
+        if found is Standing.AHEAD and self.is_job:
+            message, hint = older_version(self.number, last)
+            raise TransactionError(message, hint=hint)
         if found is Standing.AHEAD:
             raise TransactionError(
                 f"The cluster has batch {marker.batch_id} of this query already, but batch {self.number}"

@@ -13,7 +13,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.journal_file import Ledger
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.model import Plan, QueryBatch
-from pyspark_kafkalog.sinks import LastBatch, Standing, standing
+from pyspark_kafkalog.sinks import LastBatch, Standing, older_version, standing
 
 _GO_ON = "To go on nevertheless, set failOnMissingMarker to false for one run"
 _NO_PLAN = Plan()
@@ -54,6 +54,9 @@ def is_published(root: str, batch: QueryBatch, history: History) -> bool:
         return True
     if found is Standing.BEHIND and ledger.plan is None:
         return False  # an earlier version noted no micro-batches without rows
+    if found is Standing.AHEAD and history.is_job:
+        message, hint = older_version(batch.batch_id, last)
+        raise LogDirectoryError(message, file=path, hint=hint)
     if found in (Standing.AHEAD, Standing.OTHER) or (history.required and found in _UNPROVEN):
         raise _refused(found, path, batch, last)
     return found is Standing.SAME

@@ -187,6 +187,11 @@ def test_a_marker_of_another_history(batch: int, plan: str | None, before: str, 
             lenient.is_committed(marker, INTENT_OF_QUERY, "cluster")
 
 
+def test_an_older_version_of_a_job_is_told_in_its_words() -> None:
+    with pytest.raises(TransactionError, match="Expected txnVersion 3 or later of this txnAppId, got 2"):
+        work_of(2, is_job=True).is_committed(Marker("query", "cluster", 3, ""), INTENT_OF_QUERY, "cluster")
+
+
 def test_what_going_on_costs_is_said() -> None:
     """The rows of batches between are missing if the topic went back, too, and nothing writes them again."""
     group = transactional_id("query")

@@ -505,7 +505,7 @@ class TestBatchJobs:
         write(3, 5)
         write(3, 7)
         write(9, 1)
-        with pytest.raises(TransactionError, match="batch 9 of this query already, but batch 3"):
+        with pytest.raises(TransactionError, match="Expected txnVersion 9 or later of this txnAppId, got 3"):
             write(3, 5)
         assert len(shown(broker.bootstrap, topic)) == 6
 
