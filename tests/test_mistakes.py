@@ -421,7 +421,17 @@ MISTAKES: list[Mistake] = [
     (
         "create names",
         lambda g: connect(str(g.root)).topics.create(["new"]),  # type: ignore[list-item]
-        r"Expected a list of NewTopic, got str in it. Write create\(\[NewTopic",
+        r"Expected a list of NewTopic, got str in it. Write kafka.topics.create\(\[NewTopic",
+    ),
+    (
+        "delete names",
+        lambda g: connect(str(g.root)).topics.delete(["orders"]),  # type: ignore[list-item]
+        r"Expected a list of TopicToDelete, got str in it. Write kafka.topics.delete\(kafka.topics.plan_",
+    ),
+    (
+        "alter names",
+        lambda g: connect(str(g.root)).topics.alter(["orders"]),  # type: ignore[list-item]
+        r"Expected a list of TopicChange, got str in it. Write kafka.topics.alter\(kafka.topics.plan_",
     ),
     ("lag of brokers", lambda g: LagListener("h:1"), r'Give a dict, such as \{"kafka'),  # type: ignore[arg-type]
     ("doctor of brokers", lambda g: doctor(SESSION, "h:1"), r'Give a dict, such as \{"kafka'),

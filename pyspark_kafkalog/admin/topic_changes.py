@@ -90,12 +90,8 @@ def create_topics(
 
 
 def _check_new(topics: Topics, new: Sequence[NewTopic]) -> None:
+    _check_kind(new, NewTopic, "create([NewTopic('orders', partitions=3)])")
     for topic in new:
-        if not isinstance(topic, NewTopic):
-            raise OptionError(
-                f"Expected a list of NewTopic, got {type(topic).__name__} in it",
-                hint="Write create([NewTopic('orders', partitions=3)]).",
-            )
         if check_topic(topic.topic) in INTERNAL_TOPICS:
             raise OptionError(
                 f"{topic.topic} is an internal topic, which brokers alone create",
@@ -155,6 +151,7 @@ def delete_topics(topics: Topics, deletion: Sequence[TopicToDelete]) -> None:
 
     See :meth:`.kafka.TopicAdmin.delete`.
     """
+    _check_kind(deletion, TopicToDelete, "delete(kafka.topics.plan_deletion(['orders']))")
     if deletion:
         topics.delete([row.topic for row in deletion])
 
@@ -199,6 +196,7 @@ def plan_alteration(
 
 def alter_topics(topics: Topics, changes: Sequence[TopicChange]) -> None:
     """Carry out what :func:`plan_alteration` gave."""
+    _check_kind(changes, TopicChange, "alter(kafka.topics.plan_alteration(['orders'], partitions=3))")
     for topic in dict.fromkeys(change.topic for change in changes):
         own = {change.name: change.new for change in changes if change.topic == topic}
         partitions = own.pop(PARTITIONS, None)
@@ -206,6 +204,15 @@ def alter_topics(topics: Topics, changes: Sequence[TopicChange]) -> None:
             topics.add_partitions(topic, int(partitions))
         if own:
             topics.alter_configs(topic, own)
+
+
+def _check_kind(given: Sequence[object], kind: type, example: str) -> None:
+    for one in given:
+        if not isinstance(one, kind):
+            raise OptionError(
+                f"Expected a list of {kind.__name__}, got {type(one).__name__} in it",
+                hint=f"Write kafka.topics.{example}.",
+            )
 
 
 def _check_exist(names: Collection[str], found: Collection[str], *, if_exists: bool) -> None:
