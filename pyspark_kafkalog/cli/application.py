@@ -22,6 +22,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from pyspark_kafkalog import cli
 from pyspark_kafkalog._version import __version__
@@ -145,6 +146,10 @@ class ShownByDefault(click.Group):
         if not (is_command or is_typo or _is_verb(args) or (ctx.resilient_parsing and not args)):
             args = ["show", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Its commands, or else the folder that ``show`` takes."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="dir")]
 
 
 class Shown(click.Command):

@@ -305,6 +305,7 @@ def test_what_is_told_exists() -> None:
         ("topics des", {"plain,describe"}),
         ("topics describe --js", {"plain,--json"}),
         ("topics describe /da", {"dir,/da"}),
+        ("topics /da", {"dir,/da"}),
         ("cat host:9092 t --fol", {"plain,--follow"}),
     ],
 )
