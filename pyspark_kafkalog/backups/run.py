@@ -1,11 +1,13 @@
 """Backs up a place into a log directory: once, or again and again as records come.
 
 What is wrong with one partition hinders none of the others; what is wrong with all, as a source that does not
-answer or a directory that can't be written to, ends the run. An executor copies the partitions.
+answer or a directory that can't be written to, ends the run. But a source that is followed, and has answered
+before, is tried again. An executor copies the partitions.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -23,12 +25,14 @@ from pyspark_kafkalog.backups.plan import (
     close,
     plan,
 )
-from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.backup.directory import BackupDirectory
+
+_log = logging.getLogger(__name__)
 
 _GROUPS_SECONDS = 10.0
 """How often the offsets of groups are looked up while following."""
@@ -92,14 +96,24 @@ class Backup:
     def follow(self, stop: threading.Event) -> list[BackedUpPartition]:
         """Copy what is there, and what comes, until ``stop`` is set. What came of each partition, sorted.
 
-        Partitions with a problem of the source are tried again, after growing pauses. Damage in the
-        directory, or an error of its disk, ends it when the others are copied.
+        Partitions with a problem of the source are tried again, after growing pauses, and so is a source
+        that has answered before. Damage in the directory, or an error of its disk, ends it when the others
+        are copied.
         """
         self._stop = stop
         self._begin()
+        answered = True
         while not stop.is_set() and not self._is_hopeless:
             before, now = self._bytes(), time.monotonic()
-            self._pass([partition for partition, (when, _) in self._later.items() if now < when])
+            try:
+                self._pass([partition for partition, (when, _) in self._later.items() if now < when])
+                answered = True
+            except BrokerConnectionError as e:
+                if not self._looked_at:
+                    raise
+                if answered:
+                    _log.warning("The source does not answer, and is tried again: %s", e)
+                answered = False
             if before == self._bytes():
                 stop.wait(_IDLE_SECONDS)
         return self._end()

@@ -72,6 +72,7 @@ class Threads:
     ) -> None:
         """The first error that is not a partition's own ends it."""
         self._stop = stop
+        self._failed.clear()
         with ThreadPoolExecutor(self._rules.threads) as pool:
             try:
                 futures = [pool.submit(self._copy, partition, planned) for partition in partitions]

@@ -553,6 +553,37 @@ def test_a_leader_that_comes_back_is_followed(tmp_path: Path) -> None:
     check_sound(target)
 
 
+def test_a_source_that_comes_back_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also one that goes amid a copy, when all brokers are restarted."""
+    before, after, target = tmp_path / "before", tmp_path / "after", tmp_path / "target"
+    make_log(before, [(1, 50)])
+    make_log(after, [(1, 100)])
+    failing = Failing(before)
+    stop, ended = following(failing, target, lambda row: None)
+    wait_until(lambda: content(target) == content(before))
+    failing.is_down, failing.silent = True, {T0}
+    failing.move_to(after)
+    wait_until(lambda: "The source does not answer, and is tried again: No broker answers" in caplog.text)
+    failing.is_down, failing.silent = False, set()
+    wait_until(lambda: content(target) == content(after))
+    stop.set()
+    (row,) = ended()
+    assert row.problem is None
+    assert caplog.text.count("does not answer") == 1
+
+
+def test_a_source_that_never_answers_is_not_followed(tmp_path: Path) -> None:
+    """Its address may be wrong."""
+    make_log(tmp_path / "source", [(1, 50)])
+    failing = Failing(tmp_path / "source")
+    failing.is_down, failing.silent = True, {T0}
+    with (
+        open_backup(str(tmp_path / "target")) as directory,
+        pytest.raises(BrokerConnectionError, match="No broker answers"),
+    ):
+        backup_by_threads(failing, directory, RULES).follow(threading.Event())
+
+
 def test_a_new_leader_whose_log_is_as_long_is_seen(tmp_path: Path) -> None:
     before, after, target = tmp_path / "before", tmp_path / "after", tmp_path / "target"
     make_log(before, [(1, 100)])
