@@ -36,7 +36,9 @@ class TaskSink(Protocol[GivenT]):
         """Take record batches; those of a ``partition`` keep the order of the calls."""
 
     def advance(self, *, flush: bool = False) -> None:
-        """Do what can be done without waiting, with ``flush`` even for a few rows; called between rows.
+        """Do what can be done without waiting for the place; called between rows.
+
+        With ``flush`` also for a few rows, and a place that is gone is waited for.
 
         Nothing, unless a sink says otherwise.
         """

@@ -94,6 +94,25 @@ def test_a_broker_killed_and_started_again(stoppable_broker: Broker, idempotent:
     assert sum(result.records for result in results.values()) == COUNT
 
 
+def test_few_rows_are_sent_when_a_broker_is_back(stoppable_broker: Broker) -> None:
+    """Without waiting for more rows, which may come late or never."""
+    broker, topic = stoppable_broker, unused_topic()
+    broker.create_topic(topic)
+    with sink_of(connected(broker.bootstrap, request_timeout_ms=1000)) as sink:
+        router = router_to(sink, topic)
+        write_rows([numbered(1)], router, sink)
+        sink.advance(flush=True)
+        broker.stop(kill=True)
+        starting = threading.Timer(2, broker.start)
+        starting.start()
+        write_rows([numbered(1, 1)], router, sink)
+        for _ in range(3):
+            sink.advance(flush=True)
+            time.sleep(0.1)
+        starting.join()
+        assert values_of(broker.bootstrap, topic) == digits(2)
+
+
 def test_leaders_that_move(cluster: Brokers) -> None:
     topic = unused_topic()
     cluster.create_topic(topic, 3)

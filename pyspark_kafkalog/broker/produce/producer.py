@@ -190,11 +190,15 @@ class Producer:
     def advance(self, *, flush: bool = False) -> None:
         """If enough is queued, or to ``flush``, send what may be sent, and take what responses have arrived.
 
+        To ``flush``, wait for a broker that is gone: nothing else tries again until more rows come.
+
         :raises KafkaLogError: if a batch cannot be written.
         """
         if flush or self._state.waiting_bytes >= _MIN_SEND_BYTES:
             with self._clock.running():
                 self._pump(wait=False)
+                while flush and self._state.waiting_bytes and not self._state.in_flight():
+                    self._pump(wait=True)
 
     def visible_records(self) -> int:
         """See :meth:`pyspark_kafkalog.sinks.TaskSink.visible_records`: those that brokers acknowledge.
