@@ -98,6 +98,13 @@ def start_from_group(
         ends = place.end_offsets(offsets, read_committed=False)
         offsets |= {partition: min(offset, offsets[partition]) for partition, offset in ends.items()}
     if options.group.none_committed == LATEST:
+        if without:
+            _log.warning(
+                "Group %s has committed nothing for %s: reading begins at the end there."
+                " startingOffsetsByCommittedStrategy=earliest reads all.",
+                group,
+                names_of(without),
+            )
         offsets.update(place.end_offsets(without, read_committed=options.read_committed))
     else:
         offsets.update(dict.fromkeys(without, EARLIEST))

@@ -63,7 +63,6 @@ from pyspark_kafkalog.streams.sharing import CommittedBySink, SharedGroup
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.groups import TakesCommits
     from pyspark_kafkalog.model import MemberOfGroup, Place
     from pyspark_kafkalog.reading.decoded_column import DecodedColumn
     from pyspark_kafkalog.reading.splits import Split
@@ -305,12 +304,15 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         group = self._options.group
         if group.group_id is None or not (group.commits or group.membership):
             return None
+        required, as_committed = group.required, self._as_committed()
+        if self._sharing is not None:
+            return OffsetCommitter(
+                self._sharing, group.group_id, required=required, as_committed=as_committed
+            )
         # A required commit waits for the failover of its coordinator.
-        groups: TakesCommits = self._sharing or open_groups(
-            self._place_options, timeout=None if group.required else TIMEOUT
-        )
+        groups = open_groups(self._place_options, timeout=None if required else TIMEOUT)
         return OffsetCommitter(
-            groups, group.group_id, required=group.required, as_committed=self._as_committed()
+            groups, group.group_id, required=required, before=groups, as_committed=as_committed
         )
 
     def _as_committed(self) -> AsCommitted:

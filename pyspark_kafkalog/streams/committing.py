@@ -15,9 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.groups import TakesCommits
+from pyspark_kafkalog.groups import CommittedOffsets, TakesCommits
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.reading.partitions import names_of
 from pyspark_kafkalog.streams.checkpoint import QueryLog
 
 TIMEOUT = 2.0
@@ -52,6 +53,9 @@ class OffsetCommitter:
     """Commits the changed offsets of one query to its group, in a thread of its own.
 
     :param groups: of the place; opened by the caller, since imports in two threads can deadlock.
+    :param before: has what earlier runs have committed; None if the group decides where the query goes on.
+        Where it is further than the first commit of this run, it stays there: the checkpoint may have been
+        set back, and then only the group knows how far its query was.
     :param required: if a commit fails, raise instead of logging a warning and trying again later.
     :param as_committed: if it fails, so does the commit.
     :param clock: a monotonic clock, in seconds.
@@ -63,12 +67,14 @@ class OffsetCommitter:
         group: str,
         *,
         required: bool,
+        before: CommittedOffsets | None = None,
         as_committed: AsCommitted = as_they_are,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._groups = groups
         self._group = group
         self._required = required
+        self._before = before
         self._as_committed = as_committed
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "kafkalog commits")
@@ -140,7 +146,8 @@ class OffsetCommitter:
         if not uncommitted or self._clock() < self._not_before:
             return
         try:
-            self._groups.commit(self._group, self._as_committed(uncommitted))
+            if commits := self._not_back(self._as_committed(uncommitted)):
+                self._groups.commit(self._group, commits)
         except Exception as e:
             # A query that keeps reading is worth more than its reported lag, whatever the error.
             if self._required:
@@ -155,8 +162,30 @@ class OffsetCommitter:
                 trouble,
             )
             return
+        self._before = None
         self._committed.update(offsets)
         self._pause = 0.0
+
+    def _not_back(
+        self, commits: Mapping[TopicPartition, CommittedOffset]
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """``commits``; of the first ones those that don't set the group back."""
+        if self._before is None:
+            return commits
+        found = self._before.committed(self._group, list(commits))
+        ahead = {p: now.offset for p, now in found.items() if now.offset > commits[p].offset}
+        if ahead:
+            first = min(ahead)
+            _log.warning(
+                "Group %s is ahead of the checkpoint in %s: the first is at %d, not at %d. If the checkpoint"
+                " was set back, or restored from an older copy, begin with a new one: on this one, sinks that"
+                " count micro-batches, as files and Delta do, leave rows out.",
+                self._group,
+                names_of(sorted(ahead)),
+                ahead[first],
+                commits[first].offset,
+            )
+        return {partition: commit for partition, commit in commits.items() if partition not in ahead}
 
 
 class CompletionWatch:

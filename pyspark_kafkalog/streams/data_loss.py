@@ -11,7 +11,12 @@ from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.partitions import names_of, not_selected
 
 _EVERY_TOPIC = Selection()
-_NEWER_COPY = "If an older copy was put in place, bring the newer one back, or begin with a new checkpoint."
+_NEW_TARGET = "(and a new target if that counts micro-batches, as files do)"
+"""Which is to follow a new checkpoint, whose micro-batches count from 0."""
+_NEWER_COPY = (
+    "If an older copy was put in place, bring the newer one back, or begin with a new checkpoint"
+    f" {_NEW_TARGET}."
+)
 
 
 def find_recreated(topics: Collection[str], noted: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
@@ -43,7 +48,7 @@ def find_data_loss(
             f"TOPIC_RECREATED: topic {topic} was deleted and recreated, and its unread records are gone",
             hint="Set failOnDataLoss=false to read the new topic from its start. If its cluster has adopted a"
             " backup of the old one, that reads records twice: give the query a new checkpoint and"
-            " startingOffsets=committed.",
+            f" startingOffsets=committed {_NEW_TARGET}.",
         )
     deleted = start.keys() - end.keys()
     if others := not_selected(deleted, selection):

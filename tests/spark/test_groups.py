@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import uuid
 from itertools import chain
@@ -218,6 +219,27 @@ def test_a_restart_makes_up_for_what_was_not_committed(orders: Orders, tmp_path:
     assert orders.committed() == []
     run(orders.stream(), tmp_path / "c")
     assert orders.committed() == [7, 5]
+
+
+def test_a_checkpoint_that_was_set_back_leaves_the_group_where_it_is(orders: Orders, tmp_path: Path) -> None:
+    """Until a micro-batch is complete: a sink that refuses it asks for a new checkpoint, to begin there."""
+
+    def refuse(rows: DataFrame, number: int) -> None:
+        raise ValueError("refused")
+
+    orders.write(7, 5)
+    run(orders.stream(startingOffsets="earliest"), tmp_path / "c")
+    shutil.copytree(tmp_path / "c", tmp_path / "older")
+    orders.write(3, 2)
+    run(orders.stream(), tmp_path / "c")
+    orders.write(1, 1)
+    writer = orders.stream().writeStream.option("checkpointLocation", str(tmp_path / "older"))
+    query = writer.foreachBatch(refuse).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="refused"):
+        query.awaitTermination(120)
+    assert orders.committed() == [10, 7]
+    run(orders.stream(), tmp_path / "older")
+    assert orders.committed() == [11, 8]
 
 
 def test_a_new_query_that_finds_nothing_commits_nothing(orders: Orders, tmp_path: Path) -> None:

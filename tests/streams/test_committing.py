@@ -61,6 +61,25 @@ def test_a_group_that_was_set_back_is_brought_up_to_date_in_an_hour() -> None:
     assert groups.commits == 3, "tried, and the query goes on"
 
 
+def test_a_run_sets_its_group_back_only_behind_a_micro_batch_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """From a checkpoint that was set back, the sink may refuse to go on: then the group alone knows."""
+    groups = FakeGroups({"g": {A0: CommittedOffset(30), A1: CommittedOffset(5)}})
+    committer = OffsetCommitter(groups, "g", required=False, before=groups)
+    groups.trouble = BrokerError("No coordinator")
+    committer.finished({A0: 10, A1: 7})
+    assert offsets(groups) == {A0: 30, A1: 5}
+    committer = OffsetCommitter(groups, "g", required=False, before=groups)
+    groups.trouble = None
+    for _ in range(2):
+        committer.finished({A0: 10, A1: 7})
+        assert offsets(groups) == {A0: 30, A1: 7}
+    assert "Group g is ahead of the checkpoint in a-0: the first is at 30, not at 10. If the" in caplog.text
+    committer.finished({A0: 12, A1: 7})
+    assert offsets(groups) == {A0: 12, A1: 7}
+
+
 def test_a_commit_that_fails_is_made_up_for_after_a_pause_that_grows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
