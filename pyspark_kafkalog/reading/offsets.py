@@ -34,8 +34,6 @@ from pyspark_kafkalog.reading.partitions import look_up_partitions, names_of, wi
 from pyspark_kafkalog.reading.splits import Split, cuts_between, split_ranges
 from pyspark_kafkalog.topics import cleanup_policies
 
-_log = logging.getLogger("pyspark_kafkalog")
-
 
 def check_compacted_start(options: ReadOptions, place: Place) -> None:
     """Refuse ``startingOffsets`` within a compacted topic for queries that reassemble large messages.
@@ -85,26 +83,22 @@ def start_from_group(
             f"Group {group!r} has committed nothing for {names_of(without)}",
             hint="Set startingOffsetsByCommittedStrategy to earliest or latest to start there.",
         )
-    if partitions and not committed and not may_be_new:
+    start = "latest" if options.group.none_committed == LATEST else "earliest"
+    # New partitions are to be read from their beginning.
+    if without and not may_be_new and (not committed or start == "latest"):
         log_once(
             logging.WARNING,
-            "Consumer group %r has committed nothing for %s: starting at %s. Check its name",
+            "Consumer group %r has committed nothing for %s: starting at %s there. Check its name, or set"
+            " startingOffsetsByCommittedStrategy",
             group,
-            names_of(partitions),
-            "latest" if options.group.none_committed == LATEST else "earliest",
+            names_of(without),
+            start,
         )
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
     if not options.fail_on_data_loss:  # what is beyond the end is not there
         ends = place.end_offsets(offsets, read_committed=False)
         offsets |= {partition: min(offset, offsets[partition]) for partition, offset in ends.items()}
     if options.group.none_committed == LATEST:
-        if without:
-            _log.warning(
-                "Group %s has committed nothing for %s: reading begins at the end there."
-                " startingOffsetsByCommittedStrategy=earliest reads all.",
-                group,
-                names_of(without),
-            )
         offsets.update(place.end_offsets(without, read_committed=options.read_committed))
     else:
         offsets.update(dict.fromkeys(without, EARLIEST))

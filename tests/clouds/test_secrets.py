@@ -89,6 +89,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         broker.create_topic(topic, 2)
         services.answers = {
+            "/": "computeMetadata/",
+            "/computeMetadata/v1/project/project-id": "demo",
+            f"{ACCOUNT}/": json.dumps({"email": "reader@demo", "scopes": []}),
             f"{ACCOUNT}/email": "reader@demo",
             f"{ACCOUNT}/token": short_lived("google"),
             "/msi/token": short_lived("azure"),
@@ -101,6 +104,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_SESSION_TOKEN": f"{CANARY}session",
             "AWS_REGION": "eu-west-1",
+            "GCE_METADATA_IP": services.address,
             "IDENTITY_ENDPOINT": f"http://{services.address}/msi/token",
             "IDENTITY_HEADER": "header-of-platform",
         }
