@@ -109,7 +109,7 @@ print(f"The table is a {table_format} table")
 # MAGIC
 # MAGIC `value.format=json` decodes values by a schema, as `from_json` does. If a value does not fit it,
 # MAGIC `corrupt` has the record as it was, and the reason. The columns `partition` and `offset` say which
-# MAGIC record a row is from.
+# MAGIC record a row is from. The reader has the checkpoint, too, so that a run notices a recreated topic.
 # MAGIC
 # MAGIC With the trigger `availableNow` the query reads what is there, and ends: a job for a schedule. Without
 # MAGIC it, the query goes on for ever.
@@ -117,10 +117,14 @@ print(f"The table is a {table_format} table")
 # COMMAND ----------
 
 
+checkpoint = str(scratch / "checkpoint")
+
+
 def run_job():
     query = (
         spark.readStream.format("kafkalog")
         .options(**place, subscribe="orders-json", startingOffsets="earliest", maxOffsetsPerTrigger=8_000)
+        .option("checkpointLocation", checkpoint)
         .option("value.format", "json")
         .option("value.schema", "id bigint, customer string, amount decimal(10, 2), ordered timestamp")
         .option("includeCorrupt", "true")
@@ -134,7 +138,7 @@ def run_job():
             "timestamp",
         )
         .writeStream.format(table_format)
-        .option("checkpointLocation", str(scratch / "checkpoint"))
+        .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .toTable(table)
     )
