@@ -32,7 +32,7 @@ from pyspark_kafkalog.model import TopicPartition
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.backup.directory import BackupDirectory
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("pyspark_kafkalog")
 
 _GROUPS_SECONDS = 10.0
 """How often the offsets of groups are looked up while following."""

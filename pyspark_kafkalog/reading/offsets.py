@@ -83,22 +83,22 @@ def start_from_group(
             f"Group {group!r} has committed nothing for {names_of(without)}",
             hint="Set startingOffsetsByCommittedStrategy to earliest or latest to start there.",
         )
-    start = "latest" if options.group.none_committed == LATEST else "earliest"
+    at_ends = options.group.none_committed == LATEST
     # New partitions are to be read from their beginning.
-    if without and not may_be_new and (not committed or start == "latest"):
+    if without and not may_be_new and (at_ends or not committed):
         log_once(
             logging.WARNING,
             "Consumer group %r has committed nothing for %s: starting at %s there. Check its name, or set"
             " startingOffsetsByCommittedStrategy",
             group,
             names_of(without),
-            start,
+            "latest" if at_ends else "earliest",
         )
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
     if not options.fail_on_data_loss:  # what is beyond the end is not there
         ends = place.end_offsets(offsets, read_committed=False)
         offsets |= {partition: min(offset, offsets[partition]) for partition, offset in ends.items()}
-    if options.group.none_committed == LATEST:
+    if at_ends:
         offsets.update(place.end_offsets(without, read_committed=options.read_committed))
     else:
         offsets.update(dict.fromkeys(without, EARLIEST))
