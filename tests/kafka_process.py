@@ -32,12 +32,17 @@ _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) %
 _PORTS = range(20_000 + _WORKER, 32_000, 8)
 _untried = iter(random.sample(_PORTS, len(_PORTS)))
 
+_JVM = ["-XX:+UseSerialGC"]
+# A test's JVM ends before its second compiler has paid off: without, a broker takes half the CPU.
+if "PYTEST_VERSION" in os.environ:
+    _JVM.append("-XX:TieredStopAtLevel=1")
+
 
 def run_kafka_class(
     main_class: str, *args: object, timeout: float = 120, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Run a main class of Kafka's jars to its end; a failure raises an error with its output."""
-    command = [java(), "-Xmx256m", *class_archives.using(class_archives.OF_KAFKA)]
+    command = [java(), *_JVM, "-Xmx256m", *class_archives.using(class_archives.OF_KAFKA)]
     command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{kafka_jars()}/*", main_class]
     done = subprocess.run([*command, *map(str, args)], capture_output=True, text=True, timeout=timeout)
     if check and done.returncode != 0:
@@ -54,7 +59,7 @@ class JavaServer:
         self, jars: Path, main_class: str, properties: Path, output: Path, options: Iterable[str] = ()
     ) -> None:
         self.output = output
-        self._command = [java(), "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true", *options]
+        self._command = [java(), *_JVM, "-Dorg.slf4j.simpleLogger.showDateTime=true", *options]
         self._command += class_archives.using(class_archives.OF_KAFKA)
         self._command += ["-cp", f"{jars}/*", main_class, str(properties)]
         self._process: subprocess.Popen[bytes] | None = None
