@@ -14,6 +14,7 @@ import click
 from pyspark_kafkalog.admin.consumer_groups import MARKER, GroupLag, GroupOffset, lags, total_lag
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import partitions_of
+from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.cli.application import kafkalog
@@ -26,6 +27,7 @@ from pyspark_kafkalog.cli.parameters import (
     selection,
     topic_option,
 )
+from pyspark_kafkalog.errors import BrokerConnectionError, ZooKeeperError
 from pyspark_kafkalog.rows import plain
 from pyspark_kafkalog.saying import said
 
@@ -130,18 +132,27 @@ def _show_once(rows: Sequence[GroupLag], as_json: bool, wide: bool) -> None:
 def _watch(
     look: Callable[[], list[GroupOffset]], seconds: float, looks: int | None, as_json: bool, wide: bool
 ) -> list[GroupOffset]:
-    """Look until interrupted, or as often as asked; returns what was seen last."""
+    """Look until interrupted, or as often as asked; returns what was seen last.
+
+    An outage between the first look and the last is only said.
+    """
     watch = LagWatch()
     due = time.monotonic()
     for number in count(1):
-        offsets = look()
-        paces = watch.look(offsets, time.monotonic())
-        if as_json:
-            click.echo(json.dumps({"groups": plain(paces), "lag": total_lag(lags(offsets))}))
+        try:
+            offsets = look()
+        except (BrokerConnectionError, ZooKeeperError) as e:
+            if number in (1, looks):
+                raise
+            click.echo(f"kafkalog: {one_line(str(e))}", err=True)
         else:
-            _show(paces, wide)
-        if number == looks:
-            return offsets
+            paces = watch.look(offsets, time.monotonic())
+            if as_json:
+                click.echo(json.dumps({"groups": plain(paces), "lag": total_lag(lags(offsets))}))
+            else:
+                _show(paces, wide)
+            if number == looks:
+                return offsets
         now = time.monotonic()
         due = max(due + seconds, now)
         time.sleep(due - now)

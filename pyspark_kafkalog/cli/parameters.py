@@ -228,13 +228,18 @@ def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartitio
 
 
 def one_partition(place: Place, name: str | None) -> TopicPartition:
-    """The partition ``orders-0`` or ``orders:0``; without a name, the only partition there is."""
+    """The partition ``orders-0`` or ``orders:0``; without a name, the only partition there is.
+
+    :raises UnknownTopicOrPartitionError: if its topic does not exist.
+    """
     if name is None:
         partitions = partitions_of(place)
         if len(partitions) != 1:
             raise click.UsageError(f"Name one of the {len(partitions)} partitions, such as orders-0.")
         return partitions[0]
-    return parse_partition(name)
+    partition = parse_partition(name)
+    partitions_of(place, Selection(topics=(partition.topic,)))
+    return partition
 
 
 def parse_partition(name: str) -> TopicPartition:

@@ -15,6 +15,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 _ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
+_LISTED = 10
+"""The most topics that an error names."""
 
 
 def select_partitions(
@@ -47,7 +49,8 @@ def _existing_topics(topics: Collection[str]) -> str:
     if not topics:
         return "There are no topics."
     number = "is 1 topic" if len(topics) == 1 else f"are {len(topics)} topics"
-    return f"There {number}: {', '.join(sorted(topics)[:10])}."
+    before = ":" if len(topics) <= _LISTED else ", such as"
+    return f"There {number}{before} {', '.join(sorted(topics)[:_LISTED])}."
 
 
 def _warn_of_what_is_missing(

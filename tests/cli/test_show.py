@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.admin.consumer_groups import GroupOffset
 from pyspark_kafkalog.admin.watching import GroupPace, duration, sparkline
+from pyspark_kafkalog.cli import lag as cli_lag
+from pyspark_kafkalog.cli.parameters import offsets_of
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
+from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from pyspark_kafkalog.rows import table_columns
@@ -121,6 +126,25 @@ def test_tables_fit_80_columns(root: Path) -> None:
     shown = ("topics", "topics --segments", "groups", "groups --members", "offsets", "lag", "verify")
     for command in shown:
         assert max(map(len, run(*command.split(), root).out.splitlines())) <= 80, command
+
+
+def test_a_watch_outlasts_an_outage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def look(*args: Any, **settings: Any) -> list[GroupOffset]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            raise BrokerConnectionError("No broker can be reached")
+        return offsets_of(*args, **settings)
+
+    monkeypatch.setattr(cli_lag, "offsets_of", look)
+    done = run("lag", root, "--watch", "0.01", "--count", "3", "--json")
+    first, last = map(json.loads, done.out.splitlines())
+    assert (done.code, done.err) == (0, "kafkalog: No broker can be reached\n")
+    assert (first["lag"], last["lag"]) == (9, 9)
+    looks = 1
+    assert run("lag", root, "--watch", "0.01").code == 3
 
 
 def test_lag_is_watched(root: Path) -> None:
@@ -240,6 +264,7 @@ def test_what_does_not_exist(root: Path) -> None:
         (["offsets", root, "--topic", "nothing"], "No such topic: nothing"),
         (["offsets", "export", root, "--topic", "nothing"], "No such topic: nothing"),
         (["lag", root, "--topic", "tt", "--max-lag", 10], "No such topic: tt. Did you mean t?"),
+        (["dump", root, "tt-0"], "No such topic: tt. Did you mean t?"),
         (["topics", root / "nowhere"], "The log directory does not exist"),
     ):
         done = run(*words)

@@ -94,6 +94,11 @@ class TestSelection:
             select_partitions(self.TOPICS, selection)
         assert TopicPartition("c", 0) not in select_partitions(self.TOPICS, selection, must_exist=False)
 
+    def test_of_many_topics_the_first_are_named(self) -> None:
+        topics = {f"topic-{number:02}": (0,) for number in range(12)}
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"There are 12 topics, such as .*00, .*09\."):
+            select_partitions(topics, Selection(topics=("a",)))
+
     def test_an_empty_place(self) -> None:
         assert select_partitions({}, Selection()) == ()
         with pytest.raises(UnknownTopicOrPartitionError, match="There are no topics"):
