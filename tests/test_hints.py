@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog.cli.application import kafkalog
@@ -26,12 +27,17 @@ from pyspark_kafkalog.options.table import BY_NAME
 from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS, check_topic_configs
 from tests.messages import PACKAGE, messages_of
 
-HINTS = [
-    message
-    for file in sorted(PACKAGE.rglob("*.py"))
-    if file.name not in ("table.py", "page.py")  # docs/options.md is made of these
-    for message in messages_of(file.read_text(encoding="utf-8"))
-]
+
+@pytest.fixture(scope="module")
+def hints() -> list[str]:
+    """The messages of the package."""
+    return [
+        message
+        for file in sorted(PACKAGE.rglob("*.py"))
+        if file.name not in ("table.py", "page.py")  # docs/options.md is made of these
+        for message in messages_of(file.read_text(encoding="utf-8"))
+    ]
+
 
 _ROOT = click.Context(kafkalog, **kafkalog.context_settings)
 _COMMAND = re.compile(r"(?<![-\w.'/])kafkalog (?=[a-z])([^;:()]*)")
@@ -77,9 +83,9 @@ _OTHERS = {
 """Words of Spark, Python and files, and Kafka's names where errors quote them without the prefix."""
 
 
-def commands() -> Iterator[tuple[click.Command, list[str], str]]:
+def commands(hints: list[str]) -> Iterator[tuple[click.Command, list[str], str]]:
     """What hints name of ``kafkalog``: the command, its arguments as far as they are given, and the hint."""
-    for hint in HINTS:
+    for hint in hints:
         for found in _COMMAND.finditer(hint):
             if found[0].startswith(_NO_COMMANDS):
                 continue
@@ -98,9 +104,9 @@ def commands() -> Iterator[tuple[click.Command, list[str], str]]:
             yield command, arguments, hint
 
 
-def test_commands_of_hints_are_commands() -> None:
+def test_commands_of_hints_are_commands(hints: list[str]) -> None:
     named = set()
-    for command, arguments, hint in commands():
+    for command, arguments, hint in commands(hints):
         assert command is not kafkalog, f"no such command: {hint}"
         options = {name: p for p in command.params for name in p.opts if isinstance(p, click.Option)}
         if arguments and arguments[-1] in options and not options[arguments[-1]].is_flag:
@@ -120,15 +126,15 @@ def _all_commands(group: click.Group) -> Iterator[click.Command]:
             yield from _all_commands(command)
 
 
-def test_flags_of_hints_are_flags() -> None:
+def test_flags_of_hints_are_flags(hints: list[str]) -> None:
     known = {flag for command in _all_commands(kafkalog) for p in command.params for flag in p.opts}
-    named = {flag: hint for hint in HINTS for flag in _FLAG.findall(hint)}
+    named = {flag: hint for hint in hints for flag in _FLAG.findall(hint)}
     assert len(named) > 30
     assert {flag: hint for flag, hint in named.items() if flag not in known | _OTHER_FLAGS} == {}
 
 
-def test_options_of_hints_are_options() -> None:
-    named = {name: hint for hint in HINTS for name in _NAME.findall(hint)}
+def test_options_of_hints_are_options(hints: list[str]) -> None:
+    named = {name: hint for hint in hints for name in _NAME.findall(hint)}
     known = _KNOWN | _CLIENT_SETTINGS | _OF_BROKERS | _OTHERS
     prefixes = ("kafka.ssl.keystore", "kafka.ssl.truststore")
     assert len(named.keys() & _KNOWN) > 60
@@ -138,9 +144,9 @@ def test_options_of_hints_are_options() -> None:
     assert named.keys() >= _OTHERS | _OF_BROKERS, "some are named no longer"
 
 
-def test_values_of_hints_are_values() -> None:
+def test_values_of_hints_are_values(hints: list[str]) -> None:
     tried = set()
-    for hint in HINTS:
+    for hint in hints:
         for name, value in _VALUE.findall(hint):
             value = value.strip("'")
             if (option := BY_NAME.get(name.lower())) is not None:
@@ -152,7 +158,7 @@ def test_values_of_hints_are_values() -> None:
     assert len(tried) > 15
 
 
-def test_packages_of_hints_are_those_that_are_required() -> None:
+def test_packages_of_hints_are_those_that_are_required(hints: list[str]) -> None:
     """The package itself is not among them, as an index may not have it."""
     setup = ConfigParser()
     setup.read(Path(__file__).parents[1] / "setup.cfg")
@@ -161,7 +167,7 @@ def test_packages_of_hints_are_those_that_are_required() -> None:
     of_clouds = {"botocore", "cryptography", "gssapi"}  # required by nothing else
     named = {
         name
-        for hint in HINTS
+        for hint in hints
         for found in re.findall(r"pip install ([a-z -]+[a-z])", hint)
         for name in found.split()
     }
@@ -220,13 +226,13 @@ def test_sql_of_hints_makes_columns_of_the_types_that_were_asked_for(spark: Spar
     assert ("timestamp", "bigint") in advised
 
 
-def test_python_of_hints_runs(spark: SparkSession) -> None:
-    tried = [call for hint in HINTS for call in re.findall(r"\bdf\.\w+\((?:\{…\}|'[^']*'|[, ])*\)", hint)]
+def test_python_of_hints_runs(spark: SparkSession, hints: list[str]) -> None:
+    tried = [call for hint in hints for call in re.findall(r"\bdf\.\w+\((?:\{…\}|'[^']*'|[, ])*\)", hint)]
     assert len(tried) >= 3
     for call in tried:
         df = spark.range(1).toDF("id")
         assert "value" in eval(call.replace("{…}", "'id'"), {"df": df}).columns
-    options = [given for hint in HINTS for given in re.findall(r"\.option\('[^']*', '[^']*'\)", hint)]
+    options = [given for hint in hints for given in re.findall(r"\.option\('[^']*', '[^']*'\)", hint)]
     assert len(options) >= 3
     for given in options:
         eval(f"reader.format('kafkalog'){given}", {"reader": spark.read})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,8 +33,7 @@ def written(path: Path) -> Iterator[tuple[int, str]]:
     elif path.suffix == ".py":
         yield from _of_python(path.read_text())
     else:
-        comments = [line.partition("#")[2] for line in path.read_text().splitlines()]
-        yield from _paragraphs(comments)
+        yield from _comments(path.read_text())
 
 
 def _paragraphs(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -53,11 +50,12 @@ def _of_python(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
-    comments = [""] * (source.count("\n") + 1)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            comments[token.start[0] - 1] = token.string[1:]
-    yield from _paragraphs(comments)
+    yield from _comments(source)
+
+
+def _comments(source: str) -> Iterator[tuple[int, str]]:
+    """And what follows a # in a string."""
+    yield from _paragraphs([line.partition("#")[2] for line in source.splitlines()])
 
 
 def _files() -> list[Path]:
@@ -80,9 +78,9 @@ def test_plain_english() -> None:
             texts = list(written(path))
         except UnicodeDecodeError:
             continue
-        for pattern, instead in INSTEAD.items():
-            for line, text in texts:
-                said = re.sub(r"\s+", " ", text)
+        for line, text in texts:
+            said = " ".join(text.split())
+            for pattern, instead in INSTEAD.items():
                 found += [
                     f"{name}:{line}: {said[max(0, match.start() - 30) : match.end() + 30]!r}; say {instead}"
                     for match in re.finditer(pattern, said)

@@ -231,10 +231,11 @@ def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[A
 
 
 @needs_library
-def test_the_library_gives_what_numba_gives(seed: int, soak: bool) -> None:
+@pytest.mark.soak
+def test_the_library_gives_what_numba_gives(seed: int) -> None:
     rng = random.Random(seed)
     seen = set()
-    for _ in range(300 if soak else 20):
+    for _ in range(300):
         for kernel, arguments in [*calls(rng), *calls_of_decoders(rng)]:
             seen.add(kernel)
             compiled = library.find(kernel.function, kernel.signature)

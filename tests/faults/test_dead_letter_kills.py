@@ -18,13 +18,13 @@ from tests.faults.kill_matrix import IN_COMMITS
 from tests.kafka import Broker
 from tests.spark.test_dead_letters import fill, numbers, options
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(900)]
 
 COUNT = 30
 PATIENCE = 180.0
 
 
-def test_killed_at_steps(broker: Broker, tmp_path: Path, soak: bool) -> None:
+def test_killed_at_steps(broker: Broker, tmp_path: Path) -> None:
     place = broker.bootstrap
     source, good, dead = topics = [unused_topic() for _ in range(3)]
     connect(place).topics.create([NewTopic(name, partitions=2) for name in topics])
@@ -47,7 +47,7 @@ def test_killed_at_steps(broker: Broker, tmp_path: Path, soak: bool) -> None:
             finally:
                 application.kill()
 
-    for step in ("staged", *IN_COMMITS) if soak else ("produced",):
+    for step in ("staged", *IN_COMMITS):
         stops = tmp_path / step
         stops.mkdir()
         (stops / step).touch()
