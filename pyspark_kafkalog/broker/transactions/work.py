@@ -23,7 +23,7 @@ from pyspark_kafkalog.staging import Staged
 
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
-_BEGIN_ANEW = (
+_START_OVER = (
     "Use a new checkpoint, which writes all rows again, unless its source begins where its group is"
     " (startingOffsets=committed)."
 )
@@ -113,14 +113,14 @@ class Work:
                 f"The cluster has batch {marker.batch_id} of this query already, but batch {self.number}"
                 " is to be written",
                 hint="Another run of the query is ahead of this one, or the checkpoint was set back: then"
-                f" rows would be lost or doubled. {_BEGIN_ANEW}",
+                f" rows would be lost or doubled. {_START_OVER}",
             )
         if found is Standing.OTHER:
             raise TransactionError(
                 f"The cluster has batch {marker.batch_id} of this query already, but with other offsets of"
                 " its sources than the checkpoint has",
                 hint="The checkpoint was set back or copied, and the batch was planned again: rows would be"
-                f" lost or doubled. {_BEGIN_ANEW}",
+                f" lost or doubled. {_START_OVER}",
             )
         if found is Standing.BEHIND and self.required:
             raise self._behind(marker, intent)

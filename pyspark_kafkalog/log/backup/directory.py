@@ -49,7 +49,7 @@ from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_c
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0
-_BEGIN_ANEW = "Bring its files back, or start the copy over: move the partition's folder away."
+_START_OVER = "Bring its files back, or start the copy over: move the partition's folder away."
 
 
 class BackupDirectory:
@@ -232,7 +232,7 @@ class BackupDirectory:
         known = max([known, *(gap.end for gap in self.gaps(partition))])
         if os.path.lexists(folder) and known < self.log_end_offset(partition):
             offsets = OffsetRange(known, self.log_end_offset(partition))
-            raise lost_start(folder, partition, offsets, _BEGIN_ANEW)
+            raise lost_start(folder, partition, offsets, _START_OVER)
 
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
         """Where a partition begins; it is on disk before records are.
