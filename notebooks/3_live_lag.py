@@ -152,6 +152,10 @@ query.stop()
 
 import matplotlib.pyplot as plt
 
+# Spark tells listeners of a micro-batch some time after it.
+while listener.to_pandas(query.id).groupby("batchId").rows.first().sum() < sum(produced):
+    time.sleep(0.5)
+
 figure, axes = plt.subplots(figsize=(9, 3.2))
 listener.plot(query.id, ax=axes)
 figure.tight_layout()

@@ -17,7 +17,11 @@ import pytest
 from tests.values.avro import fuzz as avro
 from tests.values.json import fuzz as json
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("fuzz", [avro, json], ids=["avro", "json"])]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),  # a million values in the soak
+    pytest.mark.parametrize("fuzz", [avro, json], ids=["avro", "json"]),
+]
 
 
 def test_hostile_values_are_rows_or_corrupt(fuzz: ModuleType, seed: int, soak: bool) -> None:
