@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -121,10 +122,8 @@ def test_start_anywhere(scenario: Scenario, some: Callable[[list[Any]], list[Any
 
 @each_scenario
 def test_restart_in_the_group(scenario: Scenario, some: Callable[[list[Any]], list[Any]]) -> None:
-    table = scenario.table("resume")
-    before = [None, *(row[1] for row in table[:-1])]
-    for previous, row in some(list(zip(before, table, strict=True)) if table else []):
-        _, last, committed, metadata, delivered, *after = row
+    rows = pairwise([[None, None], *scenario.table("resume")])
+    for (_, previous, *_), (_, last, committed, metadata, delivered, *after) in some(list(rows)):
         first = Reader(scenario)
         for row in first.read():
             if row["offset"] == last != previous:  # the same offset twice: it read to the end for another
