@@ -30,6 +30,8 @@ from tests.sessions import OF_SHORT_LIVED_JVMS, local_session
 settings.register_profile("kafkalog", deadline=None)
 settings.load_profile("kafkalog")
 
+# NumPy's overflows are errors in processes that tests and Spark start, too, as setup.cfg makes them here.
+os.environ["PYTHONWARNINGS"] = "error:overflow encountered:RuntimeWarning"
 os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(OF_SHORT_LIVED_JVMS))
 
 REGISTERED_SOON = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}

@@ -244,8 +244,9 @@ def _closed_index(folder: str, base_offset: int, suffix: str, entry: np.dtype) -
         return None
     if data.size % entry.itemsize:
         return None
-    entries = data.view(entry)
-    first, second = (entries[name].astype(np.int64) for name in entry.names or ())
+    # As int64: a base offset can't be added to an int32 of NumPy.
+    entries = data.view(entry).astype([(name, np.int64) for name in entry.names or ()])
+    first, second = (entries[name] for name in entry.names or ())
     rising = (np.diff(first) > 0).all() and (np.diff(second) >= 0).all()
     return entries if rising and not (entries.size and min(first[0], second[0]) < 0) else None
 
@@ -258,7 +259,7 @@ def _continue(
     fields = segment.fields
     if times.size:
         fields[[kernels.MAX_TIMESTAMP, kernels.LAST_TIME_ENTRY]] = times["timestamp"][-1]
-        fields[kernels.OFFSET_OF_MAX_TIMESTAMP] = base_offset + times["offset"][-1]
+        fields[kernels.OFFSET_OF_MAX_TIMESTAMP] = base_offset + int(times["offset"][-1])
     fits = not offsets.size
     for piece in scan:
         batches = piece.batches
@@ -270,7 +271,7 @@ def _continue(
     if not fits:
         return None
     _check_torn(scan, partition)
-    if times.size and base_offset + times["offset"][-1] >= scan.next_offset:
+    if times.size and base_offset + int(times["offset"][-1]) >= scan.next_offset:
         return None
     segment.next_offset = scan.next_offset
     fields[kernels.SIZE] = scan.end

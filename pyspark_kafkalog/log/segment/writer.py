@@ -31,7 +31,7 @@ from pyspark_kafkalog.model import LogSettings, TopicPartition
 
 _MAX_INDEX_BYTES = 10 << 20
 """Kafka's default of segment.index.bytes."""
-_NO_LIMIT = 1 << 62
+_NO_LIMIT = 2**63 - 1
 
 
 class SegmentLimits(NamedTuple):
