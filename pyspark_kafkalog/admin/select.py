@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -115,6 +116,21 @@ def _first(found: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBat
     while count > 0 and (rows := next(found, None)) is not None:
         yield rows.slice(0, count)
         count -= rows.num_rows
+
+
+def _last(found: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
+    """The last ``count`` rows; memory holds few others."""
+    last: deque[pa.RecordBatch] = deque()
+    more = -count
+    for rows in found:
+        last.append(rows)
+        more += rows.num_rows
+        while more >= last[0].num_rows:
+            more -= last.popleft().num_rows
+    if more > 0:
+        # A copy, so that the rest of its batch is freed.
+        last[0] = last[0].take(pa.array(np.arange(more, last[0].num_rows)))
+    return list(last)
 
 
 class _Reading:
@@ -239,20 +255,29 @@ class _Reading:
 
     def _tail(self, ranges: Mapping[TopicPartition, OffsetRange], count: int) -> Iterator[pa.RecordBatch]:
         """The last ``count`` selected records, by timestamp."""
-        last = [
-            (partition, rows)
-            for partition, offsets in ranges.items()
-            for rows in self._last_of(partition, offsets, count)
-        ]
+        last: list[tuple[TopicPartition, pa.RecordBatch]] = []
+        for partition, offsets in ranges.items():
+            last += [(partition, rows) for rows in self._last_of(partition, offsets, count)]
+            if sum(rows.num_rows for _, rows in last) > 2 * count:
+                last = self._latest(last, count)
+        found: list[pa.RecordBatch] = []
+        for partition, rows in self._latest(last, count):
+            found += self._decoded([rows], partition)
+        table = pa.Table.from_batches(found, self._schema)
+        yield from table.take(_by_time(table)).combine_chunks().select(self._columns).to_batches()
+
+    def _latest(
+        self, last: list[tuple[TopicPartition, pa.RecordBatch]], count: int
+    ) -> list[tuple[TopicPartition, pa.RecordBatch]]:
+        """The ``count`` rows of these that have the latest timestamps."""
         order = _by_time(pa.Table.from_batches([rows for _, rows in last], self._rules.schema))
         wanted = np.zeros(len(order), bool)
         wanted[order[max(0, len(order) - count) :]] = True
-        found: list[pa.RecordBatch] = []
+        found = []
         for partition, rows in last:
-            found += self._decoded([rows.filter(pa.array(wanted[: rows.num_rows]))], partition)
+            found.append((partition, rows.filter(pa.array(wanted[: rows.num_rows]))))
             wanted = wanted[rows.num_rows :]
-        table = pa.Table.from_batches(found, self._schema)
-        yield from table.take(_by_time(table)).combine_chunks().select(self._columns).to_batches()
+        return [(partition, rows) for partition, rows in found if rows.num_rows]
 
     def _last_of(self, partition: TopicPartition, offsets: OffsetRange, count: int) -> list[pa.RecordBatch]:
         """The last ``count`` selected records of these offsets, found by reading ever larger windows."""
@@ -260,11 +285,9 @@ class _Reading:
         left, size, end = count, max(count, _LEAST_WINDOW), offsets.end
         while left > 0 and end > offsets.start:
             start = max(offsets.start, end - size)
-            part = [*self._rows(partition, OffsetRange(start, end))]
-            for rows in reversed(part):
-                if left > 0:
-                    found.insert(0, rows.slice(max(0, rows.num_rows - left)))
-                    left -= rows.num_rows
+            part = _last(self._rows(partition, OffsetRange(start, end)), left)
+            found = part + found
+            left -= sum(rows.num_rows for rows in part)
             end, size = start, size * 4
         return found
 

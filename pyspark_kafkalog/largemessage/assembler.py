@@ -59,10 +59,11 @@ INCOMPLETE = frozenset({DropReason.EXPIRED_BY_OFFSET, DropReason.EXPIRED_BY_TIME
 
 @dataclass(frozen=True, slots=True)
 class DroppedSegment:
-    """A record of a dropped message. ``slice`` is None where it was not kept."""
+    """A record of a dropped message. ``slice``, of ``size`` bytes, is None where it was not kept."""
 
     offset: int
     number: int
+    size: int
     slice: bytes | None
 
 
@@ -280,7 +281,7 @@ class Assembler:
     def reject(self, arrival: Arrival, reason: DropReason, starting_offset: int | None = None) -> None:
         """Record that a message segment is not accepted."""
         kept = None if arrival.slice is None else arrival.slice.tobytes()
-        segment = DroppedSegment(arrival.offset, arrival.number, kept)
+        segment = DroppedSegment(arrival.offset, arrival.number, arrival.size, kept)
         start = arrival.offset if starting_offset is None else starting_offset
         self.dropped.append(
             Dropped(
@@ -291,7 +292,7 @@ class Assembler:
     def drop(self, message: OpenMessage, reason: DropReason, offset: int) -> None:
         """Record that a message will not be delivered."""
         segments = tuple(
-            DroppedSegment(p.offset, p.number, None if p.slice is None else p.slice.tobytes())
+            DroppedSegment(p.offset, p.number, p.size, None if p.slice is None else p.slice.tobytes())
             for p in sorted(message.pieces.values(), key=lambda p: p.offset)
         )
         start = message.starting_offset

@@ -72,7 +72,8 @@ class Reassembler:
     ) -> None:
         self._partition = partition
         self._assembler = Assembler(partition, settings, evict=evict)
-        self._find = finder(settings, partition)
+        self.find = finder(settings, partition)
+        """Finds the message segments of rows."""
         self._read_again = read_again
         self._extra_columns = extra_columns
         self._last_offset = -1 if state is None else load(state, self._assembler)
@@ -85,25 +86,17 @@ class Reassembler:
         :param now_ms: the time, if open messages are to expire by it.
         :raises LargeMessageDroppedError: see :meth:`.assembler.Assembler.add`; the rows are lost then.
         """
-        return self.feed_found(rows, self._find(rows), now_ms=now_ms)
-
-    def feed_found(self, rows: pa.RecordBatch, found: Segments | None, *, now_ms: int = -1) -> Reassembled:
-        """Like :meth:`feed`, if the message segments of the rows are known already."""
-        (reassembled,) = self._in_parts(rows, found, now_ms, INT64_MAX)
+        (reassembled,) = self.feed_in_parts(rows, self.find(rows), now_ms=now_ms, max_bytes=INT64_MAX)
         return reassembled
 
     def feed_in_parts(
-        self, rows: pa.RecordBatch, *, now_ms: int = -1, max_bytes: int = 1 << 26
+        self, rows: pa.RecordBatch, found: Segments | None, *, now_ms: int = -1, max_bytes: int
     ) -> Iterator[Reassembled]:
-        """Like :meth:`feed`, in parts that end where whole messages exceed ``max_bytes``; exhaust it.
+        """Like :meth:`feed`, in parts, as without eviction few rows can complete many messages; exhaust it.
 
-        Without eviction one small batch can complete many messages.
+        :param found: what :attr:`find` gives for ``rows``.
+        :param max_bytes: the most bytes of values in a part, unless ``rows`` have more, or a single message.
         """
-        yield from self._in_parts(rows, self._find(rows), now_ms, max_bytes)
-
-    def _in_parts(
-        self, rows: pa.RecordBatch, found: Segments | None, now_ms: int, max_bytes: int
-    ) -> Iterator[Reassembled]:
         if found is None and not self._assembler.messages:
             if self._extra_columns:
                 rows = delivered(rows, [Run(0, rows.num_rows)], None, extra_columns=True)
@@ -156,15 +149,17 @@ class Reassembler:
         if found is not None:
             for row, arrival, error in _arrivals(batch, found):
                 self._ordinary(batch, position, row, runs)
+                size += int(batch.value_offsets[row] - batch.value_offsets[position])
                 position = row + 1
                 touched.add(arrival.message_id)
                 run = self._segment(batch, row, arrival, error, now_ms)
                 if run is not None:
-                    runs.append(run)
-                    size += sum(part.size for part in run.message.slices) if run.message else 0
-                    if size > max_bytes:
+                    added = sum(part.size for part in run.message.slices) if run.message else 0
+                    if runs and size + added > max_bytes:
                         yield runs
                         runs, size = [], 0
+                    runs.append(run)
+                    size += added
         self._ordinary(batch, position, batch.rows.num_rows, runs)
         if batch.rows.num_rows:
             self._last_offset = int(batch.offsets[-1])
@@ -213,7 +208,7 @@ class Reassembler:
         pieces = [complete.pieces[number] for number in range(complete.count)]
         forgotten = {piece.offset: piece for piece in pieces if piece.slice is None}
         if forgotten and self._read_again is not None:
-            for again, error in arrivals_in(self._read_again(sorted(forgotten)), self._find):
+            for again, error in arrivals_in(self._read_again(sorted(forgotten)), self.find):
                 piece = forgotten.get(again.offset)
                 claims = (again.message_id, again.number, again.size)
                 if error is None and piece and claims == (complete.message_id, piece.number, piece.size):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _WITH_PREFIX = 1
 """The type of a header ``_lm`` that only repeats the prefix."""
-_MAX_BYTES = 256 << 20
+_MAX_BYTES = 32 << 20
 _RECORD_BYTES = 128
 """About the memory of a message segment besides its slice, key and headers."""
 

@@ -14,8 +14,8 @@ from pyspark_kafkalog.model import DROPPED_FIELD
 from pyspark_kafkalog.reading.looking_back import PartitionRecords
 
 _COLUMN = DROPPED_FIELD[0]
-_MAX_BYTES = 64 << 20
-"""The most bytes of slices in one arrow batch, unless a single message has more."""
+_MAX_BYTES = 16 << 20
+"""The most bytes of slices in an arrow batch, unless a single message has more."""
 
 
 class DeadLetters:
@@ -88,7 +88,7 @@ class DeadLetters:
         piece: list[Dropped] = []
         size = 0
         for message in dropped:
-            slice_bytes = sum(len(segment.slice or b"") for segment in message.segments)
+            slice_bytes = sum(segment.size for segment in message.segments)
             if piece and size + slice_bytes > _MAX_BYTES:
                 yield piece
                 piece, size = [], 0

@@ -15,7 +15,7 @@ Found: TypeAlias = "list[tuple[Split, Existing]]"
 """Splits of different partitions, and what exists of each."""
 
 _JOINED_ROWS = 10_000
-"""Spark takes a few ms for each arrow batch, so small ones are joined up to about this many rows."""
+"""Spark takes a few ms for each arrow batch, so small ones are joined up to this many rows."""
 
 
 def prefetch(
@@ -36,20 +36,28 @@ def prefetch(
 
 
 def rows_together(
-    found: Found, read: Callable[[Split, Existing], Iterator[pa.RecordBatch]]
+    found: Found, read: Callable[[Split, Existing], Iterator[pa.RecordBatch]], *, max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of all splits, one after another, in fewer arrow batches."""
-    return _joined(rows for split, existing in found for rows in read(split, existing))
+    """The rows of all splits, one after another, in fewer arrow batches.
+
+    :param max_bytes: the most bytes of an arrow batch that is joined; one that is larger by itself stays so.
+    """
+    return _joined((rows for split, existing in found for rows in read(split, existing)), max_bytes)
 
 
-def _joined(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _joined(arrow_batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for arrow_batch in arrow_batches:
-        if waiting and rows + arrow_batch.num_rows > _JOINED_ROWS:
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting, rows = [], 0
-        waiting.append(arrow_batch)
         rows += arrow_batch.num_rows
+        size += arrow_batch.nbytes
+        if waiting and (rows > _JOINED_ROWS or size > max_bytes):
+            yield _one(waiting)
+            waiting, rows, size = [], arrow_batch.num_rows, arrow_batch.nbytes
+        waiting.append(arrow_batch)
     if waiting:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+        yield _one(waiting)
+
+
+def _one(arrow_batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return arrow_batches[0] if len(arrow_batches) == 1 else pa.concat_batches(arrow_batches)

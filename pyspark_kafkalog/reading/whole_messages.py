@@ -31,7 +31,7 @@ import pyarrow as pa
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.largemessage.assembler import Dropped, DropReason
 from pyspark_kafkalog.largemessage.reassembler import Reassembled, Reassembler
-from pyspark_kafkalog.largemessage.segments import Segments, finder
+from pyspark_kafkalog.largemessage.segments import Segments
 from pyspark_kafkalog.model import DROPPED_FIELD, GO_ON, OffsetRange, Place
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.reading.dead_letters import DeadLetters
@@ -41,8 +41,8 @@ from pyspark_kafkalog.reading.splits import Split
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-_MAX_BYTES = 256 << 20
-"""The most bytes of messages that the rows fed at a time may complete."""
+_MAX_BYTES = 16 << 20
+"""The most bytes of values in an arrow batch, unless a single one has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,8 @@ class _Reassembling:
             Reassembler, source.partition, options.settings, evict=False, read_again=source.read_again
         )
         self._open = self._reassembler()
-        self._find = finder(options.settings, source.partition)
         self._history = History(source, options.settings, wanted.start)
-        self._dead_letters = DeadLetters(source, schema, self._find) if options.dead_letters else None
+        self._dead_letters = DeadLetters(source, schema, self._open.find) if options.dead_letters else None
         self._columns = [name for name in schema.names if name != DROPPED_FIELD[0]]
         self._schema = schema
         self._known = _KnownIds()
@@ -112,18 +111,18 @@ class _Reassembling:
         if not self._has_begun:
             self._has_begun = True
             self._begin()
-        found = self._find(rows)
+        found = self._open.find(rows)
         if found is None and not self._open.open_messages():
             self._before = int(rows.column("offset")[-1].as_py())
             yield self._projected(rows)
             return
-        for part, segments in self._parts(rows, found):
-            if segments is not None and not self._looked_everywhere:
-                self._look_back(part, segments)
-            yield from self._output(self._open.feed_found(part, segments), part)
-            self._before = int(part.column("offset")[-1].as_py())
-            if not self._looked_everywhere and self._before > self._start + self._gap:
-                yield from self._completed_by_earlier()
+        if found is not None and not self._looked_everywhere:
+            self._look_back(rows, found)
+        for part in self._open.feed_in_parts(rows, found, max_bytes=_MAX_BYTES):
+            yield from self._output(part, rows)
+        self._before = int(rows.column("offset")[-1].as_py())
+        if not self._looked_everywhere and self._before > self._start + self._gap:
+            yield from self._completed_by_earlier()
 
     def _begin(self) -> None:
         """Adopt messages open at the range's start, if those without segments in it count, too."""
@@ -230,31 +229,6 @@ class _Reassembling:
         if rows.schema.names == self._columns:
             return rows
         return pa.RecordBatch.from_arrays([rows.column(name) for name in self._columns], schema=self._schema)
-
-    def _parts(
-        self, rows: pa.RecordBatch, found: Segments | None
-    ) -> Iterator[tuple[pa.RecordBatch, Segments | None]]:
-        """``rows``, cut where they might complete too many bytes to hold at a time.
-
-        :param found: the message segments of ``rows``; each part comes with its own.
-        """
-        if found is None:
-            yield rows, None
-            return
-        first = np.sort(_first_of_each(found)[1])
-        lengths = np.where(found.error[first] == 0, np.maximum(found.length[first], 0), 0)
-        if lengths.sum() <= _MAX_BYTES:
-            yield rows, found
-            return
-        start, size = 0, 0
-        for row, length in zip(found.row[first].tolist(), lengths.tolist(), strict=True):
-            if size and size + length > _MAX_BYTES and row > start:
-                part = rows.slice(start, row - start)
-                yield part, self._find(part)
-                start, size = row, 0
-            size += length
-        part = rows.slice(start)
-        yield part, self._find(part)
 
 
 class _KnownIds:

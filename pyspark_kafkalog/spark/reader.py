@@ -116,7 +116,7 @@ class LogReader:
             from pyspark_kafkalog.reading.together import prefetch, rows_together
 
             found, _ = prefetch(place, splits, rules, max_bytes=2 * TASK_BYTES)
-            yield from rows_together(found, read)
+            yield from rows_together(found, read, max_bytes=rules.limits.max_bytes)
         freeze_modules()
 
     def _rows_of(

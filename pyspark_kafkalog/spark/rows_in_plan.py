@@ -82,7 +82,7 @@ class RowsInPlan:
             return None
         arrow_batches: list[pa.RecordBatch] = []
         size, is_late = 0, False
-        for arrow_batch in rows_together(found, read):
+        for arrow_batch in rows_together(found, read, max_bytes=self._max_bytes):
             size += arrow_batch.nbytes
             if size > self._max_bytes or is_late:
                 return None

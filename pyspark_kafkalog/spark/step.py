@@ -76,7 +76,8 @@ class PartitionAssembly:
         :raises LargeMessageDroppedError: if a full buffer drops a message and the settings ask for an error.
         """
         for rows, blob in in_offset_order(blobs, self._partition):
-            for done in self._reassembler.feed_in_parts(rows, now_ms=now_ms, max_bytes=_BATCH_BYTES):
+            found = self._reassembler.find(rows)
+            for done in self._reassembler.feed_in_parts(rows, found, now_ms=now_ms, max_bytes=_BATCH_BYTES):
                 if done.rows is rows and blob is not None:
                     yield self._blob_row(blob)
                 elif done.rows.num_rows:

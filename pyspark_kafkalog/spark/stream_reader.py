@@ -210,6 +210,8 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         options = self._options
         if not options.max_bytes_in_plan or options.wants_tasks or self._shaping is not None:
             return None
+        if options.large_messages.enabled:
+            return None  # a few bytes may complete messages of any size
         if options.audit is not None and options.checkpoint_location is None:
             return None  # only tasks know whose rows are counted
         kind = simple_reader(self._spark_schema)
@@ -489,7 +491,9 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             if number is None:
                 return False
             batch = QueryBatch(self._query_id, number)
-        place, rules = self._open_place(reached=True), replace(self._rules(), fail_on_data_loss=True)
+        place, rules = self._open_place(reached=True), self._rules()
+        limits = replace(rules.limits, max_bytes=self._options.max_bytes_in_plan)
+        rules = replace(rules, fail_on_data_loss=True, limits=limits)
         return self._rows_in_plan.read(
             place, rules, splits, partial(self._rows_of, place, rules, batch=batch)
         )

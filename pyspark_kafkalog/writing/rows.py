@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,9 +120,7 @@ def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_spli
 def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     size, enough = 0, -1
-    for arrow_batch in arrow_batches:
-        if not arrow_batch.num_rows:
-            continue
+    for arrow_batch in chain.from_iterable(map(_cut, arrow_batches)):
         if enough < 0:
             enough = min(max(hold(), _LEAST_HELD), _MOST_HELD)
         if arrow_batch.nbytes > arrow_batch.num_rows * _FILLS_A_BATCH:
@@ -137,6 +136,13 @@ def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> I
             held, size = [], 0
     if held:
         yield _joined(held)
+
+
+def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """``rows`` in slices of about ``_MOST_HELD`` bytes at most, or of one row; none is empty."""
+    count = max(rows.num_rows * _MOST_HELD // max(rows.nbytes, _MOST_HELD), 1)
+    for first in range(0, rows.num_rows, count):
+        yield rows.slice(first, count)
 
 
 def _joined(arrow_batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -71,7 +71,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def read(place: Brokers, shares: list[Split], *, max_bytes: int = 1 << 20) -> tuple[list[int], bool]:
     found, is_whole = prefetch(place, shares, RULES, max_bytes=max_bytes)
-    rows = rows_together(found, RecordReader(place, RULES).read)
+    rows = rows_together(found, RecordReader(place, RULES).read, max_bytes=RULES.limits.max_bytes)
     return [offset for each in rows for offset in each.column("offset").to_pylist()], is_whole
 
 

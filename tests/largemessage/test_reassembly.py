@@ -130,7 +130,8 @@ def test_slices_are_forgotten_and_read_again(
         if first is not second and start >= adopted:
             second.adopt(first.open_messages())
             first = second
-        for part in first.feed_in_parts(rows.slice(start, size), max_bytes=max_bytes):
+        some = rows.slice(start, size)
+        for part in first.feed_in_parts(some, first.find(some), max_bytes=max_bytes):
             out += [_message(row, records) for row in part.rows.to_pylist()]
             dropped += part.dropped
         assert held(first) <= capacity

@@ -91,8 +91,8 @@ def test_sizes_are_advice_and_asked_for_once_a_minute() -> None:
     assert sizes([first, third]) == {first: 5.0, third: 5.0}
 
 
-@given(st.lists(st.integers(1, 12_000), max_size=30))
-def test_rows_stay_in_order_in_few_batches(sizes: list[int]) -> None:
+@given(st.lists(st.integers(1, 12_000), max_size=30), st.integers(1, 200_000))
+def test_rows_stay_in_order_in_few_batches_of_few_bytes(sizes: list[int], max_bytes: int) -> None:
     def read(share: Split, existing: Existing) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"n": pa.array(range(share.offsets.start, share.offsets.end))})
 
@@ -100,6 +100,9 @@ def test_rows_stay_in_order_in_few_batches(sizes: list[int]) -> None:
     shares = [
         split(n, begin, begin + size) for n, (begin, size) in enumerate(zip(begins, sizes, strict=True))
     ]
-    batches = list(rows_together([(share, Existing(share.offsets, None)) for share in shares], read))
+    found = [(share, Existing(share.offsets, None)) for share in shares]
+    batches = list(rows_together(found, read, max_bytes=max_bytes))
     assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(sum(sizes)))
-    assert len(batches) <= 1 + 2 * sum(sizes) / 10_000
+    most = min(10_000, max_bytes // 8)
+    assert all(batch.num_rows <= most or batch.num_rows in sizes for batch in batches)
+    assert len(batches) <= 1 + 2 * sum(sizes) / most if most else len(batches) == len(sizes)
