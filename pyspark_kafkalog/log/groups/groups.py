@@ -331,7 +331,8 @@ class DirectoryGroups:
         for root in self._roots:
             folder = root.find(partition)
             if folder is not None:
-                return Partition(partition, folder, root.log_start_offset).topic_id()
+                with suppress(FileNotFoundError):
+                    return Partition(partition, folder, root.log_start_offset).topic_id()
         return None
 
     # Writing

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,9 +20,9 @@ from pyspark_kafkalog.errors import (
     UnconfirmedError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.filesystem.folder import wait
+from pyspark_kafkalog.filesystem.folder import Folder, wait
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpoint
-from pyspark_kafkalog.log.read.partition import Partition
+from pyspark_kafkalog.log.read.partition import FolderGoneError, Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
 from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
@@ -37,6 +38,7 @@ from pyspark_kafkalog.model import (
     StoredSize,
     TopicPartition,
     Watermarks,
+    lost,
     not_here,
 )
 from pyspark_kafkalog.topics import cleanup_policies
@@ -45,6 +47,14 @@ _Answer = TypeVar("_Answer")
 
 _ATTEMPTS = 5
 """How often to look again at roots in which one publish follows another."""
+
+_MOVING = 5.0
+"""Seconds for which a partition may be in two roots. A broker that moves it to another disk gives the new
+folder its name before it renames the old one (LogManager.replaceCurrentWithFutureLog)."""
+_PAUSE = 0.02
+"""Seconds between two looks at a partition that is moved."""
+_LOOKS = 5
+"""How often to look for a partition in several roots: a look that meets a move may find it in none."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 _warned_of: dict[str, int] = {}
@@ -88,7 +98,7 @@ class LogDirectory:
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``.
 
-        :raises LogDirectoryError: if two roots hold the same partition.
+        :raises LogDirectoryError: if two roots hold the same partition, and it is not being moved.
         """
         held, unpublished = self._at_one_moment(self._held)
         created = {partition for partition, end in unpublished.items() if end is None}
@@ -105,16 +115,14 @@ class LogDirectory:
         """
         created = {partition for partition, end in self._unpublished().items() if end is None}
         firsts = [TopicPartition(topic, 0) for topic in topics]
+        found = [first for first in firsts if first not in created and self._find(first, fresh=True)]
         known = {
-            first.topic: found.topic_id()
-            for first in firsts
-            if first not in created and (found := self._find(first, fresh=True)) is not None
+            first.topic: topic_id for first, topic_id in self._ask_each(found, Partition.topic_id).items()
         }
         others = self.topics(set(topics) - set(known)) if len(known) < len(topics) else {}
-        for topic, numbers in others.items():
-            found = self._find(TopicPartition(topic, numbers[0]))
-            known[topic] = "" if found is None else found.topic_id()
-        return known
+        firsts = [TopicPartition(topic, numbers[0]) for topic, numbers in others.items()]
+        ids = self._ask_each(firsts, Partition.topic_id)
+        return known | {first.topic: ids.get(first, "") for first in firsts}
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
@@ -301,14 +309,32 @@ class LogDirectory:
             a segment is missing in between.
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
-        source = self._existing(wanted.partition)
-        own_id = source.topic_id() if wanted.topic_id else ""
+        needs_id = bool(wanted.topic_id) or len(self._roots) > 1
+        ask = partial(self._ask, wanted.partition)
+        source, own_id = ask(lambda p: (p, p.topic_id() if needs_id else ""))
         if wanted.confirm and not (own_id == wanted.topic_id and self._is_published(wanted)):
             raise UnconfirmedError(
                 "The folder may not be the one that was planned for", topic_partition=wanted.partition
             )
-        slices = source.read(replace(wanted, topic_id=own_id), max_bytes=self._slice_bytes)
-        return with_aborted(slices, source) if wanted.read_committed else slices
+        slices = self._read(source, replace(wanted, topic_id=own_id))
+        return with_aborted(slices, ask) if wanted.read_committed else slices
+
+    def _read(self, source: Partition, wanted: Fetch) -> Iterator[Slice]:
+        """The slices of ``source``, and of the folders in other roots that it is moved to meanwhile."""
+        while True:
+            try:
+                yield from source.read(wanted, max_bytes=self._slice_bytes)
+                return
+            except FolderGoneError as gone:
+                wanted = replace(wanted, offsets=gone.left)
+                found = self._find(wanted.partition, fresh=True)
+                if found is None:
+                    raise lost(wanted.partition, gone.left, str(gone.strerror)) from None
+                source = found
+                with suppress(FileNotFoundError):  # then it is moved on, and gone again
+                    if wanted.topic_id and source.topic_id() not in ("", wanted.topic_id):
+                        why = "the topic was deleted and recreated"
+                        raise lost(wanted.partition, gone.left, why) from None
 
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
@@ -390,24 +416,35 @@ class LogDirectory:
         if known is not None and not (fresh and not known.folder.exists()):
             return known
         self._partitions.pop(topic_partition, None)
+        root = self._holder(topic_partition)
         known = None
-        holder: LogRoot | None = None
-        for root in self._roots:
-            folder = root.find_live(topic_partition)
-            if folder is not None:
-                if holder is not None:
-                    raise _in_two_roots(topic_partition, holder, root)
-                holder = root
-                known = Partition(
-                    topic_partition, folder, root.log_start_offset, root.listings, root.start_in_checkpoint
-                )
-        if known is not None:
-            self._partitions[topic_partition] = known
+        if root is not None and (folder := root.find_live(topic_partition)) is not None:
+            known = self._partitions[topic_partition] = Partition(
+                topic_partition, folder, root.log_start_offset, root.listings, root.start_in_checkpoint
+            )
         elif not self._checked:
             for root in self._roots:
                 root.check()
             self._checked = True
         return known
+
+    def _holder(self, topic_partition: TopicPartition) -> LogRoot | None:
+        """The root that has the partition. While a broker moves it to another disk, two may have it.
+
+        :raises LogDirectoryError: if two roots still have it after a while, or have it with other topic ids.
+        """
+        until = time.monotonic() + _MOVING
+        looks = 0
+        while True:
+            folders = {root: folder for root in self._roots if (folder := root.find_live(topic_partition))}
+            looks += 1
+            if len(folders) == 1 or (not folders and (looks == _LOOKS or len(self._roots) == 1)):
+                return next(iter(folders), None)
+            if folders:
+                first, second = list(folders)[:2]
+                if time.monotonic() > until or _are_of_other_topics(topic_partition, folders.values()):
+                    raise _in_two_roots(topic_partition, first, second)
+                time.sleep(_PAUSE)
 
     def _existing(self, topic_partition: TopicPartition) -> Partition:
         partition = self._find(topic_partition)
@@ -421,13 +458,17 @@ class LogDirectory:
 
     def _held(self) -> set[TopicPartition]:
         """The partitions that have a folder."""
-        holders: dict[TopicPartition, LogRoot] = {}
-        for root in self._roots:
-            for partition in root.live_partitions():
-                if partition in holders:
-                    raise _in_two_roots(partition, holders[partition], root)
-                holders[partition] = root
-        return set(holders)
+        held: set[TopicPartition] = set()
+        # Listed once, several roots don't show what is moved meanwhile from a later one to an earlier one.
+        for _ in self._roots[:2]:
+            in_this_look: set[TopicPartition] = set()
+            for root in self._roots:
+                found = root.live_partitions()
+                for partition in found & in_this_look:
+                    self._holder(partition)
+                in_this_look |= found
+            held |= in_this_look
+        return held
 
     def _at_one_moment(self, look: Callable[[], _Answer]) -> tuple[_Answer, dict[TopicPartition, int | None]]:
         """What ``look`` sees, and what of it is unpublished.
@@ -465,6 +506,15 @@ class LogDirectory:
         if folder not in _begin_elsewhere:
             _begin_elsewhere.add(folder)
             _log.warning("%s: %s", topic_partition, not_here(offsets))
+
+
+def _are_of_other_topics(partition: TopicPartition, folders: Iterable[Folder]) -> bool:
+    """Whether these folders of a partition have topic ids that differ: none is a copy of another."""
+    ids = set()
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            ids.add(Partition(partition, folder, lambda _, first: first).topic_id())
+    return len(ids - {""}) > 1
 
 
 def _in_two_roots(partition: TopicPartition, first: LogRoot, second: LogRoot) -> LogDirectoryError:

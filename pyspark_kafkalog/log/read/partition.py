@@ -67,6 +67,14 @@ class _Listing(NamedTuple):
     """Seconds of the monotonic clock."""
 
 
+class FolderGoneError(FileNotFoundError):
+    """A partition's folder is no longer in its log root, with what was ``left`` to read in it."""
+
+    def __init__(self, folder: Folder, left: OffsetRange, cause: FileNotFoundError) -> None:
+        super().__init__(errno.ENOENT, f"the folder is gone: {cause}", folder.label())
+        self.left = left
+
+
 class Partition:
     """A partition's folder, read as a broker would after loading it, without changing a file.
 
@@ -121,10 +129,17 @@ class Partition:
         return segments
 
     def topic_id(self) -> str:
-        """The id of the partition's topic; empty if it cannot be read, or before Kafka 2.8."""
+        """The id of the partition's topic; empty if it cannot be read, or before Kafka 2.8.
+
+        :raises FileNotFoundError: if the folder is gone.
+        """
         data = self.folder.read(PARTITION_METADATA_FILE)
+        if data is None:
+            if not self.folder.exists():
+                raise FileNotFoundError(errno.ENOENT, "The folder is gone", self.folder.label())
+            return ""
         try:
-            return "" if data is None else parse_partition_metadata(data, PARTITION_METADATA_FILE)
+            return parse_partition_metadata(data, PARTITION_METADATA_FILE)
         except LogDirectoryError:
             return ""
 
@@ -250,6 +265,7 @@ class Partition:
             a segment is missing in between.
         :raises CorruptRecordError: see :meth:`pyspark_kafkalog.model.Place.fetch`.
         :raises LogDirectoryError: if the folder keeps changing, or the log root is gone.
+        :raises FolderGoneError: if the folder is gone; it may be in another root by now.
         """
         (position, end), on_corrupt, topic_id = wanted.offsets, wanted.on_corrupt, wanted.topic_id
         attempt = 0
@@ -295,8 +311,7 @@ class Partition:
                 if not self.folder.exists():
                     if not (root := self.folder.parent()).exists():
                         raise no_such_directory(root) from None
-                    gone = OffsetRange(position, end)
-                    raise lost(self.topic_partition, gone, f"the folder is gone: {e}") from None
+                    raise FolderGoneError(self.folder, OffsetRange(position, end), e) from None
                 if topic_id and self.topic_id() not in ("", topic_id):
                     gone = OffsetRange(position, end)
                     raise lost(self.topic_partition, gone, "the topic was deleted and recreated") from None

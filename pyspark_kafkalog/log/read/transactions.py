@@ -9,9 +9,11 @@ Sources: Kafka's ``ProducerStateManager``, ``TransactionIndex``, ``UnifiedLog``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -25,65 +27,102 @@ from pyspark_kafkalog.log.segment.segment import SCAN_WINDOW, OpenSegment, Segme
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.model import AbortedTransaction, Fetch, OffsetRange, Slice
 
+Ask = Callable[[Callable[[Partition], Any]], Any]
+"""Asks a partition, and asks again if it has moved to another log root meanwhile."""
+
+
+class _Scan(TransactionScan):
+    """The transactions of the batches below the offset ``seen``."""
+
+    def __init__(self, seen: int = 0) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def take(self, piece: Slice) -> None:
+        """Take in the batches of a slice that are not below ``seen``."""
+        batches = batches_of(piece)
+        new = int(np.searchsorted(batches.last_offset, self.seen))
+        while new < len(batches):
+            try:
+                self.add(piece.buffer, batches.between(new, len(batches)))
+                break
+            except CorruptRecordError as e:
+                # A broken marker may say anything: the data is hidden, and the reader of the records tells.
+                broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
+                self.add(piece.buffer, batches.between(new, broken))
+                self.abort(int(batches.producer_id[broken]), int(batches.last_offset[broken]))
+                new = broken + 1
+        self.seen = max(self.seen, int(batches.last_offset[-1]) + 1)
+
+    def abort(self, producer_id: int, offset: int) -> None:
+        """End the open transaction of the producer, if it has one, as if ``offset`` were its abort marker."""
+        first_offset = self.open.pop(producer_id, None)
+        if first_offset is not None:
+            self.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
+
+    def is_undecided(self, end: int) -> bool:
+        """Whether a transaction with data below ``end`` has no marker yet."""
+        return self.first_open_offset is not None and self.first_open_offset < end
+
+    def scan_ahead(self, partition: Partition, end: int) -> DataLossError | None:
+        """Scan on until all transactions with data below ``end`` are decided, or the log ends.
+
+        :return: why it could not, if records are gone: to look again is of no use.
+        """
+        log_end_offset = partition.log_end_offset(partition.segments())
+        try:
+            for piece in _scanned(partition, OffsetRange(self.seen, max(self.seen, log_end_offset))):
+                self.take(piece)
+                if not self.is_undecided(end):
+                    break
+        except DataLossError as e:
+            return e
+        return None
+
 
 class StableOffset:
     """The last stable offset of a partition, kept up to date while the log grows."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        self._scan = TransactionScan()
-        self._seen = 0
-        """``_scan`` knows the batches below this offset; 0 if it knows none."""
+        self._scan = _Scan()
 
     def last_stable_offset(self, log: OffsetRange) -> int:
         """The first offset of the oldest open transaction, or the end of ``log``, the whole log."""
-        if not log.start < self._seen <= log.end:
-            self._scan, self._seen = _newest_snapshot(self._partition, log)
-        for piece in _scanned(self._partition, OffsetRange(self._seen, log.end)):
-            self._seen = _add(self._scan, piece, self._seen)
-        self._seen = log.end
+        if not log.start < self._scan.seen <= log.end:
+            self._scan = _newest_snapshot(self._partition, log)
+        for piece in _scanned(self._partition, OffsetRange(self._scan.seen, log.end)):
+            self._scan.take(piece)
+        self._scan.seen = log.end
         self._scan.aborted.clear()
         first_open_offset = self._scan.first_open_offset
         return log.end if first_open_offset is None else max(log.start, first_open_offset)
 
 
-def with_aborted(slices: Iterator[Slice], partition: Partition) -> Iterator[Slice]:
+def with_aborted(slices: Iterator[Slice], ask: Ask) -> Iterator[Slice]:
     """Add to each slice the aborted transactions that overlap it.
 
     If a transaction is open where a slice ends, its marker is sought in
     ``.txnindex``, then in the batches that follow. Everything is scanned once.
     """
-    scan, seen = TransactionScan(), 0
+    scan = _Scan()
     indexed: _IndexedAborts | None = None
     for piece in slices:
         batches = batches_of(piece)
         start, end = int(batches.base_offset[0]), int(batches.last_offset[-1]) + 1
-        seen = _add(scan, piece, seen)
-        if _is_undecided(scan, end):
-            indexed = _IndexedAborts(partition, start) if indexed is None else indexed
+        scan.take(piece)
+        if scan.is_undecided(end):
+            indexed = ask(partial(_IndexedAborts, start=start)) if indexed is None else indexed
             for producer_id, first_offset in list(scan.open.items()):
-                last_offset = indexed.marker(producer_id, first_offset, seen)
+                last_offset = indexed.marker(producer_id, first_offset, scan.seen)
                 if last_offset is not None:
-                    _abort(scan, producer_id, last_offset)
-        if _is_undecided(scan, end):
-            seen = _scan_ahead(scan, partition, seen, end)
+                    scan.abort(producer_id, last_offset)
+        if scan.is_undecided(end):
+            gone = ask(partial(scan.scan_ahead, end=end))
+            if gone is not None:
+                raise gone
         scan.aborted[:] = [t for t in scan.aborted if t.last_offset is None or t.last_offset >= start]
         yield replace(piece, aborted=tuple(t for t in scan.aborted if t.first_offset < end))
-
-
-def _is_undecided(scan: TransactionScan, end: int) -> bool:
-    """Whether a transaction with data below ``end`` has no marker yet."""
-    return scan.first_open_offset is not None and scan.first_open_offset < end
-
-
-def _scan_ahead(scan: TransactionScan, partition: Partition, seen: int, end: int) -> int:
-    """Scan on until all transactions with data below ``end`` are decided, or the log ends."""
-    log_end_offset = partition.log_end_offset(partition.segments())
-    for piece in _scanned(partition, OffsetRange(seen, max(seen, log_end_offset))):
-        seen = _add(scan, piece, seen)
-        if not _is_undecided(scan, end):
-            break
-    return seen
 
 
 def _scanned(partition: Partition, offsets: OffsetRange) -> Iterator[Slice]:
@@ -91,36 +130,12 @@ def _scanned(partition: Partition, offsets: OffsetRange) -> Iterator[Slice]:
     return partition.read(wanted, max_bytes=SCAN_WINDOW)
 
 
-def _add(scan: TransactionScan, piece: Slice, seen: int) -> int:
-    """Add the batches of a slice from the offset ``seen`` on to ``scan``; returns the offset after them."""
-    batches = batches_of(piece)
-    new = int(np.searchsorted(batches.last_offset, seen))
-    while new < len(batches):
-        try:
-            scan.add(piece.buffer, batches.between(new, len(batches)))
-            break
-        except CorruptRecordError as e:
-            # A broken marker may say anything, so the data is hidden; the reader of the records reports it.
-            broken = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
-            scan.add(piece.buffer, batches.between(new, broken))
-            _abort(scan, int(batches.producer_id[broken]), int(batches.last_offset[broken]))
-            new = broken + 1
-    return max(seen, int(batches.last_offset[-1]) + 1)
-
-
-def _abort(scan: TransactionScan, producer_id: int, offset: int) -> None:
-    """End the open transaction of the producer, if it has one, as if ``offset`` were its abort marker."""
-    first_offset = scan.open.pop(producer_id, None)
-    if first_offset is not None:
-        scan.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
-
-
 def _pass_over(error: CorruptRecordError | DataLossError) -> None:
     """The reader of the records reports the damage."""
 
 
-def _newest_snapshot(partition: Partition, log: OffsetRange) -> tuple[TransactionScan, int]:
-    """The transactions open at the newest valid producer snapshot inside ``log``, and its offset."""
+def _newest_snapshot(partition: Partition, log: OffsetRange) -> _Scan:
+    """The transactions open at the newest valid producer snapshot inside ``log``."""
     names = partition.folder.list(lambda name: name.endswith(SNAPSHOT_SUFFIX))
     offsets = [found[0] for found in map(parse_segment_file, names) if found is not None]
     for offset in sorted(offsets, reverse=True):
@@ -128,13 +143,13 @@ def _newest_snapshot(partition: Partition, log: OffsetRange) -> tuple[Transactio
             data = partition.folder.read(segment_file(offset, SNAPSHOT_SUFFIX))
             entries = None if data is None else parse_snapshot(data)
             if entries is not None:
-                return _open_at(entries), offset
-    return TransactionScan(), log.start
+                return _open_at(entries, offset)
+    return _Scan(log.start)
 
 
-def _open_at(entries: list[ProducerEntry]) -> TransactionScan:
-    """The transactions that a snapshot shows as open."""
-    scan = TransactionScan()
+def _open_at(entries: list[ProducerEntry], offset: int) -> _Scan:
+    """The transactions that a snapshot of that offset shows as open."""
+    scan = _Scan(offset)
     scan.open.update((entry.producer_id, entry.first_offset) for entry in entries if entry.first_offset >= 0)
     return scan
 
@@ -158,7 +173,8 @@ class _IndexedAborts:
             is_open = (entries["first_offset"] <= first_offset) & (entries["last_offset"] >= seen)
             # Only a wrong index has more than one.
             for entry in entries[is_open & (entries["producer_id"] == producer_id)][:1].tolist():
-                with segment.open() as opened:
+                # Where the segment has gone meanwhile, the batches decide.
+                with suppress(FileNotFoundError), segment.open() as opened:
                     if _has_marker(opened, AbortedTransaction(*entry[1:4])):
                         return int(entry[3])
         return None
