@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.groups import GroupMember, GroupOffsets, SoleCommits
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
-from pyspark_kafkalog.options.brokers import MembershipOptions, ProduceOptions, TransactionOptions
+from pyspark_kafkalog.options.brokers import (
+    ConnectionOptions,
+    MembershipOptions,
+    ProduceOptions,
+    TransactionOptions,
+)
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 from pyspark_kafkalog.sinks import Sink
 from pyspark_kafkalog.topics import ClusterTopics, Topics
@@ -35,12 +40,7 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | Log
         from pyspark_kafkalog.broker.cluster.pool import note_reached
         from pyspark_kafkalog.broker.place import Brokers
 
-        brokers = options.brokers
-        if not brokers.bootstrap_servers:
-            from pyspark_kafkalog.broker.zookeeper.registry import registered_brokers
-
-            assert options.zookeeper is not None
-            brokers = replace(brokers, bootstrap_servers=registered_brokers(options.zookeeper, brokers))
+        brokers = _brokers(options, options.brokers)
         if reached:
             note_reached(brokers)
         assert options.fetch is not None
@@ -48,6 +48,38 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | Log
     from pyspark_kafkalog.log.read.directory import LogDirectory
 
     return LogDirectory.open(options.paths, check=not reached)
+
+
+def _brokers(options: PlaceOptions, brokers: ConnectionOptions) -> ConnectionOptions:
+    """The brokers that the options name, or those that are registered in their ZooKeeper."""
+    if brokers.bootstrap_servers:
+        return brokers
+    from pyspark_kafkalog.broker.zookeeper.registry import registered_brokers
+
+    assert options.zookeeper is not None
+    return replace(brokers, bootstrap_servers=registered_brokers(options.zookeeper, brokers))
+
+
+def cluster_id(brokers: ConnectionOptions) -> str | None:
+    """The id of a cluster; None before Kafka 0.10.1."""
+    from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+    from pyspark_kafkalog.broker.wire.deadline import Deadline
+
+    deadline = Deadline.after_ms(brokers.request_timeout_ms)
+    return cluster_of(brokers).identity((), deadline=deadline).cluster_id
+
+
+def identity(options: PlaceOptions) -> tuple[str | None, str]:
+    """The id of the cluster that the options name, and what tells the place from others, however it is
+    addressed: that id, or the directories. Only a cluster without an id is told by its addresses.
+    """
+    if options.brokers is None:
+        from pyspark_kafkalog.log.read.directory import resolved
+
+        return None, f"directories {resolved(options.paths)}"
+    brokers = _brokers(options, options.brokers)
+    found = cluster_id(brokers)
+    return found, f"cluster {found}" if found else f"brokers {sorted(brokers.bootstrap_servers)}"
 
 
 def import_reading(options: PlaceOptions) -> None:

@@ -20,7 +20,8 @@ from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 from pyspark_kafkalog.filesystem.machine import Mark, host_id, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_file, remove_folder
-from pyspark_kafkalog.streams.checkpoint import keep_topic_ids, kept_topic_ids
+from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.streams.kept import Kept, Reader
 from tests.faults.disk import Disk, recorded
 from tests.faults.disk import Folder as DiskFolder
 from tests.http_doubles import Silent, served
@@ -127,10 +128,16 @@ def test_a_kill_leaves_the_old_or_the_new(new_names: str, earlier: int) -> None:
 def test_topic_ids_outlive_a_kill_at_each_step(new_names: str) -> None:
     old, new = {"t": "A"}, {"t": "B"}
     locate(new_names).replace("metadata", b'{"id":"query"}')
+    for log in ("offsets", "commits"):
+        locate(new_names).child(log).replace("0", b'v1\n{}\n{"t":{"0":5}}')
+
+    def kept(*topics: str) -> Kept:
+        return Kept(new_names, Reader("place", Selection(topics=topics)))
+
     for step in count():
-        keep_topic_ids(new_names, "source", old)
-        killed = run_and_kill(lambda: keep_topic_ids(new_names, "source", new), step)
-        assert kept_topic_ids(new_names, "source") in ((old, new) if killed else (new,))
+        kept("t").keep_topic_ids(old)
+        killed = run_and_kill(lambda: kept("t", "u").keep_topic_ids(new), step)
+        assert kept("t").topic_ids() in ((old, new) if killed else (new,))
         if not killed:
             return
 

@@ -426,8 +426,9 @@ class Restore:
         """The source's cluster, or its folders."""
         if self._source_is_cluster:
             return self._source.cluster_id() or ""
-        folders = map(locate, self._paths)
-        return ", ".join(sorted(f.top if f.is_local else f.label() for f in folders))
+        from pyspark_kafkalog.log.read.directory import resolved
+
+        return ", ".join(resolved(self._paths))
 
     def _check_same(self, state: RestoreState) -> None:
         hint = f"Give the same options as before, or another file by --state; the file is {state.path}."

@@ -424,7 +424,8 @@ SECTIONS = (
                " has lost that, or is older than the checkpoint, or the checkpoint can't be read."),
         _brokers("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
                  "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
-                 " transaction of its rows; as a member of the group, if the source is one."),
+                 " transaction of its rows; as a member of the group, if the source is one. The source"
+                 " reads the sink's cluster, and is given the query's `checkpointLocation`, too."),
         _brokers("kafka.transaction.timeout.ms", _WRITE, integer(1), "60000",
                  "The longest time that producing a batch may take, once it is staged."),
     ),

@@ -22,6 +22,7 @@ from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import Held, QueryBatch
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import (
+    identity,
     import_reading,
     open_groups,
     open_member,
@@ -48,15 +49,9 @@ from pyspark_kafkalog.streams.checkpoint import (
     NamedCheckpoint,
     QueryLog,
     check_same_query,
-    keep_begins,
-    keep_shared,
-    keep_topic_ids,
-    kept_begins,
-    kept_shared,
-    kept_start_offsets,
-    kept_topic_ids,
 )
 from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
+from pyspark_kafkalog.streams.kept import Kept, Reader
 from pyspark_kafkalog.streams.planner import StreamPlanner
 from pyspark_kafkalog.streams.sharing import CommittedBySink, SharedGroup
 
@@ -92,6 +87,8 @@ _OF_THE_PLANNER = {
     "_sharing",
     "_holder",
     "_own",
+    "_kept",
+    "_identity",
 }
 """What tasks get no copy of."""
 _FIRST_HAS_NO_LIMIT = (
@@ -103,6 +100,10 @@ _FIRST_IS_LIMITED = (
     "limitFirstTrigger=true: on this Spark, a run with Trigger.AvailableNow or Once ends after one limited"
     " micro-batch. The next run reads on from there."
 )
+
+
+def _keep_nothing(*content: object) -> None:
+    """Without a checkpoint."""
 
 
 @with_short_errors
@@ -126,6 +127,8 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         self._spark_schema = schema
         self._is_same_query = self._options.checkpoint_location is None
         """Whether a task has found that the checkpoint which the user names is that of the query."""
+        self._has_told = False
+        """Whether this run has noted which cluster it reads."""
         self._own: Offsets | None = None
         """What was committed last as a member of a group."""
         self._left_to_tasks: Offsets | None = None
@@ -136,18 +139,17 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
 
     @cached_property
     def _planner(self) -> StreamPlanner:
-        checkpoint, source = self._options.checkpoint_location, self._source
-        brokers, group = self._place_options.brokers, self._options.group.group_id
+        brokers, group, kept = self._place_options.brokers, self._options.group.group_id, self._kept
         if self._place_options.commits_to_zookeeper and group is not None:
             self._open_committed().committed(group, ())  # is it there, and the brokers'?
         self._check_who_commits()
         return StreamPlanner(
             self._place,
             self._options,
-            topic_ids=kept_topic_ids(checkpoint, source),
-            keep_topic_ids=self._checkpoint.once_own(partial(keep_topic_ids, checkpoint, source)),
-            shared=kept_shared(checkpoint, source),
-            keep_shared=self._checkpoint.once_own(partial(keep_shared, checkpoint, source)),
+            topic_ids={} if kept is None else kept.topic_ids(),
+            keep_topic_ids=self._checkpoint.once_own(_keep_nothing if kept is None else kept.keep_topic_ids),
+            shared={} if kept is None else kept.shared(),
+            keep_shared=self._checkpoint.once_own(_keep_nothing if kept is None else kept.keep_shared),
             groups=self._open_committed,
             sharing=self._sharing,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
@@ -225,9 +227,14 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
 
     @cached_property
     def _initial(self) -> Offsets:
-        source = (*self._source, self._options.starting)
+        kept, options = self._kept, self._options
         with said("Looking up where the query starts"):
-            found = kept_start_offsets(self._options.checkpoint_location, source, self._choose_start)
+            if kept is None:
+                found = self._choose_start()
+            else:
+                others = options.no_match_is_latest, options.group.none_committed
+                found = kept.start_offsets(options.starting, self._choose_start, others)
+                self._checkpoint.once_own(kept.keep_start_offsets)()
         if self._holder and (log := self._named_log()).newest_plan() is None:
             log.keep_held(self._held(None, {}))  # so that it is known who commits, before anything is planned
         return found
@@ -242,7 +249,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         if group.membership is None:
             return None
         assert group.group_id is not None, "a member has a group"
-        checkpoint, source = self._options.checkpoint_location, self._source
+        kept = self._kept
         _exit_when_stopped()
         return SharedGroup(
             open_member(self._place_options, group.group_id, group.membership),
@@ -251,7 +258,7 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             partial(self._open_committed, group.membership.patience),
             self._as_committed(),
             patience=group.membership.max_poll_interval_ms / 1000 if group.membership.is_cooperative else 0,
-            noted=kept_begins(checkpoint, source),
+            noted={} if kept is None else kept.begins(),
             note=self._note_begins,
             fail_on_data_loss=self._options.fail_on_data_loss,
             sink=None if group.commits else CommittedBySink(self._keep_held, self._settle),
@@ -298,8 +305,8 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         return QueryLog(location)
 
     def _note_begins(self, begins: Offsets) -> None:
-        if self._checkpoint.is_own:
-            keep_begins(self._options.checkpoint_location, self._source, begins)
+        if self._checkpoint.is_own and self._kept is not None:
+            self._kept.keep_begins(begins)
 
     @cached_property
     def _committer(self) -> OffsetCommitter | None:
@@ -340,12 +347,33 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
             return CompletionWatch(log, self._committer)
         return CompletionWatch(log, self._committer, own=sharing.own, committed=sharing.release)
 
-    @property
-    def _source(self) -> tuple[object, ...]:
-        """Identifies this source among those of the query; for a cluster by address, without secrets."""
-        brokers = self._place_options.brokers
-        place = self._place_options.paths if brokers is None else brokers.bootstrap_servers
-        return place, self._options.selection
+    @cached_property
+    def _kept(self) -> Kept | None:
+        """What the query keeps beside the checkpoint that the user names; None without one."""
+        location, options, place = self._options.checkpoint_location, self._options, self._place_options
+        if location is None:
+            return None
+        given = place.paths if place.brokers is None else place.brokers.bootstrap_servers
+        return Kept(
+            location,
+            Reader(
+                self._identity[1],
+                options.selection,
+                options.group.group_id,
+                source=(given, options.selection),
+            ),
+        )
+
+    @cached_property
+    def _identity(self) -> tuple[str | None, str]:
+        with loading():
+            return identity(self._place_options)
+
+    def _tell_cluster(self) -> None:
+        """Tell the query's sink which cluster this run reads, before it has any of the rows."""
+        if self._kept is not None and self._checkpoint.is_own and not self._has_told:
+            self._kept.keep_cluster(self._identity[0])
+            self._has_told = True
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
         """Where a query without a checkpoint starts. Spark asks more than once, so it is chosen once."""
@@ -461,14 +489,14 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         """The splits of one micro-batch."""
         self._calls.plan(start, end)
         self._check_asked()
-        if start == end:
-            if self._sharing is not None and self._sharing.is_committed_by_sink:
-                self._checkpoint.planned(parse_offsets(end, option="offsets"))
-                if self._checkpoint.is_own:
-                    self._keep_held(None, {}, False)  # a new query begins with nothing
-            return []  # after a restart some Sparks only show the last offsets
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         self._checkpoint.planned(stop)
+        self._tell_cluster()
+        if start == end:
+            is_committed_by_sink = self._sharing is not None and self._sharing.is_committed_by_sink
+            if is_committed_by_sink and self._checkpoint.is_own:
+                self._keep_held(None, {}, False)  # a new query begins with nothing
+            return []  # after a restart some Sparks only show the last offsets
         splits = self._planner.plan(begin, stop)
         if self._watch is not None and self._checkpoint.is_own:
             self._watch.begin(stop)

@@ -18,7 +18,7 @@ from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
-from pyspark_kafkalog.places import open_sink
+from pyspark_kafkalog.places import cluster_id, open_sink
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
@@ -262,17 +262,37 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
             return Plan()
         group = None if transactions is None else transactions.source_group
         try:
-            return _plan(
+            plan = _plan(
                 given or query.default_checkpoint,
                 query,
                 group=group,
                 keeps=transactions is not None and given is not None,
             )
+            if plan.group is not None:
+                assert given is not None, "commitSourceOffsets needs it"
+                self._check_source(given)
+            return plan
         except KafkaLogError as e:
             if self._options.fail_on_missing_marker or group is not None:
                 raise
             _log.warning("%s: whether it was written before can't be known: %s", batch, e)
             return Plan(None)
+
+    def _check_source(self, checkpoint_location: str) -> None:
+        """See that the source reads the sink's cluster, whose group gets its offsets.
+
+        :raises KafkaLogError: if it does not, or nothing tells.
+        """
+        from pyspark_kafkalog.streams.kept import BY_READER, source_cluster
+
+        assert self._options.brokers is not None, "transactions are those of brokers"
+        read, written = source_cluster(checkpoint_location), cluster_id(self._options.brokers)
+        if read != written:
+            raise KafkaLogError(
+                f"The source reads cluster {read}, whose offsets mean nothing in that of the sink,"
+                f" {written} (commitSourceOffsets=transaction)",
+                hint=BY_READER,
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Undo what was written, as far as possible; never raises, as that would hide the cause.

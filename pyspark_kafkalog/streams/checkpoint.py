@@ -1,17 +1,13 @@
-"""A streaming query's checkpoint: Spark's own logs, and what Spark does not store for a Python source.
+"""A streaming query's checkpoint: Spark's own logs, and as which member of a group it reads.
 
 Spark writes ``offsets/N`` when it plans micro-batch N: a version, a line of metadata,
 and one line of JSON for each source, its end offsets. It writes ``commits/N`` when
 the micro-batch is complete.
 
-After a crash in the first micro-batch Spark asks a Python source for its initial
-offsets again (its own Kafka source writes them to ``sources/0/0`` of the checkpoint).
-And offsets alone do not show that a topic was deleted and recreated. Spark does not
-tell the source where the checkpoint is, so the user may give the reader the option
-``checkpointLocation``, too. What is kept there notes the query, and the micro-batch
-that was planned last: so it is not taken for another query's, nor for that of a log
-that was set back. That the checkpoint is the query's own, only its tasks can tell for
-certain. Before they can, a run writes nothing there unless its own plan is the newest.
+Spark does not tell a Python source where the checkpoint is, so the user may give the
+reader the option ``checkpointLocation``, too. What is kept there is in :mod:`.kept`. That
+the checkpoint is the query's own, only its tasks can tell for certain. Before they can, a
+run writes nothing there unless its own plan is the newest.
 """
 
 from __future__ import annotations
@@ -19,28 +15,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pyspark_kafkalog.errors import UNREADABLE, KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_folder, sync_parents
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
 from pyspark_kafkalog.filesystem.locate import without_secrets
-from pyspark_kafkalog.model import BatchHeader, Held, MemberOfGroup, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.filesystem.private import remove_file
+from pyspark_kafkalog.model import Held, MemberOfGroup, Plan, QueryBatch
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json
-from pyspark_kafkalog.streams.history import LastShared
-
-_Content = TypeVar("_Content")
 
 _METADATA = "metadata"
 """Spark's file with the query's id (its StreamMetadata)."""
 _VERSION = 2
-"""Of the files of this package."""
+"""Of the file of what a member holds."""
 _HELD, _HELD_FILE = "kafkalog-member", "held.json"
 """What the query holds as a member, for its sink: one for all of its sources, as it may have only one."""
+
+_NOTED_RUNS = 10
+"""Of so many runs it is noted which member's rows they have."""
 
 
 class NotedPlan(NamedTuple):
@@ -73,6 +70,11 @@ class QueryLog:
         batch = self._newest()
         return None if batch is None else NotedPlan(batch, _digest(self._planned.read(str(batch)) or b""))
 
+    def plan_before(self, batch: int) -> NotedPlan | None:
+        """The newest plan before a micro-batch."""
+        before = max((number for number in self._numbers() if number < batch), default=None)
+        return None if before is None else NotedPlan(before, _digest(self._planned.read(str(before)) or b""))
+
     def goes_on_from(self, noted: NotedPlan) -> bool:
         """Whether what was planned once still is, and as it was, if Spark still has that plan."""
         newest = self._newest()
@@ -81,11 +83,31 @@ class QueryLog:
         logged = self._planned.read(str(noted.batch))
         return logged is None or _digest(logged) == noted.digest
 
+    def planned_ends(self) -> list[Offsets]:
+        """Where each source of topics ends in the newest planned micro-batch."""
+        newest = self._newest()
+        return [] if newest is None else self._all_ends_of(newest)
+
+    def read_so_far(self) -> list[Offsets]:
+        """Where each source of topics goes on: its end in the newest complete micro-batch, if any."""
+        newest = self._newest()
+        if newest is None or self.is_complete(newest):
+            return self.planned_ends()
+        before = self.plan_before(newest)
+        return [] if before is None else self._all_ends_of(before.batch)
+
+    def _all_ends_of(self, batch: int) -> list[Offsets]:
+        logged = self._planned.read(str(batch)) or b""
+        return [ends for end in _ends(logged) if (ends := _offsets(end)) is not None]
+
     def _newest(self) -> int | None:
+        return max(self._numbers(), default=None)
+
+    def _numbers(self) -> list[int]:
         try:
-            return max((int(name) for name in self._planned.list() if name.isdecimal()), default=None)
+            return [int(name) for name in self._planned.list() if name.isdecimal()]
         except FileNotFoundError:
-            return None
+            return []
 
     def ends_of(self, batch: int) -> Offsets:
         """Where the query's source of this package ends in a planned micro-batch.
@@ -94,14 +116,13 @@ class QueryLog:
 
         :raises KafkaLogError: if there is no such source, or more than one.
         """
-        logged = self._planned.read(str(batch)) or b""
-        found = [ends for end in _ends(logged) if (ends := _offsets(end)) is not None]
+        found = self._all_ends_of(batch)
         if len(found) != 1:
             raise KafkaLogError(
                 f"Expected the offsets of one source of topics, got {len(found)}",
                 file=self._planned.label(str(batch)),
-                hint="commitSourceOffsets=transaction is for queries with one source, of this package or"
-                " Spark's own kafka source, and the query's own checkpointLocation.",
+                hint="commitSourceOffsets=transaction is for queries with one source, of this package,"
+                " and the query's own checkpointLocation.",
             )
         return found[0]
 
@@ -131,10 +152,11 @@ class QueryLog:
         """
         folder = self._checkpoint.child(_HELD)
         before = folder.read_replaced(_HELD_FILE)
-        if changes:
-            stored = _parsed(before or b"")
-            if isinstance(stored, dict) and stored["content"]["holder"] != held.holder:
-                return
+        holder = _holder(before)
+        if changes and holder not in (None, held.holder):
+            return
+        if holder != held.holder:
+            self._forget_runs(folder)
         stored = {
             "version": _VERSION,
             "query": self.query_id(),
@@ -153,6 +175,16 @@ class QueryLog:
         folder = self._checkpoint.child(_HELD)
         if folder.read_replaced(run_id) is None:
             folder.replace(run_id, holder.encode())
+
+    @staticmethod
+    def _forget_runs(folder: Folder) -> None:
+        """Remove the notes of all runs but the newest: one that was paused may still look for its own."""
+        with suppress(FileNotFoundError):
+            notes = sorted(
+                (entry.mtime_ns, name) for name, entry in folder.list().items() if name != _HELD_FILE
+            )
+            for _, name in notes[:-_NOTED_RUNS]:
+                remove_file(folder, name)
 
     def has_held(self) -> bool:
         """Whether the query has been a member whose sink commits."""
@@ -347,136 +379,12 @@ def _parsed(line: bytes) -> object:
         return None
 
 
-class _Kind(NamedTuple):
-    folder: str
-    what: str
-    without: str
-    """What happens without the file."""
-
-
-_START_OFFSETS = _Kind(
-    "kafkalog-start-offsets",
-    "start offsets",
-    "If the first micro-batch is not complete, they are chosen again.",
-)
-_TOPIC_IDS = _Kind(
-    "kafkalog-topic-ids", "topic ids", "Topics recreated since the last run then go unnoticed."
-)
-
-_SHARED = _Kind("kafkalog-shared", "history", "")
-_BEGINS = _Kind("kafkalog-begins", "beginnings", "")
-
-
-def kept_start_offsets(
-    checkpoint_location: str | None, source: object, choose: Callable[[], Offsets]
-) -> Offsets:
-    """The start offsets of a query: those stored before, else ``choose()``, which are stored for a new query.
-
-    :param checkpoint_location: path or URI; None stores nothing.
-    :param source: its repr distinguishes the sources of a query.
-    :raises KafkaLogError: if it isn't a checkpoint, or what is stored is corrupt or of another history.
-    """
-    if checkpoint_location is None:
-        return choose()
-    file = _File.of(checkpoint_location, _START_OFFSETS, source)
-    stored = file.read(partial(parse_offsets, option="stored start offsets"))
-    if stored is None:
-        stored = choose()
-        if file.log.newest_plan() is None:
-            file.write(to_json(stored))
-    return stored
-
-
-def kept_topic_ids(checkpoint_location: str | None, source: object) -> dict[str, str]:
-    """The ids of the topics that a query has read, as :func:`keep_topic_ids` stored them.
-
-    :raises KafkaLogError: as :func:`kept_start_offsets`.
-    """
-    if checkpoint_location is None:
-        return {}
-    return _File.of(checkpoint_location, _TOPIC_IDS, source).read(_texts) or {}
-
-
-def keep_topic_ids(
-    checkpoint_location: str | None,
-    source: object,
-    topic_ids: Mapping[str, str],
-    before: Mapping[str, str] | None = None,
-) -> None:
-    """Store the ids of the topics whose records a query has processed, for its next run.
-
-    :param before: given while a micro-batch runs that changes them: those that count until it is complete.
-    """
-    if checkpoint_location is not None:
-        _File.of(checkpoint_location, _TOPIC_IDS, source).write(topic_ids, before)
-
-
-def kept_shared(checkpoint_location: str | None, source: object) -> dict[TopicPartition, LastShared]:
-    """What a query and its logs shared last, as :func:`keep_shared` stored it.
-
-    What another query stored, or a loss of power left, is not used: then nothing can be compared.
-
-    :raises KafkaLogError: if it isn't a checkpoint.
-    """
-    if checkpoint_location is None:
-        return {}
-    file = _File.of(checkpoint_location, _SHARED, source)
-    data = file.folder.read_replaced(file.name)
+def _holder(data: bytes | None) -> str | None:
+    """The holder in what is held; None if there is none."""
     stored = _parsed(data or b"")
-    if not isinstance(stored, dict) or stored.get("query") != file.query_id:
-        return {}
-    try:
-        return {
-            TopicPartition(topic, int(number)): _last_shared(*last)
-            for topic, partitions in stored["content"].items()
-            for number, last in partitions.items()
-        }
-    except UNREADABLE:
-        return {}
-
-
-def keep_shared(
-    checkpoint_location: str | None, source: object, shared: Mapping[TopicPartition, LastShared]
-) -> None:
-    """Store what a query and its logs share. It is not flushed, as it is often replaced."""
-    if checkpoint_location is None:
-        return
-    file = _File.of(checkpoint_location, _SHARED, source)
-    content: dict[str, dict[str, LastShared]] = {}
-    for (topic, number), last in sorted(shared.items()):
-        content.setdefault(topic, {})[str(number)] = last
-    stored = {"version": _VERSION, "query": file.query_id, "content": content}
-    file.folder.replace(file.name, json.dumps(stored).encode())
-
-
-def kept_begins(checkpoint_location: str | None, source: object) -> Offsets:
-    """Where partitions begin in the newest planned micro-batch, as :func:`keep_begins` stored it for that.
-
-    :raises KafkaLogError: if it isn't a checkpoint.
-    """
-    if checkpoint_location is None:
-        return {}
-    file = _File.of(checkpoint_location, _BEGINS, source)
-    stored = _parsed(file.folder.read_replaced(file.name) or b"")
-    if not isinstance(stored, dict) or stored.get("query") != file.query_id:
-        return {}
-    plan = file.log.newest_plan()
-    if plan is None or stored.get("plan") != list(plan):
-        return {}
-    return _offsets(json.dumps(stored.get("content")).encode()) or {}
-
-
-def keep_begins(checkpoint_location: str | None, source: object, begins: Offsets) -> None:
-    """Store where partitions begin in the newest planned micro-batch, before any task reads it."""
-    if checkpoint_location is not None:
-        _File.of(checkpoint_location, _BEGINS, source).write(to_json(begins))
-
-
-def _last_shared(topic_id: object, offset: object, epoch: object, batch: Any) -> LastShared:
-    header = None if batch is None else BatchHeader(*batch)
-    if not isinstance(topic_id, str) or not all(isinstance(n, int) for n in (offset, epoch, *(header or ()))):
-        raise ValueError("expected a text and whole numbers")
-    return LastShared(topic_id, offset, epoch, header)  # type: ignore[arg-type]
+    content = stored.get("content") if isinstance(stored, dict) else None
+    holder = content.get("holder") if isinstance(content, dict) else None
+    return holder if isinstance(holder, str) else None
 
 
 def check_same_query(query_id: str, running: str) -> None:
@@ -489,87 +397,4 @@ def check_same_query(query_id: str, running: str) -> None:
             f"The reader's checkpointLocation is that of query {query_id}, and it reads for query {running}",
             hint="Give the reader the checkpointLocation that its query has. If the query is new, begin with"
             " a new checkpoint: this one may have begun where the other query did.",
-        )
-
-
-def _texts(content: dict[str, Any]) -> dict[str, str]:
-    if not all(isinstance(value, str) for value in content.values()):
-        raise ValueError("expected texts")
-    return content
-
-
-class _File(NamedTuple):
-    """A file of this package in a checkpoint: its content, the query's id, and the newest plan when it was
-    written. Files of version 1 are the content alone, whose values are never whole numbers.
-    """
-
-    folder: Folder
-    name: str
-    kind: _Kind
-    log: QueryLog
-    query_id: str
-
-    @classmethod
-    def of(cls, checkpoint_location: str, kind: _Kind, source: object) -> _File:
-        """The file of a source.
-
-        :raises KafkaLogError: if the location isn't a checkpoint.
-        """
-        digest = hashlib.sha256(repr(source).encode()).hexdigest()
-        folder = locate_as_hadoop(checkpoint_location).child(kind.folder)
-        log = QueryLog(checkpoint_location)
-        return cls(folder, f"{digest[:32]}.json", kind, log, log.query_id())
-
-    def read(self, parse: Callable[[dict[str, Any]], _Content]) -> _Content | None:
-        """What is stored for the query; None if nothing is.
-
-        A file of version 1 is taken for the query's, and becomes one of this version. One that belongs to
-        another query is emptied if this query has planned nothing so far, so that it is new.
-
-        :raises KafkaLogError: if it is corrupt, or belongs to another history of the checkpoint.
-        """
-        data = self.folder.read_replaced(self.name)
-        if data is None:
-            return None
-        try:
-            stored = json.loads(data)
-            is_first = not isinstance(stored.get("version"), int)
-            query_id, plan = (self.query_id, None) if is_first else (stored["query"], stored["plan"])
-            noted = None if plan is None else NotedPlan(*plan)
-            content = stored if is_first else stored["content"]
-            if not is_first and "before" in stored and noted and not self.log.is_past(noted.batch):
-                content = stored["before"]
-            parsed = None if content is None else parse(content)
-            if not isinstance(query_id, str) or not (noted is None or isinstance(noted.batch, int)):
-                raise ValueError("expected a query and a plan")
-        except UNREADABLE as e:
-            raise self._error("are corrupt") from e
-        if is_first:
-            self.write(content)
-        elif query_id != self.query_id:
-            if self.log.newest_plan() is not None:
-                raise self._error(f"are of query {query_id}, the checkpoint is of query {self.query_id}")
-            self.write(None)
-            return None
-        elif noted is not None and not self.log.goes_on_from(noted):
-            raise self._error(f"are newer than Spark's log, which lacks micro-batch {noted.batch} as it was")
-        return parsed
-
-    def write(self, content: Mapping[str, object] | None, before: Mapping[str, object] | None = None) -> None:
-        """Replace the file atomically.
-
-        :param before: what counts until the newest plan, which runs now, is complete.
-        """
-        plan = self.log.newest_plan()
-        stored = {"version": _VERSION, "query": self.query_id, "plan": plan, "content": content}
-        if before is not None and plan is not None:
-            stored["before"] = before
-            self.log.flush(plan.batch)
-        self.folder.replace(self.name, json.dumps(stored, sort_keys=True).encode(), flush=True)
-
-    def _error(self, what: str) -> KafkaLogError:
-        return KafkaLogError(
-            f"The stored {self.kind.what} {what}",
-            file=self.folder.label(self.name),
-            hint=f"Restore the whole checkpoint from one moment, or delete the file. {self.kind.without}",
         )

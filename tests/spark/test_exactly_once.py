@@ -11,11 +11,20 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog.broker.transactions.marker import transactional_id
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.places import cluster_id
+from pyspark_kafkalog.spark.writer import stream_writer
+from pyspark_kafkalog.streams.kept import Kept, Reader
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import is_stable, shown, stored, transaction_state
 from tests.kafka import Broker
+from tests.log.writing import write
+from tests.streams.spark_log import begin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -109,6 +118,7 @@ def test_consume_transform_produce(
             .option("startingOffsets", "earliest")
             .option("kafka.isolation.level", "read_committed")
             .option("maxOffsetsPerTrigger", 60)
+            .option("checkpointLocation", str(tmp_path / "out"))
             .load()
             .selectExpr("value")
         )
@@ -122,6 +132,55 @@ def test_consume_transform_produce(
     offsets = view.option("kafka.bootstrap.servers", broker.bootstrap).load().collect()
     assert len(offsets) == 3
     assert sum(row.lag for row in offsets) <= 3, "only the last marker of each partition is left"
+
+
+@pytest.mark.parametrize(
+    ("gives_checkpoint", "match"),
+    [(True, "The source is a log directory"), (False, "Nothing tells which cluster the source reads")],
+)
+def test_offsets_of_another_place_are_not_committed(
+    spark: SparkSession,
+    broker: Broker,
+    topic: str,
+    run: Run,
+    tmp_path: Path,
+    gives_checkpoint: bool,
+    match: str,
+) -> None:
+    """In the sink's cluster the topic of the same name has other records."""
+    group = f"group-{topic}"
+    write(tmp_path / "log", {TopicPartition(topic, 0): [b"1"] * 50}, num_partitions=1)
+    reader = spark.readStream.format("kafkalog").option("startingOffsets", "earliest")
+    if gives_checkpoint:
+        reader = reader.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    rows = reader.load(str(tmp_path / "log")).selectExpr("value")
+    with pytest.raises(PySparkException, match=match):
+        run(rows, topic, **{"kafka.group.id": group, "commitSourceOffsets": "transaction"})
+    assert values(broker, topic) == []
+    view = spark.read.format("kafkalog").option("view", "group-offsets").option("kafka.group.id", group)
+    with pytest.raises(PySparkException, match="No such consumer group"):
+        view.option("kafka.bootstrap.servers", broker.bootstrap).load().count()
+
+
+def test_the_sink_compares_clusters(broker: Broker, tmp_path: Path) -> None:
+    checkpoint = begin(tmp_path / "checkpoint")
+    kept = Kept(str(checkpoint), Reader("place", Selection()))
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "topic": "t",
+        "delivery.guarantee": "exactly-once",
+        "checkpointLocation": str(checkpoint),
+    }
+    writer = stream_writer(options, StructType([StructField("value", BinaryType())]))
+    assert writer._options.brokers is not None
+    own = cluster_id(writer._options.brokers)
+    kept.keep_cluster(own)
+    writer._check_source(str(checkpoint))
+    kept.keep_cluster("another")
+    with pytest.raises(
+        KafkaLogError, match=rf"reads cluster another, .* that of the sink, {own} .*no commit"
+    ):
+        writer._check_source(str(checkpoint))
 
 
 def test_a_read_committed_stream_does_not_stall_or_count_markers_as_loss(

@@ -82,6 +82,18 @@ def test_with_state_it_does_not_rejoin(log: QueryLog, tmp_path: Path) -> None:
     assert look(log) == HELD._replace(rejoins=False)
 
 
+def test_notes_of_old_runs_go(log: QueryLog, tmp_path: Path) -> None:
+    """The newest stay: a run that was paused looks for its own, and is to be refused."""
+    for run in range(30):
+        log.keep_held(HELD._replace(holder=f"holder {run}"))
+        log.note_holder(f"run {run}", f"holder {run}")
+        assert look(log, run=f"run {run}") is not None
+    assert len([*(tmp_path / "kafkalog-member").iterdir()]) < 15
+    for run in range(22, 29):
+        with pytest.raises(KafkaLogError, match="was not read by the member that the query is now"):
+            look(log, run=f"run {run}")
+
+
 def test_one_that_is_corrupt(log: QueryLog, tmp_path: Path) -> None:
     log.keep_held(HELD)
     (tmp_path / "kafkalog-member" / "held.json").write_text("{")

@@ -21,6 +21,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.filesystem.folder import Folder, wait
+from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.partition import FolderGoneError, Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
@@ -523,3 +524,9 @@ def _in_two_roots(partition: TopicPartition, first: LogRoot, second: LogRoot) ->
         topic_partition=partition,
         hint="Give roots of one broker only, or read each by itself.",
     )
+
+
+def resolved(paths: Iterable[str]) -> list[str]:
+    """The folders at local paths or URIs, sorted: the same however they are spelled, also by a link."""
+    folders = map(locate, paths)
+    return sorted(folder.top if folder.is_local else folder.label() for folder in folders)
