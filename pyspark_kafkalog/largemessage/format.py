@@ -30,6 +30,8 @@ LM_SIZE_TYPE_0 = 25
 HEADER_ONLY_TYPE = 2
 """The lowest type of ``_lm`` that makes the whole value a slice."""
 ID_SIZE = 16
+WHOLE_NUMBER = -1
+"""The number in ``_lm`` of a message that a reader has put together; the id there is 0."""
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 

@@ -89,10 +89,6 @@ class HeaderLists:
         headers = pa.concat_arrays([self._headers, new]).take(pa.array(indices))
         return HeaderLists(headers, starts, counts, dense=True)
 
-    def cleared(self, rows: np.ndarray) -> HeaderLists:
-        """These lists without any headers in the rows where ``rows`` is true."""
-        return HeaderLists(self._headers, self._starts, np.where(rows, 0, self._counts))
-
     def column(self) -> pa.ListArray:
         """The lists as an Arrow column."""
         headers = self._headers if self._dense else self._headers.take(pa.array(self._indices()))

@@ -17,6 +17,7 @@ from pyspark_kafkalog.largemessage.format import (
     LM_SIZE,
     LM_SIZE_TYPE_0,
     SAFE_OFFSET_HEADER,
+    WHOLE_NUMBER,
 )
 from pyspark_kafkalog.largemessage.header_lists import HeaderLists
 from pyspark_kafkalog.largemessage.segments import Marks
@@ -160,6 +161,6 @@ def _headers(
 def _rewritten(fields: np.ndarray) -> np.ndarray:
     """The bytes of ``_lm`` on delivered records; type 0 has the first 25."""
     out = np.zeros(fields.size, LM)
-    out["type"], out["count"], out["number"] = fields["type"], fields["count"], -1
+    out["type"], out["count"], out["number"] = fields["type"], fields["count"], WHOLE_NUMBER
     out["length"] = np.where(fields["type"] < 0, 0, fields["length"])
     return out.view(np.uint8).reshape(-1, LM_SIZE)

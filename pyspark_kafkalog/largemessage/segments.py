@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import binary_column, list_column
 from pyspark_kafkalog.largemessage.assembler import DropReason
@@ -19,11 +20,15 @@ from pyspark_kafkalog.largemessage.format import (
     HEADER_ONLY_TYPE,
     ID_SIZE,
     LM,
+    LM_HEADER,
     LM_SIZE,
     LM_SIZE_TYPE_0,
     PREFIX,
     PREFIX_SIZE,
+    SAFE_OFFSET_HEADER,
+    WHOLE_NUMBER,
 )
+from pyspark_kafkalog.largemessage.header_lists import HeaderLists
 from pyspark_kafkalog.largemessage.kernels import find_lm, find_prefixes
 from pyspark_kafkalog.largemessage.serializers import Deserialized, SegmentDeserializer
 from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
@@ -51,6 +56,14 @@ class Marks:
 
     def __getitem__(self, chosen: np.ndarray) -> Marks:
         return Marks(self.row[chosen], self.fields[chosen], self.readable[chosen])
+
+    @property
+    def of_whole(self) -> np.ndarray:
+        """Which say what a reader of whole messages writes there: no message segment has this number."""
+        fields = self.fields
+        has_no_id = (fields["id_hi"] == 0) & (fields["id_lo"] == 0)
+        found: np.ndarray = self.readable & has_no_id & (fields["number"] == WHOLE_NUMBER)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +148,8 @@ def find(
     in_value = in_value[_is_valid(validity, in_value)]
     broken = marks.row[~marks.readable]
     has_value = _is_valid(validity, marks.row)
-    whole = marks[marks.readable & has_value & (marks.fields["type"] >= HEADER_ONLY_TYPE)]
-    in_value = in_value[~np.isin(in_value, np.concatenate([broken, whole.row]))]
+    by_mark = marks[marks.readable & has_value & (marks.fields["type"] >= HEADER_ONLY_TYPE)]
+    in_value = in_value[~np.isin(in_value, np.concatenate([broken, by_mark.row]))]
     slices = None
     if deserializer is None:
         by_value = _by_prefix(data, offsets, in_value)
@@ -147,13 +160,38 @@ def find(
         by_value = np.zeros((_FIELDS, count), np.int64)
         by_value[:_SLICE_START] = deserialized.fields
         by_value[_SLICE_START] = -1 - np.arange(count)
-    by_header = _by_header(offsets, whole)
+    by_header = _by_header(offsets, by_mark[~by_mark.of_whole])
     in_error = np.zeros((_FIELDS, broken.size), np.int64)
     in_error[_ROW], in_error[_ERROR] = broken, _BAD_HEADER
     table = np.concatenate([by_value, by_header, in_error], axis=1)
     if not table.shape[1] and not marks.row.size:
         return None
     return Segments(marks[marks.readable], slices, *table[:, np.argsort(table[_ROW])])
+
+
+def without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The records, whose headers may be copies of those of whole messages, without what a reader put there.
+
+    It rewrites ``_lm``, which says nothing true of a record that is written again; LinkedIn's consumer takes
+    it for a message segment that can't be. A header ``_so`` is left out beside one, as alone it may be the
+    user's.
+    """
+    column = records.column("headers")
+    marks = _marks(column)
+    if marks is None or not (copied := marks.of_whole).any():
+        return records
+    rows = np.zeros(records.num_rows, bool)
+    rows[marks.row[copied]] = True
+    headers = HeaderLists.of(column).without(LM_HEADER, rows).without(SAFE_OFFSET_HEADER, rows)
+    number = records.schema.get_field_index("headers")
+    return records.set_column(number, records.schema.field(number), headers.column())
+
+
+def as_sent(headers: pa.ListArray) -> pa.ListArray:
+    """The headers of rows of whole messages without what delivery added; null where none is left."""
+    every = np.ones(len(headers), bool)
+    sent = HeaderLists.of(headers).without(LM_HEADER, every).without(SAFE_OFFSET_HEADER, every).column()
+    return pc.if_else(pc.greater(pc.list_value_length(sent), 0), sent.cast(headers.type), None)
 
 
 _ROW, _ID_HI, _ID_LO, _NUMBER, _COUNT, _LENGTH, _SLICE_START, _ERROR = range(8)

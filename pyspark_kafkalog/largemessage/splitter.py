@@ -70,16 +70,11 @@ class Splitter:
             lengths = np.where(value.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
         is_split = lengths > settings.segment_bytes
         expanded = lengths > 0 if settings.wrap else is_split
-        if not (settings.timestamp_header or settings.wrap or expanded.any()):
+        if not (settings.timestamp_header or expanded.any()):
             return SplitRecords(records)
-        headers = HeaderLists.of(records.column("headers"))
-        stamped = np.ones(lengths.size, bool)
-        if settings.wrap:
-            stamped = expanded
-            headers = headers.cleared(~expanded)
-        headers = headers.without(LM_HEADER, expanded)
+        headers = HeaderLists.of(records.column("headers")).without(LM_HEADER, expanded)
         if settings.timestamp_header:
-            stamped = stamped & ~headers.rows_with(TIMESTAMP_HEADER)
+            stamped = ~headers.rows_with(TIMESTAMP_HEADER)
             times = int64_column(records.column("timestamp"))[stamped].astype(">i8")
             headers = headers.with_last(TIMESTAMP_HEADER, times.view(np.uint8).reshape(-1, 8), stamped)
         columns = dict(zip(records.schema.names, records.columns, strict=True))

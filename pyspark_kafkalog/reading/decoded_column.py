@@ -43,7 +43,7 @@ class DecodedColumn:
     ``schema`` is that of the reader of Avro, and ``type`` a part of what it gives; None if the values are not
     wanted. The type of JSON is None as long as only the DataFrame's schema names it. With ``with_ids`` there
     is a column with the ids of their schemas, and with ``keeps_corrupt`` one with the records that can't be
-    decoded.
+    decoded. With ``of_whole`` the records are whole large messages.
     """
 
     format: ColumnFormat
@@ -51,6 +51,7 @@ class DecodedColumn:
     type: pa.DataType | None
     with_ids: bool
     keeps_corrupt: bool
+    of_whole: bool
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.largemessage.segments import as_sent
 from pyspark_kafkalog.model import CORRUPT_FIELD, TopicPartition
 from pyspark_kafkalog.options.formats import JSON, ColumnFormat
 from pyspark_kafkalog.options.registry import RegistryOptions
@@ -71,6 +72,7 @@ class Decoding:
         fields = sum(_leaves(kind) for column in columns for kind in column.types.values())
         self._rows = max(_MOST_VALUES // max(fields, 1), 1)
         self._keeps_corrupt = any(column.keeps_corrupt for column in columns)
+        self._of_whole = any(column.of_whole for column in columns)
 
     def __call__(self, rows: Iterable[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition with these columns decoded.
@@ -97,19 +99,30 @@ class Decoding:
                     fields.append(pa.field(made, column.type))
             corrupt = {row: (reason, name) for row, reason in reasons.items()} | corrupt
         if self._keeps_corrupt:
-            columns.append(_whole(batch, corrupt, partition))
+            columns.append(_whole(batch, corrupt, partition, of_whole=self._of_whole))
             fields.append(pa.field(CORRUPT_FIELD[0], CORRUPT_TYPE))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _whole(
-    batch: pa.RecordBatch, corrupt: Mapping[int, tuple[str, str]], partition: TopicPartition
+    batch: pa.RecordBatch,
+    corrupt: Mapping[int, tuple[str, str]],
+    partition: TopicPartition,
+    *,
+    of_whole: bool,
 ) -> pa.Array:
-    """A column with the records of ``corrupt`` rows: why, and which column; null in all other rows."""
+    """A column with the records of ``corrupt`` rows: why, and which column; null in all other rows.
+
+    :param of_whole: whether a reader of whole messages has added headers.
+    """
     if not corrupt:
         return pa.nulls(batch.num_rows, CORRUPT_TYPE)
     rows = sorted(corrupt)
     records = batch.take(pa.array(rows))
+    if of_whole:
+        number = records.schema.get_field_index("headers")
+        sent = as_sent(records.column(number))
+        records = records.set_column(number, records.schema.field(number), sent)
     given: dict[str, Any] = {
         "reason": [corrupt[row][0] for row in rows],
         "column": [corrupt[row][1] for row in rows],

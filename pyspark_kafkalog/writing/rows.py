@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import RecordTooLargeError
+from pyspark_kafkalog.largemessage.segments import without_reader_headers
 from pyspark_kafkalog.largemessage.splitter import SplitRecords, Splitter
 from pyspark_kafkalog.model import SplitterSettings, TopicPartition
 from pyspark_kafkalog.sinks import TaskSink
@@ -81,7 +82,7 @@ def write_rows(
     :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
     for rows in _held(arrow_batches, router.bytes_that_fill):
-        records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
+        records = without_reader_headers(to_records(rows, now_ms=time.time_ns() // 1_000_000))
         split = SplitRecords(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
             if audit is not None:

@@ -140,3 +140,24 @@ def test_what_can_t_be_imported_is_refused_first(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     with pytest.raises(OptionError, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
         kafka.read("t", options={**READ, "segment.deserializer": "no.such:f"})
+
+
+def test_copies_of_whole_messages_are_no_message_segments(tmp_path: Path) -> None:
+    """What a reader has added is not copied; a header of the user's that is named alike is."""
+    place, large = connect(tmp_path), {"large.message.enabled": "true"}
+    named = [("_lm", b"mine"), ("_so", bytes(8))]
+    headers = [[{"key": "n", "value": b"1"}], [{"key": key, "value": value} for key, value in named]]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    given = pa.table({"value": [b"x" * 900, b"small"], "headers": pa.array(headers, kind)})
+    split = {"max.message.segment.bytes": "400", "li.record.header.enable": "true"}
+    place.write(given, "a", options={**large, **split, "header.timestamp.enabled": "false"})
+    whole = place.read("a", columns=["value", "headers"], options=large).read_all()
+    assert [each["key"] for each in whole.column("headers")[0].as_py()] == ["n", "_lm"]
+    assert whole.num_rows == 1, "the small one's header is a broken one"
+    raw = place.read("a", columns=["value", "headers"]).read_all()
+    place.write(pa.concat_tables([whole, raw.slice(3)]), "b")
+    copied = place.read("b", columns=["value", "headers"]).read_all()
+    assert copied.to_pylist() == [
+        {"value": b"x" * 900, "headers": headers[0]},
+        {"value": b"small", "headers": headers[1]},
+    ]

@@ -82,7 +82,10 @@ class Model:
             if lm and lm[-1][0] in range(2, 128):
                 lo, hi, number, count = struct.unpack(">8s8sii", lm[-1][1:25])
                 length = struct.unpack(">i", lm[-1][25:])[0] if len(lm[-1]) == 29 else -1
-                assembled = self.segment(record.offset, hi + lo, number, count, length, record.value)
+                if (hi + lo, number) == (bytes(16), -1):  # a copy of a message that was delivered
+                    assembled, count = (record.offset, record.value), 1
+                else:
+                    assembled = self.segment(record.offset, hi + lo, number, count, length, record.value)
             elif (fields := self.prefix(record.value)) is not None:
                 key, number, count, length = fields
                 assembled = self.segment(record.offset, key, number, count, length, record.value[33:])

@@ -55,6 +55,8 @@ ordinary = st.sampled_from(
         (bytes(33), []),
         (b"x" * 40, [("_lm", _LM0), ("_so", b"kept")]),
         (None, [("_lm", lm(2, IDS[0], -1, 3, 5))]),
+        (b"z" * 9, [("_lm", lm(2, bytes(16), -1, 3, 9)), ("_so", bytes(8))]),
+        (prefixed(IDS[0], 0, 1, 1, b"z"), [("_lm", lm(3, bytes(16), -1, 0, -2))]),
         (b"y", [("_lm", lm(-1, IDS[0], 0, 1, 5)), ("b", b""), ("_lm", lm(1, IDS[1], 0, 2, 7))]),
     ]
 )

@@ -37,6 +37,15 @@ def test_example() -> None:
     assert found.marks.row.tolist() == [2]
 
 
+def test_a_copy_of_a_whole_message_is_none() -> None:
+    """By its header; a number or an id that is not a reader's makes it an error."""
+    marks = [lm(2, bytes(16), -1, 3, 10), lm(2, _ID, -1, 3, 10), lm(2, bytes(16), -2, 3, 10)]
+    found = find(arrow_batch([Record(n, _VALUE, [("_lm", mark)]) for n, mark in enumerate(marks)]))
+    assert found is not None
+    assert found.row.tolist() == [1, 2]
+    assert found.marks.of_whole.tolist() == [True, False, False]
+
+
 def test_rows_without_any() -> None:
     records = [
         Record(n, value) for n, value in enumerate([None, b"", bytes(32), b"\1" + bytes(40), b"x" * 99])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,6 +105,65 @@ def test_a_stream_writes_good_rows_and_dead_letters(
     writer.start().awaitTermination()
     assert numbers(place, dead) == sorted(2 * BAD)
     assert sorted(numbers(place, source)) == sorted([*range(30), *BAD])
+
+
+LARGE = {"large.message.enabled": "true"}
+
+
+def values(place: str, topic: str) -> Counter[bytes]:
+    """Those of whole messages."""
+    found = connect(place).read(topic, columns=["value"], options=LARGE).read_all()
+    return Counter(found.column("value").to_pylist())
+
+
+def names(place: str, topic: str) -> set[str]:
+    """Those of the headers of records that are no message segments."""
+    headers = [row["headers"] for row in records(place, topic)]
+    marks = [[each for each in row if each["key"] == "_lm"] for row in headers]
+    alone = [row for row, found in zip(headers, marks, strict=True) if not found]
+    numbers = [int.from_bytes(found[-1]["value"][17:21], "big", signed=True) for found in marks if found]
+    assert all(number >= 0 for number in numbers)
+    return {each["key"] for row in alone for each in row if not each["key"].startswith("__connect.errors.")}
+
+
+@pytest.mark.parametrize("where", ["directory", pytest.param("brokers", marks=pytest.mark.broker)])
+def test_large_messages_come_back(
+    spark: SparkSession, tmp_path: Path, where: str, request: pytest.FixtureRequest
+) -> None:
+    """Whether they were split before, are split as dead letters, both, or neither, and by which scheme."""
+    place, at, more = str(tmp_path), {"path": str(tmp_path)}, {}
+    if where == "brokers":
+        place = request.getfixturevalue("broker").bootstrap
+        at, more = {"kafka.bootstrap.servers": place}, {"delivery.guarantee": "exactly-once"}
+    source, dead, dead_again = (unused_topic() for _ in range(3))
+    connect(place).topics.create([NewTopic(name) for name in (source, dead, dead_again)])
+    bad = []
+    for scheme in ("false", "true"):
+        found = [scheme.encode() * size for size in (40, 80, 130, 600)]
+        headers = pa.array([[{"key": "n", "value": b"1"}]] * len(found), HEADERS)
+        split = {**LARGE, "max.message.segment.bytes": "500", "li.record.header.enable": scheme}
+        connect(place).write(pa.table({"value": found, "headers": headers}), source, options=split)
+        bad += found
+    decoded = {"value.format": "json", "value.schema": "id int", "includeCorrupt": "true"}
+
+    def move(topic: str, to: str, segment_bytes: str, scheme: str) -> None:
+        frame = spark.readStream.format("kafkalog").options(**at, **LARGE, **decoded)
+        letters = dead_letters(frame.options(subscribe=topic, startingOffsets="earliest").load(), to)
+        writer = letters.writeStream.format("kafkalog").options(**at, **more, **LARGE)
+        writer = writer.option("checkpointLocation", f"{tmp_path}-{to}").trigger(availableNow=True)
+        writer = writer.option("li.record.header.enable", scheme)
+        writer.option("max.message.segment.bytes", segment_bytes).start().awaitTermination()
+
+    move(source, dead, "600", "true")
+    assert values(place, dead) == Counter(bad)
+    assert names(place, dead) == {"n", "_t"}
+    move(dead, dead_again, "300", "false")
+    assert values(place, dead_again) == Counter(bad)
+    for topic in (dead_again, dead):
+        connect(place).records.redrive(topic, group=topic, first=True, execute=True)
+    assert values(place, dead) == Counter([*bad, *bad])
+    assert values(place, source) == Counter([*bad, *bad, *bad])
+    assert names(place, source) == {"n", "_t"}
 
 
 def test_a_batch(spark: SparkSession, tmp_path: Path) -> None:
