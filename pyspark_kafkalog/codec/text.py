@@ -19,14 +19,34 @@ TEXT = pa.large_binary()
 _HEX_PAIRS = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)], "<u2")
 
 
-def json_strings(column: pa.Array) -> pa.LargeBinaryArray:
-    """Each row as JSON: a string, ``{"base64":"..."}`` if it is not UTF-8, or null. No row is null."""
+_LOWER, _UPPER = (np.frombuffer(digits, np.uint8) for digits in (b"0123456789abcdef", b"0123456789ABCDEF"))
+
+
+def json_strings(column: pa.Array, *, upper_case: bool = False) -> pa.LargeBinaryArray:
+    """Each row as JSON: a string, ``{"base64":"..."}`` if it is not UTF-8, or null. No row is null.
+
+    :param upper_case: whether escapes of control characters have such digits, as Jackson's.
+    """
     offsets, validity, data = binary_column(column)
     forms, ends = np.empty(len(column), np.uint8), allocate(len(column) + 1, np.int64)
     kernels.measure_json(offsets, validity, data, forms, ends)
     out = allocate(int(ends[-1]))
-    kernels.fill_json(offsets, data, forms, ends, out)
+    kernels.fill_json(offsets, data, forms, ends, _UPPER if upper_case else _LOWER, out)
     return _text(len(column), ends, out, None)
+
+
+def java_numbers(column: pa.StringArray) -> pa.LargeBinaryArray:
+    """Numbers as Java's ``Double.toString`` writes them, if they have its digits; nulls stay.
+
+    What is no number is in quotes: ``"NaN"``, ``"Infinity"``.
+
+    :param column: as Arrow casts floating-point numbers to text; an exponent may have a large E.
+    """
+    offsets, validity, data = binary_column(column)
+    ends = allocate(len(column) + 1, np.int64)
+    out = allocate(int(offsets[-1]) - int(offsets[0]) + kernels.JAVA_ADDS * len(column))
+    kernels.put_java_numbers(offsets, data, ends, out)
+    return _text(len(column), ends, out, validity)
 
 
 def base64_strings(column: pa.Array) -> pa.LargeBinaryArray:

@@ -18,7 +18,10 @@ OPENING = b'{"base64":"'
 CLOSING = b'"}'
 """What stands around base64 in JSON."""
 
-_QUOTE, _BACKSLASH = 0x22, 0x5C
+JAVA_ADDS = 7
+"""``-inf`` becomes ``"-Infinity"``."""
+
+_QUOTE, _BACKSLASH, _MINUS, _POINT = 0x22, 0x5C, 0x2D, 0x2E
 _LETTERS = np.zeros(256, np.uint8)
 _ADDED = np.zeros(256, np.uint8)
 """The letter of a byte's escape in JSON, behind the backslash, and the bytes that the escape adds."""
@@ -26,9 +29,10 @@ _LETTERS[:0x20], _ADDED[:0x20] = ord("u"), 5
 for _byte, _letter in zip(b'\b\t\n\f\r"\\', b'btnfr"\\', strict=True):
     _LETTERS[_byte], _ADDED[_byte] = _letter, 1
 _POWERS_OF_TEN = np.array([10**_digits for _digits in range(19)], np.uint64)
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _NULL = np.frombuffer(b"null", np.uint8)
+_NAN = np.frombuffer(b"NaN", np.uint8)
+_INFINITY = np.frombuffer(b"Infinity", np.uint8)
 _OPENING = np.frombuffer(OPENING, np.uint8)
 _CLOSING = np.frombuffer(CLOSING, np.uint8)
 
@@ -96,7 +100,9 @@ def _fill_base64(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, t
 
 
 @inlined
-def _fill_escaped(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: Integer) -> None:
+def _fill_escaped(
+    data: np.ndarray, at: Integer, end: Integer, digits: np.ndarray, out: np.ndarray, to: Integer
+) -> None:
     put, one = uint64(to), uint64(1)  # unsigned indices are not looked at for being negative: twice as fast
     for i in range(uint64(at), uint64(end)):
         byte = data[i]
@@ -109,8 +115,8 @@ def _fill_escaped(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, 
         if _ADDED[byte] == 5:
             out[put + uint64(2)] = 0x30
             out[put + uint64(3)] = 0x30
-            out[put + uint64(4)] = _HEX[byte >> 4]
-            out[put + uint64(5)] = _HEX[byte & 15]
+            out[put + uint64(4)] = digits[byte >> 4]
+            out[put + uint64(5)] = digits[byte & 15]
         put += one + uint64(_ADDED[byte])
 
 
@@ -139,11 +145,19 @@ def measure_json(
         ends[row + 1] = total
 
 
-@kernel(INT32S, BYTES, BYTES, INT64S, OUT_BYTES)
+@kernel(INT32S, BYTES, BYTES, INT64S, BYTES, OUT_BYTES)
 def fill_json(
-    offsets: np.ndarray, data: np.ndarray, forms: np.ndarray, ends: np.ndarray, out: np.ndarray
+    offsets: np.ndarray,
+    data: np.ndarray,
+    forms: np.ndarray,
+    ends: np.ndarray,
+    digits: np.ndarray,
+    out: np.ndarray,
 ) -> None:
-    """Write what :func:`measure_json` has measured."""
+    """Write what :func:`measure_json` has measured.
+
+    :param digits: the 16 hexadecimal ones, for the escapes of control characters.
+    """
     for row in range(forms.size):
         at, end, to = int64(offsets[row]), int64(offsets[row + 1]), ends[row]
         form = forms[row]
@@ -159,7 +173,7 @@ def fill_json(
             if form == PLAIN:
                 copy_bytes(out, to, data, at, end - at)
             else:
-                _fill_escaped(data, at, end, out, to)
+                _fill_escaped(data, at, end, digits, out, to)
             out[ends[row + 1] - 1] = _QUOTE
 
 
@@ -205,6 +219,100 @@ def put_decimals(values: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
         if value < 0:
             out[at[row]] = 0x2D
         at[row] = end
+
+
+@inlined
+def _put_number(out: np.ndarray, to: Integer, value: Integer) -> Integer:
+    """Write an integer of up to three digits."""
+    if value < 0:
+        out[to] = _MINUS
+        to += 1
+        value = -value
+    if value >= 100:
+        out[to] = 0x30 + value // 100
+        to += 1
+    if value >= 10:
+        out[to] = 0x30 + value // 10 % 10
+        to += 1
+    out[to] = 0x30 + value % 10
+    return to + 1
+
+
+@kernel(INT32S, BYTES, OUT_INT64, OUT_BYTES)
+def put_java_numbers(offsets: np.ndarray, data: np.ndarray, ends: np.ndarray, out: np.ndarray) -> None:
+    """Write numbers as Java's ``Double.toString`` does; ``ends`` says where each begins and ends.
+
+    They come with their shortest digits, such as ``123``, ``1.5e+20``, ``-0``, ``nan`` and ``-inf``, and take
+    up to :data:`JAVA_ADDS` more bytes each. Those that are no numbers are in quotes.
+    """
+    to = int64(0)
+    ends[0] = 0
+    for row in range(offsets.size - 1):
+        at, end = int64(offsets[row]), int64(offsets[row + 1])
+        begin = at
+        is_negative = at < end and data[at] == _MINUS
+        at += is_negative
+        if at < end and data[at] > 0x39:  # a letter
+            word = _NAN if data[at] == 0x6E else _INFINITY
+            out[to] = _QUOTE
+            to += 1
+            if is_negative:
+                out[to] = _MINUS
+                to += 1
+            copy_bytes(out, to, word, int64(0), int64(word.size))
+            to += word.size
+            out[to] = _QUOTE
+            to += 1
+            ends[row + 1] = to
+            continue
+        first: Integer = int64(-1)  # where the first digit is that is not 0, and so on
+        last: Integer = int64(-1)
+        point: Integer = int64(-1)
+        exponent: Integer = int64(0)
+        is_exponent_negative = False
+        stop: Integer = end
+        for i in range(at, end):
+            if data[i] == _POINT:
+                point = i
+            elif data[i] | 0x20 == 0x65:
+                stop = i
+                for k in range(i + 1, end):
+                    if data[k] == _MINUS:
+                        is_exponent_negative = True
+                    elif data[k] != 0x2B and exponent < 1000:
+                        exponent = exponent * 10 + data[k] - 0x30
+                break
+            elif data[i] != 0x30:
+                first = i if first < 0 else first
+                last = i
+        has_point = point >= 0
+        point = point if has_point else stop
+        power: Integer = -exponent if is_exponent_negative else exponent
+        power += point - first - (1 if point > first else 0)  # that of the first digit
+        if first < 0 or (stop == end and -3 <= power < 7):
+            copy_bytes(out, to, data, begin, end - begin)
+            to += end - begin
+            if not has_point and end > begin:
+                out[to] = _POINT
+                out[to + 1] = 0x30
+                to += 2
+        else:
+            if is_negative:
+                out[to] = _MINUS
+                to += 1
+            out[to] = data[first]
+            out[to + 1] = _POINT
+            to += 2
+            if first == last:
+                out[to] = 0x30
+                to += 1
+            for i in range(first + 1, last + 1):
+                if data[i] != _POINT:
+                    out[to] = data[i]
+                    to += 1
+            out[to] = 0x45
+            to = _put_number(out, to + 1, power)
+        ends[row + 1] = to
 
 
 @kernel(BYTES, OUT_INT64, OUT_BYTES)

@@ -6,7 +6,6 @@ Numbers with a point have the shortest digits that are read as the same number, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import numpy as np
@@ -15,13 +14,13 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, as_utf8
-from pyspark_kafkalog.codec.text import TEXT, base64_strings, joined_texts, json_strings
+from pyspark_kafkalog.codec.text import TEXT, base64_strings, java_numbers, joined_texts, json_strings
 from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError, OptionError
-from pyspark_kafkalog.values.json.times import zone
+from pyspark_kafkalog.values.json.times import BEGIN_OF_2037, seconds_east_of_utc, zone
 
 _NULL = pa.scalar(b"null", TEXT)
-_OTHER_CASE = "[\x0b\x0e\x0f\x1a-\x1f]"
-"""Control characters whose escapes have letters as digits, which Jackson writes in upper case."""
+_FEW_DIGITS = 1000
+"""Times the least number: above that the nearest two digits of a number with one end in a 0."""
 _DAY = 86_400_000
 _DIGITS = [(36_000_000, 3), (3_600_000, 10), (600_000, 6), (60_000, 10), (10_000, 6), (1000, 10)]
 _DIGITS += [(100, 10), (10, 10), (1, 10)]
@@ -107,19 +106,10 @@ def _structs(column: pa.StructArray, in_full: bool) -> pa.LargeBinaryArray:
 
 
 def _strings(column: pa.Array) -> pa.Array:
-    texts = json_strings(column)
+    texts = json_strings(column, upper_case=True)
     if pc.any(pc.starts_with(texts, "{")).as_py():  # which is not UTF-8
-        column = as_utf8(column)
-        texts = json_strings(column)
-    if pc.any(pc.match_substring_regex(column, _OTHER_CASE)).as_py():
-        rows = zip(column.to_pylist(), texts.to_pylist(), strict=True)
-        return pa.array([text if row is None else _in_upper_case(row) for row, text in rows], TEXT)
+        texts = json_strings(as_utf8(column), upper_case=True)
     return texts
-
-
-def _in_upper_case(text: str) -> bytes:
-    parts = [json.dumps(each, ensure_ascii=False)[1:-1] for each in text]
-    return f'"{"".join(f"{p[:2]}{p[2:].upper()}" for p in parts)}"'.encode()
 
 
 def _as_text(column: pa.Array) -> pa.Array:
@@ -135,31 +125,24 @@ def _booleans(column: pa.Array) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    """Those that Java writes without an exponent, by Arrow; others one by one."""
-    values = column.fill_null(0).to_numpy(zero_copy_only=False)
     texts = _as_text(column)
-    texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
-    with np.errstate(invalid="ignore", over="ignore"):
-        plain = ((np.abs(values) >= 1e-3) & (np.abs(values) < 1e7)) | (values == 0)
-    if not plain.all():
-        found = texts.to_pylist()
-        for row in np.flatnonzero(~plain):
-            found[row] = _as_java(values[row])
-        texts = pa.array(found, pa.string())
-    return texts.cast(TEXT)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    least = np.finfo(values.dtype).smallest_subnormal
+    is_least = (np.abs(values) < _FEW_DIGITS * least) & (values != 0)
+    if is_least.any():
+        different, number = np.unique(values[is_least], return_inverse=True)
+        two_digits = pa.array([_of_two_digits(value) for value in different]).take(pa.array(number))
+        texts = pc.replace_with_mask(texts, pa.array(is_least), two_digits)
+    return java_numbers(texts)
 
 
-def _as_java(value: np.floating) -> str:
-    if np.isnan(value):
-        return '"NaN"'
-    if np.isinf(value):
-        return '"Infinity"' if value > 0 else '"-Infinity"'
+def _of_two_digits(value: np.floating) -> str:
+    """The shortest digits, but the nearest two in place of one."""
     text = np.format_float_scientific(value, unique=True, trim="0")
-    if text.partition("e")[0].endswith(".0"):  # of one digit: Java takes the nearest two
+    if text.partition("e")[0].endswith(".0"):
         nearest = np.format_float_scientific(value, precision=1, unique=False, trim="0")
         text = nearest if type(value)(nearest) == value else text
-    mantissa, _, exponent = text.partition("e")
-    return f"{mantissa}E{int(exponent)}"
+    return text
 
 
 def _dates(column: pa.Array) -> pa.Array:
@@ -206,6 +189,10 @@ def _local(ms: np.ndarray, name: str) -> tuple[np.ndarray, bytes | pa.Array]:
             f"Times of zone {name!r} can't be written as JSON: {e}",
             hint="Set spark.sql.session.timeZone to the name of a place, such as Europe/Berlin.",
         ) from None
+    late = ms >= 1000 * BEGIN_OF_2037
+    if known is not None and late.any():
+        there = np.where(late, ms, there)
+        there[late] += 1000 * seconds_east_of_utc(known, ms[late] // 1000)
     ahead, number = np.unique(there - ms, return_inverse=True)
     return there, pa.array([_offset(int(each) // 1000) for each in ahead], TEXT).take(pa.array(number))
 

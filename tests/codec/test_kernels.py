@@ -67,6 +67,20 @@ def strings(rng: random.Random, rows: int) -> tuple[np.ndarray, np.ndarray, np.n
     return offsets, column(rng, rows)[1], np.frombuffer(b"".join(chosen), np.uint8)
 
 
+DIGITS = b"0123456789ABCDEF"
+
+
+def data_of(text: bytes) -> np.ndarray:
+    return np.frombuffer(text, np.uint8)
+
+
+def number_texts(rng: random.Random, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """A column of numbers as Arrow writes them; no text stands for null."""
+    some = (b"", b"-0", b"nan", b"-inf", b"1e+300", b"-2.2250738585072014e-308", b"0.00012", b"12345678.9")
+    chosen = [rng.choice((*some, str(rng.uniform(-1e9, 1e9)).encode())) for _ in range(rows)]
+    return np.cumsum([0, *map(len, chosen)]).astype(np.int32), data_of(b"".join(chosen))
+
+
 def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     """Calls of every kernel: of readers on hostile bytes, of others on what their callers make sure of."""
     data = np.frombuffer(fuzz.hostile(rng), np.uint8)
@@ -146,7 +160,11 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         (write.group_rows, (partitions, np.zeros(3, np.int64), np.zeros(rows, np.int64))),
         (size_kernels.stated_sizes, (data, walked.table, np.zeros(len(walked), np.int64))),
         (text.measure_json, (*words, np.zeros(rows, np.uint8), np.zeros(rows + 1, np.int64))),
-        (text.fill_json, (words[0], words[2], forms, ends, np.zeros(ends[-1], np.uint8))),
+        (text.fill_json, (words[0], words[2], forms, ends, data_of(DIGITS), np.zeros(ends[-1], np.uint8))),
+        (
+            text.put_java_numbers,
+            (*number_texts(rng, rows), int64s(*[0] * (rows + 1)), np.zeros(40 * rows, np.uint8)),
+        ),
         (text.fill_base64, (words[0], words[2], base64_ends, np.zeros(base64_ends[-1], np.uint8))),
         (text.measure_decimals, (numbers, np.zeros(rows, np.int64))),
         (text.put_decimals, (numbers, 20 * np.arange(rows), np.zeros(20 * rows, np.uint8))),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
+import zoneinfo
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError
 from pyspark_kafkalog.values.to_json import check_json_type, to_json
@@ -31,6 +35,84 @@ def test_text_that_is_not_utf8() -> None:
     assert texts(pa.MapArray.from_arrays(pa.array([0, 2], pa.int32()), keys, pa.array([1, 2]))) == [
         '{"\ufffd":1,"{":2}'
     ]
+
+
+def test_control_characters() -> None:
+    """Those without a letter of their own have digits in upper case, in keys of maps, too."""
+    short = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+    chars = [chr(code) for code in range(0x20)]
+    expected = [short.get(char, f"\\u{ord(char):04X}") for char in chars]
+    strings = pa.array([*(f"a{char}\x7fé" for char in chars), "".join(chars), None])
+    assert texts(strings) == [*(f'"a{text}\x7fé"' for text in expected), f'"{"".join(expected)}"', None]
+    keys = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), strings.slice(27, 1), pa.array([1]))
+    assert texts(keys) == ['{"a\\u001B\x7fé":1}']
+
+
+def as_java(value: np.floating) -> str:
+    """``Double.toString`` or ``Float.toString`` since Java 19, by numpy's digits."""
+    if not np.isfinite(value):
+        return '"NaN"' if np.isnan(value) else f'"{"-" * bool(value < 0)}Infinity"'
+    if value == 0 or 1e-3 <= abs(float(str(value))) < 1e7:
+        return np.format_float_positional(value, unique=True, trim="0")
+    nearest = np.format_float_scientific(value, precision=1, unique=False, trim="0")
+    shortest = np.format_float_scientific(value, unique=True, trim="0")
+    is_one_digit = len(shortest.partition("e")[0].lstrip("-")) == 3
+    mantissa, _, power = (nearest if is_one_digit and type(value)(nearest) == value else shortest).partition(
+        "e"
+    )
+    return f"{mantissa}E{int(power)}"
+
+
+@given(
+    st.lists(
+        st.one_of(st.floats(), st.integers(-(2**60), 2**60).map(float), st.integers(0, 2**63 - 1)),
+        max_size=50,
+    ),
+    st.sampled_from([np.float64, np.float32]),
+)
+def test_numbers_with_a_point(drawn_: list[float], kind: type[np.floating]) -> None:
+    """Also of random bits, which are mostly numbers with exponents."""
+    bits = np.array([value for value in drawn_ if isinstance(value, int)], np.uint64)
+    drawn = np.array([value for value in drawn_ if not isinstance(value, int)], np.float64)
+    with np.errstate(all="ignore"):
+        numbers = np.concatenate([bits.view(np.float64), drawn]).astype(kind)
+        more = bits.astype(np.uint32).view(np.float32).astype(kind)
+    values = np.concatenate([numbers, more])
+    column = pa.array([None, *values], pa.from_numpy_dtype(kind), from_pandas=False)
+    assert texts(column) == [None, *map(as_java, values)]
+    assert texts(column.slice(1)) == [*map(as_java, values)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Europe/Berlin",
+        "America/New_York",
+        "Australia/Lord_Howe",
+        "Africa/Casablanca",
+        "Asia/Gaza",
+        "Asia/Kolkata",
+        "Antarctica/Troll",
+    ],
+)
+def test_clocks_of_regions(name: str) -> None:
+    """Summer time goes on after 2037, the last year that files of tzdata may list."""
+    region = zoneinfo.ZoneInfo(name)
+    begin = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    seconds = [*range(-62_000_000_000, 253_402_200_000, 123_456_789)]
+    seconds += [*range(2_100_000_000, 2_150_000_000, 40_009), 2_540_289_600, 16_725_225_600, 2_114_380_799]
+    clocks = [(begin + datetime.timedelta(seconds=second)).astimezone(region) for second in seconds]
+    expected = [f'"{clock.isoformat(timespec="milliseconds")}"'.replace("+00:00", "Z") for clock in clocks]
+    assert texts(pa.array([10**6 * second for second in seconds], pa.timestamp("us", name))) == expected
+
+
+def test_clocks_beyond_the_year_9999() -> None:
+    """They are those of 400 years before."""
+    cycle = 146_097 * 86_400
+    here = [253_402_300_799 - cycle + 1_000_000 * n for n in range(100)]
+    kind = pa.timestamp("s", "Europe/Berlin")
+    before, behind = (texts(pa.array([at + shift for at in here], kind)) for shift in (0, cycle))
+    assert [str(text)[-19:] for text in before] == [str(text)[-19:] for text in behind]
 
 
 def test_days_and_times_of_all_years() -> None:

@@ -10,6 +10,8 @@ import re
 import zoneinfo
 from functools import lru_cache
 
+import numpy as np
+
 _TIME = r"([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?([^0-9.].*)?)?)?"
 _DATE_AND_TIME = re.compile(
     rf"([+-]?)([0-9]{{4,6}})(?:-([0-9]{{1,2}})(?:-([0-9]{{1,2}})(?:[ T]{_TIME})?)?)?", re.DOTALL
@@ -63,6 +65,9 @@ _DAY, _DAYS_OF_400_YEARS = 86_400, 146_097
 _EPOCH = datetime.datetime(1970, 1, 1)
 _BEGIN_OF_1, _END_OF_9999 = -62_135_596_800, 253_402_300_800
 """Seconds, of Python's years."""
+BEGIN_OF_2037, _BEGIN_OF_2500 = 2_114_380_800, 16_725_225_600
+"""Seconds. Arrow knows changes of clocks up to the last one that a file of tzdata lists, in 2037 or
+later; zoneinfo knows the rule behind it, too. From 2100 on there are rules only."""
 _FIRST_JULIAN, _JULIAN_EPOCH = -141_427, 2_440_588
 """Days before this one are of the Julian calendar; the Julian day of 1970-01-01."""
 
@@ -163,9 +168,48 @@ def seconds_east(of: Zone, local: int) -> int:
         local -= ((local - _END_OF_9999) // cycle + 1) * cycle
     local = max(local, _BEGIN_OF_1)
     there = _EPOCH + datetime.timedelta(seconds=local)
-    found = there.replace(tzinfo=of).utcoffset()
-    assert found is not None
-    return round(found.total_seconds())
+    return _seconds(there.replace(tzinfo=of).utcoffset())
+
+
+def _seconds(offset: datetime.timedelta | None) -> int:
+    assert offset is not None, "a region has one at any time"
+    return round(offset.total_seconds())
+
+
+@lru_cache(100)
+def _changes(of: zoneinfo.ZoneInfo) -> tuple[np.ndarray, np.ndarray]:
+    """The seconds since 1970, from :data:`BEGIN_OF_2037` to that of 2500, at which a region's offset from UTC
+    changes, and the offsets from then on.
+    """
+
+    def east(at: int) -> int:
+        found = (_EPOCH.replace(tzinfo=datetime.timezone.utc) + datetime.timedelta(seconds=at)).astimezone(of)
+        return _seconds(found.utcoffset())
+
+    starts, offsets = [BEGIN_OF_2037], [east(BEGIN_OF_2037)]
+    for week in range(BEGIN_OF_2037, _BEGIN_OF_2500, 7 * _DAY):
+        end = week + 7 * _DAY
+        if (after := east(end)) == offsets[-1]:
+            continue
+        before = week
+        while end - before > 1:
+            middle = (before + end) // 2
+            if east(middle) == offsets[-1]:
+                before = middle
+            else:
+                end = middle
+        starts.append(end)
+        offsets.append(after)
+    return np.array(starts, np.int64), np.array(offsets, np.int64)
+
+
+def seconds_east_of_utc(of: zoneinfo.ZoneInfo, at: np.ndarray) -> np.ndarray:
+    """How far a region is east of UTC at seconds since 1970, from :data:`BEGIN_OF_2037` on."""
+    starts, offsets = _changes(of)
+    cycle = _DAY * _DAYS_OF_400_YEARS
+    within = np.where(at < _BEGIN_OF_2500, at, (at - _BEGIN_OF_2500) % cycle + _BEGIN_OF_2500 - cycle)
+    found: np.ndarray = offsets[np.searchsorted(starts, within, side="right") - 1]
+    return found
 
 
 def date(text: str) -> int | None:
