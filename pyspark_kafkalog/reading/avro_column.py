@@ -73,6 +73,13 @@ def _reader_schema(column: ColumnFormat, options: ReadOptions) -> RegisteredSche
     return schema
 
 
+def _key(header: bytes) -> int | uuid.UUID | None:
+    """The id or the GUID that a header has, if it has one."""
+    if len(header) == 5 and header[0] == _BY_ID:
+        return int.from_bytes(header[1:], "big")
+    return uuid.UUID(bytes=header[1:]) if len(header) == 17 and header[0] == _BY_GUID else None
+
+
 class AvroDecoder(ColumnDecoder):
     """Decodes Avro.
 
@@ -108,16 +115,18 @@ class AvroDecoder(ColumnDecoder):
 
     def _find_ids(
         self, batch: pa.RecordBatch, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray
-    ) -> tuple[np.ndarray, dict[int, uuid.UUID]]:
-        """The id of each row's schema, -1 where there is none, and the GUIDs of rows that have one instead.
+    ) -> tuple[np.ndarray, dict[uuid.UUID, np.ndarray]]:
+        """The id of each row's schema, -1 where there is none, and the rows that have a GUID instead, by it.
 
         ``starts`` and ``sizes`` become those behind the prefix.
         """
-        by_header = {row: key for row, key in self._by_header(batch).items() if sizes[row] >= 0}
-        prefixed = np.flatnonzero(sizes >= PREFIX)
+        rows, numbers, keys = self._by_header(batch.column(HEADERS_FIELD[0]))
+        is_value = sizes[rows] >= 0
+        rows, numbers = rows[is_value], numbers[is_value]
+        may_have_prefix = sizes >= PREFIX
+        may_have_prefix[rows] = False
+        prefixed = np.flatnonzero(may_have_prefix)
         prefixed = prefixed[data[starts[prefixed]] == 0]
-        if by_header:
-            prefixed = np.setdiff1d(prefixed, np.fromiter(by_header, np.int64))
         ids = np.full(sizes.size, -1, np.int64)
         ids[prefixed] = 0
         for byte in range(1, PREFIX):
@@ -126,12 +135,10 @@ class AvroDecoder(ColumnDecoder):
             self._leave_out_segments(batch, ids, prefixed)
         starts[prefixed] += PREFIX
         sizes[prefixed] -= PREFIX
-        guids = {}
-        for row, key in by_header.items():
-            if isinstance(key, int):
-                ids[row] = key
-            else:
-                guids[row] = key
+        ids[rows] = np.array([key if isinstance(key, int) else -1 for key in keys], np.int64)[numbers]
+        guids = {
+            key: rows[numbers == number] for number, key in enumerate(keys) if isinstance(key, uuid.UUID)
+        }
         return ids, guids
 
     def _leave_out_segments(self, batch: pa.RecordBatch, ids: np.ndarray, rows: np.ndarray) -> None:
@@ -150,7 +157,7 @@ class AvroDecoder(ColumnDecoder):
                 ids[row] = -1
 
     def _find_writers(
-        self, ids: np.ndarray, guids: dict[int, uuid.UUID], place: Callable[[int], dict[str, Any]]
+        self, ids: np.ndarray, guids: dict[uuid.UUID, np.ndarray], place: Callable[[int], dict[str, Any]]
     ) -> np.ndarray:
         """The entry of each row's writer."""
         unique, first, index = np.unique(ids, return_index=True, return_inverse=True)
@@ -159,28 +166,28 @@ class AvroDecoder(ColumnDecoder):
             for schema_id, row in zip(unique, first, strict=True)
         ]
         entries = np.array(found, np.int64)[index]
-        for row, guid in guids.items():
-            entries[row] = self._entry(guid, row, place)
+        for guid, rows in guids.items():
+            if rows.size:
+                entries[rows] = self._entry(guid, int(rows[0]), place)
         return entries
 
-    def _by_header(self, batch: pa.RecordBatch) -> dict[int, int | uuid.UUID]:
-        """The id or GUID of each row whose headers have one; the last one counts, as for Java's."""
-        headers = batch.column(HEADERS_FIELD[0])
-        if not len(headers.values):
-            return {}
-        keys, values = headers.values.field("key"), headers.values.field("value")
-        places = pc.indices_nonzero(pc.fill_null(pc.equal(keys, self._header), False)).to_numpy()
+    def _by_header(self, headers: pa.ListArray) -> tuple[np.ndarray, np.ndarray, list[int | uuid.UUID]]:
+        """The rows whose headers have an id or a GUID, the number of each one's, and these.
+
+        The last one in a row counts, as for Java's.
+        """
         offsets, _ = list_column(headers)
-        found: dict[int, int | uuid.UUID] = {}
-        for at in places:
-            row = int(np.searchsorted(offsets, at, side="right")) - 1
-            value = values[int(at)].as_py() or b""
-            if 0 <= row < len(headers):
-                if len(value) == 5 and value[0] == _BY_ID:
-                    found[row] = int.from_bytes(value[1:], "big")
-                elif len(value) == 17 and value[0] == _BY_GUID:
-                    found[row] = uuid.UUID(bytes=value[1:])
-        return found
+        first, last = int(offsets[0]), int(offsets[-1])
+        pairs = headers.values.slice(first, last - first)
+        named = pc.fill_null(pc.equal(pairs.field("key"), self._header), False)
+        places = pc.indices_nonzero(named)
+        found = pairs.field("value").take(places).dictionary_encode()
+        keys = [_key(value or b"") for value in found.dictionary.to_pylist()]
+        numbers = found.indices.fill_null(-1).to_numpy()
+        is_known = np.array([*(key is not None for key in keys), False])[numbers]  # -1 is the last one
+        rows = np.searchsorted(offsets, places.to_numpy()[is_known] + first, side="right") - 1
+        is_last = np.append(rows[1:] != rows[:-1], True)[: rows.size]
+        return rows[is_last], numbers[is_known][is_last], [-1 if key is None else key for key in keys]
 
     def _entry(self, key: int | uuid.UUID, row: int, place: Callable[[int], dict[str, Any]]) -> int:
         """The decoder's entry for a writer's schema; ``row`` is the first one that has it."""
