@@ -162,7 +162,9 @@ def _decoded_alone(
         for field in wanted:
             if field.name in by_name and field != nullable(type(wanted)([field]))[0]:
                 raise OptionError(
-                    f"Column {field.name!r} must be nullable, with all that is in it, because it may be null"
+                    f"Column {field.name!r} must be nullable, with all that is in it, because it may be null",
+                    hint="Spark would believe NOT NULL, and leave out tests for null. Make a StructType with"
+                    f" nullable=True, or give it as {field.name}.schema, which takes all as nullable.",
                 )
     types = arrow_schema(wanted)
     used = decoded_parts(decoded, types)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
@@ -91,7 +92,7 @@ def _checked(
     else:
         with loading():
             from pyspark_kafkalog.writing.columns import Shaped
-        given = arrow_schema(schema)
+        given = _in_arrow(schema)
         shaping = given, Shaped(settings, given, encoded).encoded
         settings = replace(settings, registry=None)  # tasks don't need it
     if settings.splitter is not None and settings.splitter.serializer is not None:
@@ -100,6 +101,22 @@ def _checked(
         make_splitter(settings.splitter)  # so that a serializer that can't be imported is refused here
     freeze_modules()
     return settings, shaping
+
+
+def _in_arrow(schema: StructType) -> pa.Schema:
+    """The schema of rows.
+
+    :raises OptionError: for a column of a type that has no form in Arrow.
+    """
+    for field in schema:
+        try:
+            arrow_schema(type(schema)([field]))
+        except (PySparkException, ValueError, TypeError):
+            raise OptionError(
+                f"Column {field.name!r} is of type {field.dataType.simpleString()}, which can't be written",
+                hint="Convert what Arrow has no form for, for example with CAST(... AS string).",
+            ) from None
+    return arrow_schema(schema)
 
 
 @dataclass(frozen=True)

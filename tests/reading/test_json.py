@@ -8,12 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError
 from pyspark_kafkalog.reading import decoding
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
+from pyspark_kafkalog.spark.writer import batch_writer
 
 FIELDS = "id bigint, name string, _corrupt_record string"
 GOOD = b'{"id":1,"name":"a"}'
@@ -140,6 +150,32 @@ def test_what_is_refused(root: str, options: dict[str, str], said: str) -> None:
     write(root, [GOOD])
     with pytest.raises(OptionError, match=said):
         read(root, **options)
+
+
+def test_values_that_take_long_are_told_once(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    write(root, [GOOD] * 1000 + [b'{"name":7}'] * 1000 + [None] * 9)
+    read(root)
+    assert not caplog.records
+    write(root, [b'{"name":{"a":1}}'] * 9)
+    read(root)
+    (said,) = caplog.messages
+    assert "items-0: 1009 of 2009 JSON values of column 'value' are not of the common kind" in said
+
+
+def test_types_of_spark_that_json_does_not_have(root: str) -> None:
+    """Or Arrow, where rows are written."""
+    for kind, said in (
+        (VariantType(), "JSON can't be read as variant, the type of 'a'"),
+        (LongType(), "'value' must be nullable, with all that is in it"),
+    ):
+        value = StructType([StructField("a", kind, isinstance(kind, VariantType))])
+        source = KafkaLogDataSource({"subscribe": "items", "value.format": "json", "path": root})
+        with pytest.raises(OptionError, match=said):
+            source.reader(StructType([StructField("value", value)]))
+    for wrong in (YearMonthIntervalType(), MapType(NullType(), NullType())):
+        schema = StructType([StructField("value", StructType([StructField("a", wrong)]))])
+        with pytest.raises(OptionError, match=r"'value'|value\.a|a\.key"):
+            batch_writer({"path": root, "topic": "t", "value.format": "json"}, schema, overwrite=False)
 
 
 def test_json_needs_fields(root: str) -> None:

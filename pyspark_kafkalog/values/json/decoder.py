@@ -49,9 +49,11 @@ class Decoded:
 
     :ivar array: of the decoder's type, a row each. Null and blank values are null. A corrupt one has the
         fields that could be read, as from_json gives it in PERMISSIVE mode, and its text if that is wanted.
+    :ivar slow: how many rows the compiled code has left, among them all that are corrupt.
     """
 
     array: pa.Array
+    slow: int
     _faults: dict[int, tuple[Fault, bytes]]
 
     @property
@@ -117,7 +119,7 @@ class Decoder:
             array = pa.concat_arrays([array, pa.array(found, self._inner)]).take(pa.array(places))
         if self._corrupt in self.type.names:
             array = self._with_texts(array, faults)
-        return Decoded(array, faults)
+        return Decoded(array, rare.size, faults)
 
     def _common(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         """What the kernel decodes, and which rows it leaves."""

@@ -42,6 +42,8 @@ def _check(kind: pa.DataType, path: str, depth: int) -> None:
         raise OptionError(f"Expected at most {MOST_DEPTH} types in one another")
     name = path.removeprefix(".") or "value"
     if pa.types.is_struct(kind):
+        if any(b"variant" in (field.metadata or {}) for field in kind):  # as PySpark tells it from a struct
+            raise _no_type("variant", name)
         names = [field.name for field in kind]
         if not names or len(names) > len(set(names)):
             twice = next((one for one in names if names.count(one) > 1), None)
@@ -54,10 +56,13 @@ def _check(kind: pa.DataType, path: str, depth: int) -> None:
             raise OptionError(f"Keys of maps in JSON are strings: {name!r} has {ddl(kind.key_type)}")
         _check(inner_type(kind), path, depth + 1)
     elif kind not in _PLAIN and not pa.types.is_decimal128(kind):
-        raise OptionError(
-            f"JSON can't be read as {ddl(kind)}, the type of {name!r}",
-            hint="Read it as a string, and convert that.",
-        )
+        raise _no_type(ddl(kind), name)
+
+
+def _no_type(kind: str, name: str) -> OptionError:
+    return OptionError(
+        f"JSON can't be read as {kind}, the type of {name!r}", hint="Read it as a string, and convert that."
+    )
 
 
 def has_timestamps(kind: pa.DataType) -> bool:
