@@ -38,7 +38,7 @@ def json_strings(column: pa.Array, *, upper_case: bool = False) -> pa.LargeBinar
 def java_numbers(column: pa.StringArray) -> pa.LargeBinaryArray:
     """Numbers as Java's ``Double.toString`` writes them, if they have its digits; nulls stay.
 
-    What is no number is in quotes: ``"NaN"``, ``"Infinity"``.
+    NaN and infinities are in quotes.
 
     :param column: as Arrow casts floating-point numbers to text; an exponent may have a large E.
     """

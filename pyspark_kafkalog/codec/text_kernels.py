@@ -243,7 +243,7 @@ def put_java_numbers(offsets: np.ndarray, data: np.ndarray, ends: np.ndarray, ou
     """Write numbers as Java's ``Double.toString`` does; ``ends`` says where each begins and ends.
 
     They come with their shortest digits, such as ``123``, ``1.5e+20``, ``-0``, ``nan`` and ``-inf``, and take
-    up to :data:`JAVA_ADDS` more bytes each. Those that are no numbers are in quotes.
+    up to :data:`JAVA_ADDS` more bytes each. NaN and infinities get quotes.
     """
     to = int64(0)
     ends[0] = 0

@@ -117,7 +117,7 @@ def values(place: str, topic: str) -> Counter[bytes]:
 
 
 def names(place: str, topic: str) -> set[str]:
-    """Those of the headers of records that are no message segments."""
+    """Those of the headers of records without ``_lm``; no such header is a copy."""
     headers = [row["headers"] for row in records(place, topic)]
     marks = [[each for each in row if each["key"] == "_lm"] for row in headers]
     alone = [row for row, found in zip(headers, marks, strict=True) if not found]
