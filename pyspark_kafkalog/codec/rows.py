@@ -6,11 +6,13 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.fields import text_of
 from pyspark_kafkalog.codec.format import NO_TIMESTAMP_TYPE
+from pyspark_kafkalog.codec.text import rows_of_bytes
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 
@@ -148,6 +150,9 @@ def as_utf8(strings: pa.StringArray) -> pa.StringArray:
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:
-        texts = strings.cast(pa.binary()).to_pylist()
-        return pa.array([None if text is None else text_of(text) for text in texts], pa.string())
+        rows = rows_of_bytes(strings)
+        mended = [text_of(value) for value in strings.cast(pa.binary()).take(pa.array(rows)).to_pylist()]
+        is_mended = np.zeros(len(strings), bool)
+        is_mended[rows] = True
+        return pc.replace_with_mask(strings, pa.array(is_mended), pa.array(mended, pa.string()))
     return strings

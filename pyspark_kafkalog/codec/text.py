@@ -35,6 +35,14 @@ def json_strings(column: pa.Array, *, upper_case: bool = False) -> pa.LargeBinar
     return _text(len(column), ends, out, None)
 
 
+def rows_of_bytes(column: pa.Array) -> np.ndarray:
+    """The numbers of the rows that are not UTF-8."""
+    offsets, validity, data = binary_column(column)
+    forms, ends = np.empty(len(column), np.uint8), allocate(len(column) + 1, np.int64)
+    kernels.measure_json(offsets, validity, data, forms, ends)
+    return np.flatnonzero(forms == kernels.BASE64)
+
+
 def java_numbers(column: pa.StringArray) -> pa.LargeBinaryArray:
     """Numbers as Java's ``Double.toString`` writes them, if they have its digits; nulls stay.
 
