@@ -612,12 +612,11 @@ class AssemblerSettings:
     """How long message segments wait for the rest of their large message (LinkedIn's LargeMessageBufferPool).
 
     Bytes, offsets and milliseconds. With an ``expiration_ms`` of None they wait for ever on a partition
-    that gets no more records. The first three are at least 1. ``deserializer`` is ``module:name``.
+    that gets no more records. The first two are at least 1. ``deserializer`` is ``module:name``.
     """
 
     buffer_capacity: int = 32_000_000
     expiration_offset_gap: int = 1000
-    max_tracked_messages: int = 500
     exception_on_message_dropped: bool = False
     expiration_ms: int | None = None
     deserializer: str | None = None
@@ -628,7 +627,8 @@ class SplitterSettings:
     """How large messages are split (LinkedIn's LiKafkaProducerConfig).
 
     Values above ``segment_bytes`` are split. With ``header_only`` values get no prefix. With ``wrap`` a
-    smaller message becomes one message segment. ``serializer`` is ``module:name``.
+    smaller message becomes one message segment. ``serializer`` is ``module:name``. Readers wait
+    ``expiration_offset_gap`` offsets for the rest of a message.
     """
 
     segment_bytes: int = 800_000
@@ -636,3 +636,4 @@ class SplitterSettings:
     header_only: bool = False
     wrap: bool = False
     serializer: str | None = None
+    expiration_offset_gap: int = AssemblerSettings().expiration_offset_gap

@@ -16,6 +16,7 @@ from pyspark_kafkalog.codec.format import (
     COMPRESSION_NAMES,
     CRC_V2,
     LOG_OVERHEAD,
+    MAX_HEADERS,
     NONE,
     RECORDS_V2,
     SIZE,
@@ -47,8 +48,8 @@ def encode(
     :param topic_partition: where the records go, only named in errors.
     :return: batches whose base offsets count from 0; baseOffset and partitionLeaderEpoch
         lie outside the CRC, so that the append can set them.
-    :raises InvalidRecordError: for a null or negative timestamp, a null header or header key, and a null key
-        if it is needed.
+    :raises InvalidRecordError: for a null or negative timestamp, a null header or header key, more headers
+        than readers take, and a null key if it is needed.
     :raises RecordTooLargeError: for a batch over ``max_message_bytes``.
     """
     columns = _columns(records, topic_partition)
@@ -57,11 +58,29 @@ def encode(
     if settings.needs_keys:
         _check_keys(records, rows, topic_partition)
     record_sizes, starts, sizes = (np.empty(rows.size, np.int64) for _ in range(3))
+    _check_headers(columns[2], rows, topic_partition)
     status, count = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
     if status != kernels.OK:
         raise _refused(status, int(rows[count]), records, topic_partition)
     starts, sizes = starts[:count], sizes[:count]
     compression = COMPRESSION_NAMES.index(settings.compression)
+
+    def check_sizes() -> None:
+        if count and sizes.max() > settings.max_message_bytes:
+            batch, ends = int(sizes.argmax()), [*starts[1:], rows.size]
+            of_records = record_sizes[starts[batch] : ends[batch]]
+            largest = int(rows[starts[batch] + of_records.argmax()])
+            raise RecordTooLargeError(
+                f"A record batch of {sizes.max()} bytes exceeds {settings.limit} ="
+                f" {settings.max_message_bytes}: its largest record has {of_records.max()} bytes"
+                f" and {_key_of(records, largest)}",
+                topic_partition=topic_partition,
+                hint=f"Raise {settings.limit}"
+                + ("." if of_records.size == 1 else ", or lower batch.size (brokers: kafka.batch.size)."),
+            )
+
+    if compression == NONE:
+        check_sizes()
     attributes = compression | (TRANSACTIONAL_BIT if settings.transactional else 0)
     data = allocate(int(sizes.sum()))
     kernels.fill(
@@ -78,16 +97,7 @@ def encode(
     )
     if compression != NONE:
         data, sizes = _compressed(data, sizes, compression, settings.level)
-    if count and sizes.max() > settings.max_message_bytes:
-        batch, ends = int(sizes.argmax()), [*starts[1:], rows.size]
-        largest = int(starts[batch] + record_sizes[starts[batch] : ends[batch]].argmax())
-        raise RecordTooLargeError(
-            f"A record batch of {sizes.max()} bytes exceeds {settings.limit} = {settings.max_message_bytes}:"
-            f" its largest record has {record_sizes[largest]} bytes"
-            f" and {_key_of(records, int(rows[largest]))}",
-            topic_partition=topic_partition,
-            hint=f"Raise {settings.limit}, or lower batch.size (brokers: kafka.batch.size) if it is larger.",
-        )
+        check_sizes()
     positions = np.cumsum(sizes) - sizes
     if settings.checksums:
         put_checksums(data, positions, sizes)
@@ -146,6 +156,20 @@ def _columns(records: pa.RecordBatch, topic_partition: TopicPartition) -> _Colum
         *_header_columns(headers, topic_partition),
         int64_column(timestamps),
     )
+
+
+def _check_headers(lists: Any, rows: np.ndarray, topic_partition: TopicPartition) -> None:
+    """Refuse a record with more headers than readers take."""
+    ends = lists[0]
+    if ends[-1] - ends[0] <= MAX_HEADERS:
+        return
+    counts = np.diff(ends)[rows]
+    if counts.size and counts.max() > MAX_HEADERS:
+        raise InvalidRecordError(
+            f"A row has {counts.max()} headers, and a reader takes at most {MAX_HEADERS}",
+            topic_partition=topic_partition,
+            hint="Put them into the value.",
+        )
 
 
 def _check_keys(records: pa.RecordBatch, rows: np.ndarray, topic_partition: TopicPartition) -> None:

@@ -62,6 +62,7 @@ class Splitter:
         """Choose the messages to split, and give each of them an id.
 
         :param records: columns key, value, headers and timestamp, as the encoder takes them.
+        :raises RecordTooLargeError: for a value of more message segments than readers wait for.
         """
         settings = self._settings
         value = records.column("value")
@@ -86,6 +87,16 @@ class Splitter:
         columns["key"] = _with_generated_keys(columns["key"], is_split, ids)
         size = settings.segment_bytes
         counts = np.where(is_split, -(-lengths // size), 1)
+        # The last segment completes the message before its offset can make it expire.
+        most = settings.expiration_offset_gap + 2
+        if counts.max() > most:
+            largest = int(lengths.max())
+            raise RecordTooLargeError(
+                f"A value of {largest} bytes makes {counts.max()} message segments of {size} bytes, and"
+                f" readers drop messages of more than {most}",
+                hint=f"Raise max.message.segment.bytes to {-(-largest // most)} or more. Or raise"
+                " message.assembler.expiration.offset.gap, also of all readers.",
+            )
         record_bytes = _RECORD_BYTES + np.minimum(lengths, size) + headers.bytes
         record_bytes += np.diff(binary_column(columns["key"])[0])
         large = _Large(lengths, counts, record_bytes, expanded, ids, headers)

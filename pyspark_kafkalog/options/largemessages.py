@@ -16,6 +16,7 @@ from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 _ONLY_REASSEMBLE = ("exception.on.message.dropped", "message.assembler.expiration.ms")
 """Without effect on a read: it evicts nothing, and its rows must not depend on the clock."""
+_UNTRACKED = "max.tracked.messages.per.partition"
 
 _LEAST_OVERHEAD = 150
 """Bytes of a record batch with one message segment, besides slice and key: headers and prefix."""
@@ -40,10 +41,12 @@ def assembler_settings(user: UserOptions) -> AssemblerSettings:
 
     :raises OptionError: for a value that is malformed or out of bounds.
     """
+    _ = user.value(_UNTRACKED)
+    if _UNTRACKED in user:
+        log_once(logging.WARNING, "Option %s has no effect: no start needs what it tracks", _UNTRACKED)
     return AssemblerSettings(
         buffer_capacity=user.value("message.assembler.buffer.capacity"),
         expiration_offset_gap=user.value("message.assembler.expiration.offset.gap"),
-        max_tracked_messages=user.value("max.tracked.messages.per.partition"),
         exception_on_message_dropped=user.value("exception.on.message.dropped"),
         expiration_ms=user.value("message.assembler.expiration.ms"),
         deserializer=user.value("segment.deserializer"),
@@ -73,7 +76,7 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions:
             hint="Set 'large.message.enabled' to true as well.",
         )
     if not (enabled or large_messages.safe_offsets):
-        for name in user.names("message.assembler.", "max.tracked.messages."):
+        for name in user.names("message.assembler."):
             log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", name)
     for name in _ONLY_REASSEMBLE:
         if enabled and name in user:
@@ -91,13 +94,14 @@ def splitter_settings(
     """
     name = "max.message.segment.bytes"
     wanted = user.value(name)
-    size = min(wanted, largest_batch)
+    size, gap = min(wanted, largest_batch), "message.assembler.expiration.offset.gap"
     settings = SplitterSettings(
         size,
         timestamp_header=user.value("header.timestamp.enabled"),
         header_only=user.value("li.record.header.enable"),
         wrap=user.value("li.large.message.segment.wrapping.required"),
         serializer=user.value("segment.serializer"),
+        expiration_offset_gap=user.value(gap),
     )
     enabled = user.value("large.message.enabled")
     if settings.serializer is not None and not enabled:
@@ -111,8 +115,9 @@ def splitter_settings(
             " nothing but their slices"
         )
     if not enabled:
-        if name in user:
-            log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", name)
+        for given in (name, gap):
+            if given in user:
+                log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", given)
         return None
     most = largest_batch - _LEAST_OVERHEAD
     if compression == "none" and size > most:

@@ -280,7 +280,10 @@ class WriteOptions:
         """How record batches are made."""
         levels = {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}
         level = levels.get(self.compression)
-        return EncodeSettings(self.compression, self.batch_size, self.max_message_bytes, level=level)
+        settings = EncodeSettings(self.compression, self.batch_size, self.max_message_bytes, level=level)
+        if self.brokers is None and self.segment_bytes < self.max_message_bytes:
+            return replace(settings, max_message_bytes=self.segment_bytes, limit="the option segment.bytes")
+        return settings
 
     @property
     def log_settings(self) -> LogSettings:
@@ -581,11 +584,12 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         formats=column_formats(user),
         registry=registry_options(user),
     )
+    encode = write.encode_settings
     splitter = splitter_settings(
         user,
         compression=write.compression,
-        largest_batch=write.max_message_bytes,
-        limit="kafka.max.request.size" if to_brokers else "max.message.bytes",
+        largest_batch=encode.max_message_bytes,
+        limit="kafka.max.request.size" if to_brokers else encode.limit.removeprefix("the option "),
     )
     return replace(write, splitter=splitter)
 

@@ -15,6 +15,7 @@ from pyspark_kafkalog import (
     NewTopic,
     OptionError,
     RecordSelection,
+    RecordTooLargeError,
     connect,
 )
 from tests.broker.producing import unused_topic
@@ -161,3 +162,19 @@ def test_copies_of_whole_messages_are_no_message_segments(tmp_path: Path) -> Non
         {"value": b"x" * 900, "headers": headers[0]},
         {"value": b"small", "headers": headers[1]},
     ]
+
+
+def test_no_message_is_written_that_readers_would_drop(tmp_path: Path) -> None:
+    """Readers wait 1,000 offsets for the rest of it."""
+    kafka, on = connect(tmp_path), {"large.message.enabled": "true"}
+    longest = {**on, "max.message.segment.bytes": "1"}
+    kafka.write(table(bytes(1002)), "t", options=longest)
+    with pytest.raises(
+        RecordTooLargeError, match=r"1003 message segments.*more than 1002.*bytes to 2 or more"
+    ):
+        kafka.write(table(bytes(1003)), "t", options=longest)
+    kafka.write(table(bytes(1003)), "t", options={**on, "max.message.segment.bytes": "2"})
+    gap = {"message.assembler.expiration.offset.gap": "1001"}
+    kafka.write(table(bytes(1003)), "t", options={**longest, **gap})
+    assert values(kafka.read("t", options=on)) == [bytes(1002), bytes(1003)]
+    assert values(kafka.read("t", options={**on, **gap})) == [bytes(1002), bytes(1003), bytes(1003)]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.codec.format import MAX_HEADERS
 from pyspark_kafkalog.codec.walk import Batches, check_batch, walk
 from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
-from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
+from pyspark_kafkalog.model import Encoded, EncodeSettings, OffsetRange, TopicPartition
 from tests.codec.strategies import COMPRESSIONS, HEADERS, Row, arrow_batch
 
 HERE = TopicPartition("here", 3)
+COLUMNS = pa.schema({"offset": pa.int64(), "headers": HEADERS})
 
 
 def encoded(rows: list[Row], chosen: list[int] | None = None, **settings: object) -> tuple[Encoded, Batches]:
@@ -178,6 +183,42 @@ def test_the_row_that_is_too_large_is_named():
         encoded(rows[:2], max_message_bytes=900)
     with pytest.raises(RecordTooLargeError, match=r"2\d{3} bytes and no key, as row 2 of 3"):
         encoded(rows, max_message_bytes=900, batch_size=500)
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        ([Row(None, b"v" * 2000, None, 1)], r"Raise the option max\.message\.bytes\.$"),
+        (plain(3, 900), "Raise the option max.message.bytes, or lower batch.size "),
+    ],
+)
+def test_a_smaller_batch_helps_no_single_record(rows: list[Row], hint: str) -> None:
+    with pytest.raises(RecordTooLargeError) as raised:
+        encoded(rows, max_message_bytes=1500)
+    assert re.match(hint, raised.value.hint or "")
+
+
+def test_more_headers_than_readers_take_are_refused() -> None:
+    keys = pa.repeat("k", MAX_HEADERS + 2)
+    values = pa.nulls(len(keys), pa.binary())
+    fields = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
+    headers = pa.StructArray.from_arrays([keys, values], fields=fields)
+    for ends, is_refused in (([1, MAX_HEADERS + 1], False), ([0, MAX_HEADERS + 1], True)):
+        records = pa.record_batch(
+            {
+                "value": pa.array([b"a", b"b"], pa.binary()),
+                "headers": pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), headers),
+                "timestamp": pa.array([1, 1]),
+            }
+        )
+        settings = EncodeSettings(max_message_bytes=1 << 30)
+        if is_refused:
+            with pytest.raises(InvalidRecordError, match=rf"{MAX_HEADERS + 1} headers.*here-3"):
+                encode(records, None, settings, topic_partition=HERE)
+        else:
+            data = encode(records, None, settings, topic_partition=HERE).data
+            rows = decode(data, topic_partition=HERE, offsets=OffsetRange(0, 2), visible=None, schema=COLUMNS)
+            assert sum(found.arrow_batch.num_rows for found in rows) == 2
 
 
 @pytest.mark.parametrize("row", [-1, 2])

@@ -24,7 +24,6 @@ SCHEMA = pa.schema(list(ROW_TYPES.items()))
 _SETTINGS = {
     "message.assembler.buffer.capacity": "buffer_capacity",
     "message.assembler.expiration.offset.gap": "expiration_offset_gap",
-    "max.tracked.messages.per.partition": "max_tracked_messages",
     "exception.on.message.dropped": "exception_on_message_dropped",
 }
 
@@ -53,6 +52,11 @@ class Scenario:
         if "exception_on_message_dropped" in changed:
             changed["exception_on_message_dropped"] = changed["exception_on_message_dropped"] == "true"
         return AssemblerSettings(**changed)
+
+    @property
+    def max_tracked_messages(self) -> int:
+        """Of their consumer."""
+        return int(self.entry["consumer_config"].get("max.tracked.messages.per.partition", 500))
 
     @property
     def read_committed(self) -> bool:

@@ -128,7 +128,7 @@ class Reader:
             if not null:
                 return
         if self.tracker is None:
-            self.tracker = DeliveredMessages(offset, self.scenario.settings.max_tracked_messages)
+            self.tracker = DeliveredMessages(offset, self.scenario.max_tracked_messages)
         if not in_error and not reassembled.rows.num_rows:
             self.tracker.read_segment(offset)
             return

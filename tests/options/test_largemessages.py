@@ -30,7 +30,7 @@ def reassemble(given: Mapping[str, object] | None = None) -> AssemblerSettings:
 
 
 def test_the_defaults_are_linkedins() -> None:
-    assert reassemble() == AssemblerSettings(32_000_000, 1000, 500, False, None)
+    assert reassemble() == AssemblerSettings(32_000_000, 1000, False, None)
     assert options() == LargeMessageOptions()
 
 
@@ -38,11 +38,10 @@ def test_values_and_their_texts_are_taken_in_any_case_of_the_name() -> None:
     given = {
         "Message.Assembler.Buffer.Capacity": 5,
         "message.assembler.expiration.offset.gap": "7",
-        "max.tracked.messages.per.partition": 9,
         "exception.on.message.dropped": True,
         "message.assembler.expiration.ms": "60000",
     }
-    assert reassemble(given) == AssemblerSettings(5, 7, 9, True, 60000)
+    assert reassemble(given) == AssemblerSettings(5, 7, True, 60000)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +103,18 @@ def test_settings_of_an_assembler_that_is_off_are_told(caplog: pytest.LogCapture
     log_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         options(message__assembler__buffer__capacity="5")
-        options(large__message__safe__offsets="true", max__tracked__messages__per__partition="5")
+        options(large__message__safe__offsets="true", message__assembler__expiration__offset__gap="5")
     (told,) = caplog.messages
     assert told == "Option message.assembler.buffer.capacity has no effect without large.message.enabled"
+
+
+def test_what_the_log_stores_bounds_what_is_encoded() -> None:
+    """So that it is refused by a task, and not by the commit."""
+    given = {**DIRECTORY, **ON, "max.message.bytes": "20000", "segment.bytes": "10000"}
+    with pytest.raises(OptionError, match=r"exceed segment\.bytes = 10000.* Raise 'segment\.bytes'"):
+        write_options(given)
+    encode = write_options({**given, "max.message.segment.bytes": "5000"}).encode_settings
+    assert (encode.max_message_bytes, encode.limit) == (10000, "the option segment.bytes")
 
 
 DIRECTORY = {"path": "/log"}

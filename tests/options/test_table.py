@@ -5,6 +5,7 @@ Every setting of Kafka's clients is known: it is an option, has no effect, or is
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import logging
 import re
@@ -14,7 +15,9 @@ from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
+import pyspark_kafkalog
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import AssemblerSettings, EncodeSettings, LogSettings, SplitterSettings
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
@@ -158,6 +161,8 @@ def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None
     assert compared
 
 
+SAID_TO_HAVE_NONE = [option.name for option in OPTIONS if option.meaning.startswith("Without effect: ")]
+"""They say so, and are accepted as LinkedIn's settings can be used unchanged."""
 ONLY_AN_EFFECT_ON_BROKERS = {"delivery.guarantee"}
 """A directory always gives the best."""
 _SASL = {"kafka.security.protocol": "SASL_PLAINTEXT"}
@@ -303,9 +308,13 @@ def _other_value(option: Option) -> str:
     raise AssertionError(f"no value of {option.name}")
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize(
+    "option",
+    [option for option in OPTIONS if option.name not in SAID_TO_HAVE_NONE],
+    ids=lambda option: option.name,
+)
 def test_an_option_has_an_effect(option: Option) -> None:
-    """The row fills a field, or is asked for by name."""
+    """The row fills a field, or is asked for by name; see also the next test."""
     for_directories = option.where & Where.DIRECTORY and option.name not in ONLY_AN_EFFECT_ON_BROKERS
     options: dict[str, str] = {"path": "/log"} if for_directories else dict(BROKERS)
     for start, needed in NEEDED.items():
@@ -314,6 +323,25 @@ def test_an_option_has_an_effect(option: Option) -> None:
     options.pop(option.name, None)
     changed = {**options, option.name: _other_value(option)}
     assert _made_of(changed, option.use) != _made_of(options, option.use)
+
+
+def test_a_field_that_options_fill_is_read() -> None:
+    """By more than the table, which shows the defaults."""
+    kinds = {*FILLED, AssemblerSettings, SplitterSettings, EncodeSettings, LogSettings}
+    read = set()
+    for file in Path(pyspark_kafkalog.__file__).parent.rglob("*.py"):
+        if file.name == "table.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+    assert {field.name for kind in kinds for field in fields(kind)} - read == set()
+
+
+def test_an_option_without_effect_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    (name,) = SAID_TO_HAVE_NONE
+    read_options({"path": "/log", name: "9"}, batch=True)
+    assert f"Option {name} has no effect" in caplog.text
 
 
 def test_names_are_told_apart() -> None:

@@ -216,7 +216,7 @@ def _read_all(
             raise RecordTooLargeError(
                 f"A record batch of {largest} bytes exceeds segment.bytes = {settings.segment_bytes}",
                 topic_partition=partition,
-                hint="Raise segment.bytes, or lower batch.size.",
+                hint="Raise segment.bytes, or lower batch.size if it is larger.",
             )
     return pending
 
