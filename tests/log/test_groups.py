@@ -37,7 +37,7 @@ from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.log.groups import groups as groups_module
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
-from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, Group, LogSettings, OffsetRange, TopicPartition
 from tests.codec import raw
 from tests.fixtures_dir import Case, case
 from tests.log.partitions import copy, rows
@@ -243,6 +243,123 @@ def test_a_tombstone_in_a_transaction_takes_back_what_is_pending_only(
         marker(5, 7, commit=True),
     )
     assert offsets(groups_of(tmp_path), "g") == {T0: 1}
+
+
+GROUP_TOMBSTONE = encode_group_key("g"), None
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([batch(0, [offset_record(50)], 7), batch(1, [offset_record(60)]), marker(2, 7, commit=True)], 60),
+        ([batch(0, [offset_record(60)]), batch(1, [offset_record(50)], 7), marker(2, 7, commit=True)], 50),
+        ([batch(0, [offset_record(60)]), batch(1, [offset_record(50)], 7), marker(2, 7, commit=False)], 60),
+        (
+            [
+                batch(0, [offset_record(60)]),
+                batch(1, [offset_record(50)], 7),
+                batch(2, [tombstone()]),
+                marker(3, 7, commit=True),
+            ],
+            None,
+        ),
+        (
+            [
+                batch(0, [offset_record(50)], 7),
+                batch(1, [tombstone(), GROUP_TOMBSTONE]),
+                marker(3, 7, commit=True),
+            ],
+            None,
+        ),
+        (
+            [
+                batch(0, [offset_record(50)], 7),
+                batch(1, [tombstone()]),
+                batch(2, [offset_record(55)], 7),
+                marker(3, 7, commit=True),
+            ],
+            55,
+        ),
+        (
+            [
+                batch(0, [offset_record(60)], 7),
+                batch(1, [offset_record(70)], 8),
+                marker(2, 8, commit=True),
+                marker(3, 7, commit=True),
+            ],
+            70,
+        ),
+        ([batch(0, [offset_record(60)]), batch(1, [offset_record(50)], 7)], 60),
+        ([batch(0, [offset_record(50)], 7), batch(1, [tombstone()]), marker(2, 7, commit=False)], None),
+        (
+            [
+                batch(0, [offset_record(60)]),
+                batch(1, [offset_record(50)], 7),
+                batch(2, [tombstone(), GROUP_TOMBSTONE]),
+                marker(4, 7, commit=True),
+            ],
+            None,
+        ),
+        (
+            [
+                batch(0, [offset_record(50)], 7),
+                batch(1, [offset_record(51)], 8),
+                batch(2, [tombstone()]),
+                marker(3, 8, commit=True),
+                marker(4, 7, commit=True),
+            ],
+            None,
+        ),
+    ],
+    ids=[
+        "staged, then plain",
+        "plain, then staged",
+        "aborted",
+        "offset deleted",
+        "group deleted",
+        "staged again after the deletion",
+        "two transactions, ended in the other order",
+        "still open",
+        "deleted and aborted",
+        "plain and staged, group deleted",
+        "staged by two, deleted",
+    ],
+)
+def test_a_deletion_takes_back_what_transactions_hold(
+    batches: list[bytes], expected: int | None, tmp_path: Path, clock: list[int]
+) -> None:
+    """The answers are those of Kafka 4.3, before and after a restart."""
+    log_of(tmp_path, *batches)
+    groups = groups_of(tmp_path)
+    assert offsets(groups, "g") == ({} if expected is None else {T0: expected})
+    assert groups.group_ids() == (() if expected is None else ("g",))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize(
+    "delete",
+    [
+        lambda groups: groups.delete_offsets("g", [T0]),
+        lambda groups: groups.delete_group("g"),
+        lambda groups: [
+            groups_module.append_batch(groups._roots[0].folder.path, holder, deleted, LogSettings(), 1)
+            for holder, deleted in groups.tombstones([T0]).items()
+        ],
+    ],
+    ids=["offsets", "group", "of a topic"],
+)
+def test_what_transactions_hold_is_deleted_as_well(
+    committed: bool, delete: Any, tmp_path: Path, clock: list[int]
+) -> None:
+    log_of(tmp_path, batch(0, [offset_record(60 if committed else 50)], -1 if committed else 7))
+    log_of(tmp_path, batch(1, [offset_record(50)], 7))
+    groups = groups_of(tmp_path)
+    delete(groups)
+    assert groups.group_ids() == ()
+    end = groups._directory.watermarks([O0], read_committed=False)[O0].high_watermark
+    with max((tmp_path / str(O0)).glob("*.log")).open("ab") as log:
+        log.write(marker(end, 7, commit=True))
+    assert groups.group_ids() == groups_of(tmp_path).group_ids() == ()
 
 
 def test_a_group_of_which_all_is_pending_exists(tmp_path: Path, clock: list[int]) -> None:

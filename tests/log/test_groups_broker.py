@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import RetriableError
 from kafka.structs import OffsetAndMetadata
@@ -155,3 +155,42 @@ def test_a_broker_serves_what_we_committed_and_we_what_it_did(
     left = {*GROUPS, "their own"} - {"query"}
     # While a broker loads its groups, it lists none.
     broker.wait_until(lambda: group_ids(broker) == left, "Other groups are listed")
+
+
+def staging(broker: Broker, group: str, offset: int) -> KafkaProducer:
+    """A producer whose transaction holds a commit of the group."""
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"of-{group}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        {KafkaTopicPartition("t", 0): OffsetAndMetadata(offset, "", -1)}, group
+    )
+    return producer
+
+
+def test_a_deleted_group_stays_deleted_whatever_transactions_hold(
+    new_broker: Callable[[], Broker],
+) -> None:
+    """Deleted by the broker, and by us while it is down: both agree on what is left."""
+    broker = new_broker()
+    broker.start()
+    broker.create_topic("t", 1)
+    commit_to(broker, "theirs", 60, "", -1)
+    producers = [staging(broker, "theirs", 50), staging(broker, "ours", 50), staging(broker, "kept", 50)]
+    ask(broker, lambda admin: admin.delete_group_offsets("theirs", [KafkaTopicPartition("t", 0)]))
+    broker.stop()
+    groups = DirectoryGroups.open([str(broker.log_dir)])
+    assert groups.group_ids() == ("kept", "ours")
+    groups.delete_group("ours")
+    broker.start()
+    for producer in producers:
+        producer.commit_transaction()
+        producer.close()
+    # The broker lists a group without offsets until it next cleans up.
+    broker.wait_until(lambda: group_ids(broker) - {"theirs"} == {"kept"}, "Other groups are listed")
+    assert {group: served(broker, group) for group in ("theirs", "ours")} == {"theirs": {}, "ours": {}}
+    assert served(broker, "kept") == {T0: (50, -1, "")}
+    broker.stop()
+    groups = DirectoryGroups.open([str(broker.log_dir)])
+    assert groups.group_ids() == ("kept",)
+    assert ours(groups, "kept") == {T0: (50, -1, "")}

@@ -1,11 +1,13 @@
 """What ``__consumer_offsets`` says: the last record of each key, and the groups that these describe.
 
 Records of a transaction are pending until its marker. Then the record with the highest offset wins,
-wherever the marker is. A tombstone in a transaction takes back only what is pending. A record outside
-of transactions counts at once, even above the last stable offset.
+wherever the marker is. A tombstone in a transaction takes back only what is pending there. A record
+outside of transactions counts at once, even above the last stable offset, and a tombstone takes back what
+is pending in all of them.
 
 Sources: Kafka's ``OffsetMetadataManager.replay``, ``replayEndTransactionMarker``, and before 4.0
-``GroupMetadataManager.doLoadGroupsAndOffsets``; for what has expired (KIP-211)
+``GroupMetadataManager.doLoadGroupsAndOffsets``, ``GroupMetadata.removeOffsets``: that coordinator took
+deleted offsets back from transactions, too, but not when it loaded them. For what has expired (KIP-211)
 ``OffsetExpirationConditionImpl``, ``ClassicGroup.offsetExpirationCondition``,
 ``OffsetMetadataManager.cleanupExpiredOffsets``.
 """
@@ -174,6 +176,8 @@ class OffsetsTable:
             self._skip(kind)
         if producer_id == NO_PRODUCER_ID:
             self.groups.setdefault(group, {})[key] = entry
+            for pending in self._pending.values() if entry.value is None else ():
+                pending.pop(key, None)
             return
         self.in_transactions.add(key)
         pending = self._pending.setdefault(producer_id, {})
