@@ -116,5 +116,7 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("--print-data-log", "--deep-iteration"), "Write --records."),
     },
     "delete-records": {"--offset": _DELETE_RECORDS},
+    "repair": dict.fromkeys(("-t", "--topic"), "Write {command} DIR TOPIC-PARTITION, such as orders-0."),
+    **dict.fromkeys(("compact", "retain"), dict.fromkeys(("-t", "--topic"), "Write {command} DIR TOPIC.")),
 }
 """By the command, "" for every other one, and the word. ``{command}`` is the command that was given."""

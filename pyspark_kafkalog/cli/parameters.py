@@ -246,5 +246,6 @@ def parse_partition(name: str) -> TopicPartition:
     """The partition ``orders-0`` or ``orders:0``."""
     match = _PARTITION.fullmatch(name)
     if match is None:
-        raise click.UsageError(f"Expected a partition such as orders-0, got {name!r}.")
+        example = f"{name}-0" if re.fullmatch(r"[\w.-]+", name) else "orders-0"
+        raise click.UsageError(f"Expected a partition such as {example}, got {name!r}.")
     return TopicPartition(check_topic(match["topic"]), int(match["partition"]))

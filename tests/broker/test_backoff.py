@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.broker.wire import backoff as module
-from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.backoff import Backoff, Repeated
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -100,3 +100,18 @@ def test_each_keeps_its_own_error_if_the_last_attempt_had_no_time(clock: Clock) 
     failures: dict[str, KafkaLogError] = {}
     backoff_of(0.35).repeat_each(["a", "b"], attempt, failures)
     assert (len(asked), failures) == (3, {"a": TIMED_OUT})
+
+
+def test_a_wait_that_is_repeated_is_told_once_with_all_its_time(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    repeated = Repeated(60)
+    for _ in range(3):
+        options = ConnectionOptions(("b:1",), retry_backoff_ms=100, retry_backoff_max_ms=1000)
+        backoff = Backoff(options, Deadline.after(30), repeated=repeated)
+        with pytest.raises(BrokerError, match="loads"):
+            backoff.repeat(lambda: LOADING)
+        repeated.more -= 30
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "Retrying for up to 87 s: The coordinator loads"
+    ]

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -27,13 +28,29 @@ _QUIET_SECONDS = 2.0
 """How long attempts may fail before a warning is logged: an ordinary leader election takes less."""
 
 
+@dataclass(slots=True)
+class Repeated:
+    """A call that is repeated as a whole after its deadline: users are told once, of all the time."""
+
+    more: float = 0.0
+    """Seconds after this deadline for which it goes on."""
+    has_warned: bool = False
+
+
 class Backoff:
     """Pauses until a deadline that double up to a maximum, with a jitter of a fifth (KIP-580).
 
     They follow retry.backoff.ms or, if ``reconnecting``, reconnect.backoff.ms.
     """
 
-    def __init__(self, options: ConnectionOptions, deadline: Deadline, *, reconnecting: bool = False) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        deadline: Deadline,
+        *,
+        reconnecting: bool = False,
+        repeated: Repeated | None = None,
+    ) -> None:
         first, maximum = options.retry_backoff_ms, options.retry_backoff_max_ms
         if reconnecting:
             first, maximum = options.reconnect_backoff_ms, options.reconnect_backoff_max_ms
@@ -43,7 +60,7 @@ class Backoff:
         self.deadline = deadline
         """When attempts must end."""
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
-        self._has_warned = False
+        self._repeated = repeated or Repeated()
         self._before_last: KafkaLogError | None = None
 
     def repeat(
@@ -113,9 +130,9 @@ class Backoff:
         now = time.monotonic()
         if now + pause > deadline.at:
             raise self._before_last or error
-        if now - self._started > _QUIET_SECONDS and not self._has_warned:
-            self._has_warned = True
-            _log.warning("Retrying for up to %d s: %s", deadline.at - now, error)
+        if now - self._started > _QUIET_SECONDS and not self._repeated.has_warned:
+            self._repeated.has_warned = True
+            _log.warning("Retrying for up to %d s: %s", deadline.at - now + self._repeated.more, error)
         else:
             _log.debug("Retrying in %d ms: %s", pause * 1000, error)
         time.sleep(pause)
