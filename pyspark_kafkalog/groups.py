@@ -36,7 +36,16 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
     """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
 
     def group_ids(self) -> tuple[str, ...]:
-        """All groups, sorted."""
+        """All groups, sorted.
+
+        :raises KafkaLogError: if some can't be listed.
+        """
+
+    def try_group_ids(self) -> tuple[tuple[str, ...], list[KafkaLogError]]:
+        """All groups that can be listed, sorted, and why others can't be.
+
+        :raises KafkaLogError: if none can be.
+        """
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Group | KafkaLogError]:
         """Those of ``groups`` that exist, or the error of the one that can't be read."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError, OptionError
 from pyspark_kafkalog.rows import BOOLEAN, COUNT, INT, NOTE, STRING, Kind, column
 
 if TYPE_CHECKING:
@@ -377,6 +377,13 @@ class Place(Protocol):
         expensive.
         """
 
+    def try_watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool = False
+    ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
+        """Like :meth:`watermarks`, for a report: asked once, with the error of each partition that has none
+        to give.
+        """
+
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, int]:
@@ -545,16 +552,12 @@ _MEMBERS = COUNT._replace(
 )
 
 
-_WHY = NOTE._replace(sql="")
-"""No view has it: only ZooKeeper tells of some groups that they can't be read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
 
     The state is empty, and ``members`` None, if the place does not say, or the group can't be read: then
-    ``note`` says why.
+    ``note`` says why. Groups that the place does not list have a row whose ``group`` is empty.
     ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits, ``protocol`` is
     the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
     """
@@ -565,7 +568,7 @@ class Group:
     protocol: str = field(default="", metadata=column(NOTE, "PROTOCOL"))
     members: tuple[GroupMember, ...] | None = field(default=(), metadata=column(_MEMBERS, "MEMBERS"))
     coordinator: int = field(default=-1, metadata=column(_BROKER, "COORDINATOR"))
-    note: str = field(default="", metadata=column(_WHY, "NOTE", if_any=True))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,16 @@ if sys.platform == "win32":  # which has neither fork nor fcntl
     raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")
 
 
-def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | LogDirectory:
+def open_place(
+    options: PlaceOptions, *, reached: bool = False, forgetful: bool = False
+) -> Brokers | LogDirectory:
     """The place that the options name, for this thread. It connects to brokers on first use.
 
     Of ZooKeeper it is the brokers that are registered there, which are looked up now.
 
     :param reached: whether the place has answered another process of the same query: then this one waits
         for brokers that don't answer, and lists the roots of a directory only if it has to.
+    :param forgetful: whether to believe what brokers say next, whatever they have said to this thread before.
     """
     if options.brokers is not None:
         from pyspark_kafkalog.broker.cluster.pool import note_reached
@@ -44,7 +47,7 @@ def open_place(options: PlaceOptions, *, reached: bool = False) -> Brokers | Log
         if reached:
             note_reached(brokers)
         assert options.fetch is not None
-        return Brokers(brokers, options.fetch)
+        return Brokers(brokers, options.fetch, forgetful=forgetful)
     from pyspark_kafkalog.log.read.directory import LogDirectory
 
     return LogDirectory.open(options.paths, check=not reached)
@@ -80,6 +83,13 @@ def identity(options: PlaceOptions) -> tuple[str | None, str]:
     brokers = _brokers(options, options.brokers)
     found = cluster_id(brokers)
     return found, f"cluster {found}" if found else f"brokers {sorted(brokers.bootstrap_servers)}"
+
+
+def open_report(options: PlaceOptions) -> Brokers | LogDirectory:
+    """The place for one report, which asks once, and believes the answers: to a reader, a topic that it knows
+    has to be proved gone.
+    """
+    return open_place(options.of_report, forgetful=True)
 
 
 def import_reading(options: PlaceOptions) -> None:

@@ -65,7 +65,7 @@ def plan_batches(
     :param min_partitions: cut large ranges until there are about this many.
     """
     partitions = look_up_partitions(place, selection)
-    bounds = place.watermarks(partitions, read_committed=False)
+    bounds = bounds_of(place, partitions)
     sizes = place.stored_sizes(bounds)
     ranges = []
     for partition, watermarks in sorted(bounds.items()):

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.admin.partitions import existing, if_known, partitions_of
+from pyspark_kafkalog.admin.partitions import if_known, of_some, partitions_of, why
 from pyspark_kafkalog.codec.marker import marked_query, may_have_marker
 from pyspark_kafkalog.errors import GroupError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
@@ -16,10 +16,12 @@ from pyspark_kafkalog.rows import BIGINT, INT, NOTE, STRING, TIMESTAMP, column
 
 OK, EXPIRED, BEYOND, GONE, MARKER, UNKNOWN = "ok expired beyond gone marker unknown".split()  # noqa: SIM905
 """The states of a commit: within its log; below the log's start; above its end; of a partition that does not
-exist; no progress, but an exactly-once query's marker; of a log whose brokers can't be asked.
+exist; no progress, but an exactly-once query's marker; of a log that does not tell where it ends.
 """
 NONE, FAILED = "none", "failed"
 """Those of a group: nothing is committed; not readable."""
+UNLISTED = ""
+"""Stands for the groups that a place does not list, in a row whose note says why."""
 _ALARMING = (FAILED, NONE, UNKNOWN, BEYOND)
 _SHARE = "share"
 RESET = "kafkalog offsets reset"
@@ -31,10 +33,10 @@ class GroupOffset:
 
     ``lag`` counts what can still be read; offsets that were deleted before they were read are ``expired``.
     Above the end of the log (``state`` is ``beyond``) the lag is below 0, as in Kafka's tools. Lag and end
-    are None where the partition no longer exists, for the marker of an exactly-once query, and in ZooKeeper
-    if no broker that is registered there can be asked (``unknown``). A named group
+    are None where the partition no longer exists, for the marker of an exactly-once query, and where the log
+    does not tell where it ends, such as without a leader (``unknown``). A named group
     that has committed nothing, and a group that can't be read, have a row without topic, whose ``note`` says
-    why. Timestamps are ms.
+    why; so have groups that the place does not list, whose ``group`` is empty. Timestamps are ms.
     """
 
     group: str = field(metadata=column(STRING, "GROUP"))
@@ -88,13 +90,13 @@ def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> 
 
     See :meth:`.kafka.GroupAdmin.describe`.
     """
-    wanted = place_groups.group_ids() if names is None else tuple(names)
+    wanted, problems = place_groups.try_group_ids() if names is None else (tuple(names), [])
     answers = place_groups.describe(wanted)
     if names is not None:
         _check_all_found(names, answers)
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, KafkaLogError)}
     failed = {name: answer for name, answer in answers.items() if isinstance(answer, KafkaLogError)}
-    for error in failed.values() if not found else ():
+    for error in failed.values() if not (found or problems) else ():
         raise error
     suspects = [name for name, group in found.items() if may_have_marker(name) and not group.protocol_type]
     for name, commits in (place_groups.committed_by(suspects) if suspects else {}).items():
@@ -102,7 +104,8 @@ def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> 
         if query is not None:
             found[name] = replace(found[name], protocol_type=MARKER, protocol=query)
     found |= {name: Group(name, "", members=None, note=str(error)) for name, error in failed.items()}
-    return [found[group] for group in sorted(found)]
+    unlisted = [Group(UNLISTED, "", members=None, note=str(problem)) for problem in problems]
+    return unlisted + [found[group] for group in sorted(found)]
 
 
 def group_offsets(
@@ -119,10 +122,11 @@ def group_offsets(
 
     :param place: None if nothing tells where the logs end.
     """
-    answers = place_groups.committed_by(place_groups.group_ids() if names is None else set(names))
+    wanted, problems = place_groups.try_group_ids() if names is None else (tuple(names), [])
+    answers = place_groups.committed_by(wanted)
     failed = {group: answer for group, answer in answers.items() if isinstance(answer, KafkaLogError)}
     committed = {group: answer for group, answer in answers.items() if not isinstance(answer, KafkaLogError)}
-    for error in failed.values() if not committed else ():
+    for error in failed.values() if not (committed or problems) else ():
         raise error
     empty = {group for group, offsets in committed.items() if not offsets} if names is not None else set()
     known: Mapping[str, Group | KafkaLogError] = place_groups.describe(empty) if empty else {}
@@ -133,8 +137,11 @@ def group_offsets(
         if place is not None:
             _check_topics(place, selection, committed)
     found = {partition for offsets in committed.values() for partition in offsets}
-    bounds = {} if place is None else _bounds(place, found, read_committed=read_committed)
-    rows: list[GroupOffset] = []
+    bounds: Mapping[TopicPartition, Watermarks] = {}
+    unknown: Mapping[TopicPartition, KafkaLogError] = {}
+    if place is not None and found:
+        bounds, unknown = place.try_watermarks(found, read_committed=read_committed)
+    rows = [GroupOffset(UNLISTED, None, None, None, state=FAILED, note=str(problem)) for problem in problems]
     for group in sorted(answers):
         if group in failed:
             rows.append(GroupOffset(group, None, None, None, state=FAILED, note=str(failed[group])))
@@ -145,6 +152,8 @@ def group_offsets(
             elif place is None:
                 note = "no broker tells where the log ends"
                 row = replace(_commit(group, partition, offset), state=UNKNOWN, note=note)
+            elif partition in unknown:
+                row = replace(_commit(group, partition, offset), state=UNKNOWN, note=why(unknown[partition]))
             else:
                 row = _row(group, partition, offset, bounds.get(partition), read_committed=read_committed)
             rows.append(row)
@@ -168,6 +177,13 @@ def _lag_of(group: str, rows: Collection[GroupOffset]) -> GroupLag:
     worst = next(state for state in (*_ALARMING, OK, EXPIRED, GONE, MARKER) if states[state])
     if worst == BEYOND:
         note = f"{states[BEYOND]} beyond the end: {RESET}"
+    elif worst == UNKNOWN:
+        unknown = [row for row in rows if row.state == UNKNOWN]
+        note = of_some(
+            [TopicPartition(row.topic or "", row.partition or 0) for row in unknown], unknown[0].note
+        )
+    elif worst == FAILED:
+        note = "; ".join(row.note for row in rows if row.state == FAILED)
     else:
         note = "" if worst == EXPIRED else next(row.note for row in rows if row.state == worst)
     return GroupLag(
@@ -184,8 +200,8 @@ def _lag_of(group: str, rows: Collection[GroupOffset]) -> GroupLag:
 
 
 def total_lag(of_groups: Collection[GroupLag]) -> int | None:
-    """The sum of the lags of these groups; None if that of one is unknown."""
-    if any(group.lag is None and group.state in _ALARMING for group in of_groups):
+    """The sum of the lags of these groups; None if that of one, or of one of its partitions, is unknown."""
+    if any(group.state in (FAILED, NONE, UNKNOWN) for group in of_groups):
         return None
     return sum(group.lag or 0 for group in of_groups)
 
@@ -248,13 +264,6 @@ def _selected(
             wanted = selection.covers(partition.topic, internal=True)
         if wanted:
             yield partition, offset
-
-
-def _bounds(
-    place: Place, partitions: Collection[TopicPartition], *, read_committed: bool
-) -> Mapping[TopicPartition, Watermarks]:
-    found = existing(place, partitions)
-    return place.watermarks(found, read_committed=read_committed) if found else {}
 
 
 def _why_none(group: Group | KafkaLogError | None, *, is_narrowed: bool) -> str:

@@ -41,7 +41,7 @@ from pyspark_kafkalog.options.settings import (
 )
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import open_groups, open_place, open_topics
+from pyspark_kafkalog.places import open_groups, open_place, open_report, open_topics
 from pyspark_kafkalog.topics import NewTopic, TopicDescription, Topics
 
 if TYPE_CHECKING:
@@ -188,6 +188,11 @@ class Kafka:
         """What all readers ask: offsets, timestamps, leader epochs and record batches."""
         return open_place(self.place_options)
 
+    @property
+    def report_place(self) -> Place:
+        """The same for one report, which asks once, and says of each partition why it did not answer."""
+        return open_report(self.place_options)
+
     def brokers(self) -> list[BrokerState]:
         """The brokers of a cluster, sorted by id. Each is tried, to see whether it answers from here.
 
@@ -198,7 +203,7 @@ class Kafka:
             raise OptionError("A log directory has no brokers", hint="Name brokers, as host:port.")
         from pyspark_kafkalog.broker.cluster.brokers import describe_brokers
 
-        return describe_brokers(self.place_options.brokers)
+        return describe_brokers(self.place_options.brokers.of_report)
 
     def read(
         self,
@@ -373,7 +378,7 @@ class TopicAdmin:
         :param internal: include internal topics, such as ``__consumer_offsets``, even if not named.
         :raises UnknownTopicOrPartitionError: if a named topic does not exist.
         """
-        return partitions.topics(self._kafka.place, selection, internal=internal)
+        return partitions.topics(self._kafka.report_place, selection, internal=internal)
 
     def segments(self, selection: Selection = EVERY_TOPIC, *, internal: bool = False) -> list[SegmentState]:
         """Every segment of these partitions, in order; none for brokers, which don't show theirs.
@@ -391,7 +396,8 @@ class TopicAdmin:
         :raises UnknownTopicOrPartitionError: if a named topic does not exist.
         """
         selection = EVERY_TOPIC if names is None else Selection(topics=tuple(_several(names)))
-        return self._topics.describe(partitions.topics_of(self._kafka.place, selection))
+        topics = open_topics(self._kafka.place_options.of_report)
+        return topics.describe(partitions.topics_of(self._kafka.report_place, selection))
 
     def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
         """Each topic's own configurations, without those that it inherits; for topics that exist."""
@@ -448,7 +454,7 @@ class TopicAdmin:
         :raises OptionError: for an internal topic.
         :raises UnknownTopicOrPartitionError: if one does not exist, unless ``if_exists``.
         """
-        return topic_changes.plan_deletion(self._kafka.place, _several(names), if_exists=if_exists)
+        return topic_changes.plan_deletion(self._kafka.report_place, _several(names), if_exists=if_exists)
 
     def delete(self, deletion: Sequence[TopicToDelete]) -> None:
         """Delete the topics of :meth:`plan_deletion` with all their records, and their committed offsets.
@@ -477,10 +483,16 @@ class GroupAdmin:
     def _groups(self) -> GroupOffsets:
         return open_groups(self._options)
 
-    @cached_property
+    @property
     def place(self) -> Place:
-        """Whose logs the groups read: those of ZooKeeper read from the brokers that are registered there."""
-        return open_place(self._options) if self._are_in_zookeeper else self._kafka.place
+        """Whose logs the groups read, for one report: those of ZooKeeper read from the brokers that are
+        registered there."""
+        return open_report(self._options) if self._are_in_zookeeper else self._kafka.report_place
+
+    @cached_property
+    def _shown(self) -> GroupOffsets:
+        """The groups for reports, which ask once."""
+        return open_groups(self._options.of_report)
 
     def describe(self, names: Collection[str] | None = None) -> list[Group]:
         """All groups, or those in ``names``, sorted.
@@ -490,7 +502,7 @@ class GroupAdmin:
 
         :raises GroupError: if a named group does not exist.
         """
-        return consumer_groups.groups(self._groups, _several_or_none(names))
+        return consumer_groups.groups(self._shown, _several_or_none(names))
 
     def offsets(
         self,
@@ -513,7 +525,7 @@ class GroupAdmin:
 
         def found(place: Place | None) -> list[GroupOffset]:
             return consumer_groups.group_offsets(
-                place, self._groups, _several_or_none(names), selection, read_committed=read_committed
+                place, self._shown, _several_or_none(names), selection, read_committed=read_committed
             )
 
         try:
@@ -584,7 +596,7 @@ class GroupAdmin:
     def _for_whole_messages(self, steps: Collection[ResetStep]) -> list[ResetStep]:
         if self._are_in_zookeeper:
             raise OptionError("ZooKeeper keeps no metadata of commits, which groups of large messages need")
-        return reset.for_whole_messages(self.place, steps, self._kafka.assembler_settings)
+        return reset.for_whole_messages(self._kafka.place, steps, self._kafka.assembler_settings)
 
     def reset(self, steps: Collection[ResetStep]) -> None:
         """Commit the planned offsets, one group after the other.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import BrokerError, KafkaLogError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Files, Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.partitions import look_up_partitions
-from pyspark_kafkalog.rows import BIGINT, BOOLEAN, INT, SIZE, STRING, TIMESTAMP, column
+from pyspark_kafkalog.rows import BIGINT, BOOLEAN, INT, NOTE, SIZE, STRING, TIMESTAMP, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +18,21 @@ class PartitionState:
 
     ``earliest_timestamp`` is that of the first record that has one, ``latest_timestamp`` the
     greatest of all. Brokers don't report ``segments``, and report ``stored_bytes`` only to users
-    who may describe the cluster.
+    who may describe the cluster. A partition that does not tell its bounds has none, and its ``note`` says
+    why.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
     partition: int = field(metadata=column(INT, "PARTITION"))
     topic_id: str | None = field(metadata=column(STRING, "TOPIC ID", wide=True, rank=2))
-    log_start_offset: int = field(metadata=column(BIGINT, "START"))
-    high_watermark: int = field(metadata=column(BIGINT, "END"))
-    last_stable_offset: int = field(metadata=column(BIGINT, "STABLE", wide=True))
+    log_start_offset: int | None = field(metadata=column(BIGINT, "START"))
+    high_watermark: int | None = field(metadata=column(BIGINT, "END"))
+    last_stable_offset: int | None = field(metadata=column(BIGINT, "STABLE", wide=True))
     stored_bytes: int | None = field(metadata=column(SIZE, "SIZE"))
     earliest_timestamp: int | None = field(metadata=column(TIMESTAMP, "EARLIEST", wide=True, rank=1))
     latest_timestamp: int | None = field(metadata=column(TIMESTAMP, "LATEST", rank=1))
     segments: int | None = field(metadata=column(INT, "SEGMENTS", wide=True))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True, rank=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,10 @@ def bounds_of(place: Place, partitions: Collection[TopicPartition]) -> dict[Topi
 
     :raises UnknownTopicOrPartitionError: if one does not exist.
     """
-    bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
+    try:
+        bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
+    except BrokerError as e:
+        raise e if len(partitions) < 2 else with_way_out(e) from e
     for partition in sorted(partitions):
         if partition not in bounds:
             raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
@@ -137,7 +142,7 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
     if not partitions:
         return []
     ids = place.topic_ids({partition.topic for partition in partitions})
-    bounds = place.watermarks(partitions, read_committed=True)
+    bounds, failures = place.try_watermarks(partitions, read_committed=True)
     sizes = place.stored_sizes(bounds)
     oldest, newest = place.oldest_timestamps(bounds), place.newest_timestamps(bounds)
     return [
@@ -145,16 +150,36 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
             topic=partition.topic,
             partition=partition.partition,
             topic_id=ids.get(partition.topic) or None,
-            log_start_offset=watermarks.log_start_offset,
-            high_watermark=watermarks.high_watermark,
-            last_stable_offset=watermarks.last_stable_offset,
+            log_start_offset=None if marks is None else marks.log_start_offset,
+            high_watermark=None if marks is None else marks.high_watermark,
+            last_stable_offset=None if marks is None else marks.last_stable_offset,
             stored_bytes=sizes[partition].stored_bytes if partition in sizes else None,
             earliest_timestamp=if_known(oldest.get(partition)),
             latest_timestamp=if_known(newest.get(partition)),
             segments=_segments(sizes.get(partition)),
+            note=why(failures[partition]) if partition in failures else "",
         )
-        for partition, watermarks in sorted(bounds.items())
+        for partition in sorted(bounds.keys() | failures.keys())
+        for marks in [bounds.get(partition)]
     ]
+
+
+def why(error: KafkaLogError) -> str:
+    """Why a partition does not tell its bounds, for its row."""
+    return error.message if error.broker is None else f"{error.message} (broker {error.broker})"
+
+
+def with_way_out(error: BrokerError) -> KafkaLogError:
+    """The error of one of several partitions, which are asked for by name."""
+    return error.with_hint(
+        f"{f'{error.hint} ' if error.hint else ''}Or name only partitions that kafkalog topics shows."
+    )
+
+
+def of_some(partitions: Collection[TopicPartition], reason: str) -> str:
+    """What the row of several partitions says of those that don't tell their bounds."""
+    first, *others = sorted(partitions)
+    return f"{first}{f' and {len(others)} more' if others else ''}: {reason}"
 
 
 def _segments(size: StoredSize | None) -> int | None:

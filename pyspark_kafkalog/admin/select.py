@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafkalog.admin.partitions import with_way_out
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
-from pyspark_kafkalog.errors import OptionError, UnknownTopicOrPartitionError, listed
+from pyspark_kafkalog.errors import BrokerError, OptionError, UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.settings import ReadOptions, Selection
@@ -202,7 +203,10 @@ class _Reading:
     def _bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """The bounds of those that exist; a fetch relies on what is seen with them."""
         partitions, ids = with_topic_ids(self._place, partitions)
-        bounds = self._place.watermarks(partitions, read_committed=self._wanted.read_committed)
+        try:
+            bounds = self._place.watermarks(partitions, read_committed=self._wanted.read_committed)
+        except BrokerError as e:
+            raise e if len(partitions) < 2 else with_way_out(e) from e
         epochs = self._place.leader_epochs(partitions)
         for partition, seen in bounds.items():
             epoch = epochs.get(partition, -1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyspark_kafkalog.admin.partitions import of_some, why
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
-from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, Kind, column
+from pyspark_kafkalog.rows import BIGINT, INT, NOTE, SIZE, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS, NewTopic, Topics
 
 PARTITIONS = "partitions"
@@ -37,13 +38,14 @@ class CreatedTopic:
 class TopicToDelete:
     """A topic, and what is lost with it: ``records`` are offsets, some of which may have no record.
 
-    ``stored_bytes`` is None where the place does not say.
+    Both are None where the place does not say, such as without a leader; then ``note`` says why.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
     partitions: int = field(metadata=column(INT, "PARTITIONS"))
-    records: int = field(metadata=column(BIGINT, "RECORDS"))
+    records: int | None = field(metadata=column(BIGINT, "RECORDS"))
     stored_bytes: int | None = field(metadata=column(SIZE, "SIZE"))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +131,21 @@ def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = Fal
     found = place.topics([check_topic(name) for name in names])
     _check_exist(names, found, if_exists=if_exists)
     partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
-    bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
-    sizes = place.stored_sizes(partitions) if partitions else {}
+    bounds, failures = place.try_watermarks(partitions) if partitions else ({}, {})
+    sizes = place.stored_sizes(bounds) if bounds else {}
     rows = []
     for topic in sorted(found):
         own = [partition for partition in partitions if partition.topic == topic]
         known = [sizes[partition].stored_bytes for partition in own if partition in sizes]
+        silent = [partition for partition in own if partition in failures]
+        records = sum(bounds[p].high_watermark - bounds[p].log_start_offset for p in own if p in bounds)
         rows.append(
             TopicToDelete(
                 topic,
                 len(own),
-                sum(bounds[p].high_watermark - bounds[p].log_start_offset for p in own if p in bounds),
+                None if silent else records,
                 sum(known) if len(known) == len(own) else None,
+                of_some(silent, why(failures[silent[0]])) if silent else "",
             )
         )
     return rows

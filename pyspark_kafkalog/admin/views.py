@@ -10,7 +10,7 @@ from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState, segm
 from pyspark_kafkalog.model import Group
 from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.views import ViewOptions
-from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.places import open_groups, open_report
 from pyspark_kafkalog.rows import plain, sql_types
 
 if TYPE_CHECKING:
@@ -109,11 +109,13 @@ def view_table(place: PlaceOptions, options: ViewOptions) -> pa.Table:
 
         rows = [row for location in place.paths for row in audit_rows(location)]
     elif options.view == "topics":
-        rows = topics(open_place(place), options.selection)
+        rows = topics(open_report(place), options.selection)
     elif options.view == "segments":
-        rows = segments(open_place(place), options.selection)
+        rows = segments(open_report(place), options.selection)
     elif options.view == "groups":
-        rows = groups(open_groups(place), options.groups)
+        rows = groups(open_groups(place.of_report), options.groups)
     else:
-        rows = group_offsets(open_place(place), open_groups(place), options.groups, options.selection)
+        rows = group_offsets(
+            open_report(place), open_groups(place.of_report), options.groups, options.selection
+        )
     return _to_table(rows, arrow_types(VIEWS[options.view]))

@@ -77,13 +77,18 @@ class SavedGroups:
     def read(self) -> None:
         """Read what groups have committed: before the ends of logs, so that none is ahead of the backup."""
         self._commits, self._problems, self._gone = {}, {}, []
+        problems: list[KafkaLogError] = []
         try:
-            names = self._groups.group_ids() if self._names is None else self._names
+            names = self._names
+            if names is None:
+                names, problems = self._groups.try_group_ids()
             answers = self._groups.committed_by(names)
             known = set(self._saved.group_ids())
         except KafkaLogError as e:
             self._problems[""] = f"The offsets of groups could not be read: {e}"
             return
+        if problems:
+            self._problems[""] = ". ".join(map(str, problems))
         for group, answer in answers.items():
             if isinstance(answer, KafkaLogError):
                 self._problems[group] = f"The offsets of group {group!r} could not be read: {answer}"
@@ -122,13 +127,15 @@ class SavedGroups:
             for group in sorted(self._problems)
         ]
         if self._gone:
+            why = "was deleted, has expired, or is hidden by ACLs"
+            if "" in self._problems:
+                why = f"is one of those that are not listed now, {why}"
             rows.append(
                 BackedUpPartition(
                     OFFSETS_TOPIC,
                     -1,
                     note=f"The source shows no offsets of {listed(self._gone, _SHOWN)} any more: such a group"
-                    " was deleted, has expired, or is hidden by ACLs. Its saved offsets stay, and a restore"
-                    " would bring it back",
+                    f" {why}. Its saved offsets stay, and a restore would bring it back",
                 )
             )
         return rows
@@ -228,8 +235,11 @@ def restore_groups(
     """
     planned = {partition.source: partition for partition in partitions}
     rows: list[RestoredOffset] = []
-    failure: KafkaLogError | None = None
-    for group, answer in sorted(source.committed_by(source.group_ids() if names is None else names).items()):
+    problems: list[KafkaLogError] = []
+    if names is None:
+        names, problems = source.try_group_ids()
+    failure = next(iter(problems), None)
+    for group, answer in sorted(source.committed_by(names).items()):
         if isinstance(answer, KafkaLogError):
             failure = failure or answer
             continue

@@ -30,11 +30,6 @@ GONE = "The source no longer has the partition"
 class Source(Place, Protocol):
     """What is backed up: a cluster or a log directory."""
 
-    def try_watermarks(
-        self, partitions: Collection[TopicPartition]
-    ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
-        """Bounds of those partitions that exist, and the error of each that has none to give."""
-
     def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
         """The configs that were set for this topic alone; None if they can't be seen."""
 

@@ -15,11 +15,12 @@ from pyspark_kafkalog.broker.fetch import epochs as leader_epochs
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.fetch.list_offsets import EndOffsets
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import Refused
+from pyspark_kafkalog.broker.wire.error_codes import Refused, error_of
 from pyspark_kafkalog.broker.wire.sockets import BrokenHandshakeError, NeverReachedError
 from pyspark_kafkalog.errors import (
     AuthenticationError,
     AuthorizationError,
+    BrokerConnectionError,
     BrokerError,
     DataLossError,
     KafkaLogError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.broker.fetch.sampling import ByteReach
 
 Answer = TypeVar("Answer")
+_LOOKING_UP = "Looking up offsets"
 
 
 class _Proof(NamedTuple):
@@ -64,8 +66,12 @@ class Brokers:
     Lookups are tried fetchOffset.numRetries times, fetchOffset.retryIntervalMs apart.
     """
 
-    def __init__(self, connection: ConnectionOptions, fetch: FetchOptions) -> None:
+    def __init__(
+        self, connection: ConnectionOptions, fetch: FetchOptions, *, forgetful: bool = False
+    ) -> None:
         self._cluster: Cluster = cluster_of(connection)
+        if forgetful:
+            self._cluster.start_over()
         self._options = fetch
         self._expected: dict[TopicPartition, Seen] = {}
         """What plans have seen of logs' ends, until a leader confirms it."""
@@ -168,20 +174,50 @@ class Brokers:
         )
 
     def try_watermarks(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], *, read_committed: bool = False
     ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
-        """Bounds of those partitions that exist, and the error of each whose leader does not give any."""
+        """See :meth:`pyspark_kafkalog.model.Place.try_watermarks`: for request.timeout.ms.
+
+        A broker that is silent takes none of the others' time.
+        """
+        asked, failures = self._existing(partitions)
         bounds: dict[TopicPartition, Watermarks] = {}
-        attempt = 1
-        while True:
-            failures: dict[TopicPartition, KafkaLogError] = {}
-            bounds |= self._list_offsets(
-                partitions, list_offsets.bounds_requests, list_offsets.read_bounds, failures=failures
+        deadline = None
+        while asked:
+            missing: dict[TopicPartition, KafkaLogError] = {}
+            bounds |= call_leaders(
+                self._cluster,
+                asked,
+                partial(list_offsets.bounds_requests, read_committed=read_committed),
+                list_offsets.read_bounds,
+                doing=_LOOKING_UP,
+                min_version=list_offsets.MIN_VERSION,
+                max_version=list_offsets.MAX_VERSION,
+                failures=missing,
+                deadline=deadline,
+                separately=True,
             )
-            if not failures or attempt == self._options.num_retries:
-                return bounds, failures
-            partitions, attempt = list(failures), attempt + 1
-            time.sleep(self._options.retry_interval_ms / 1000)
+            failures |= missing
+            silent = {p for p, error in missing.items() if isinstance(error, BrokerConnectionError)}
+            # The time that a silent broker has taken was that of the others' retries: they get one more.
+            asked = [p for p in missing if p not in silent] if silent and deadline is None else []
+            failures = {p: error for p, error in failures.items() if p not in asked}
+            deadline = Deadline.after(0)
+        return bounds, failures
+
+    def _existing(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[list[TopicPartition], dict[TopicPartition, KafkaLogError]]:
+        """Those of these partitions that exist, and the error of each whose topic can't be described."""
+        names = {partition.topic for partition in partitions}
+        known = self._with_retries(lambda: self._cluster.described(names, agreement=self._agreement))
+        failures: dict[TopicPartition, KafkaLogError] = {
+            p: error_of(known[p.topic].error_code, _LOOKING_UP, topic_partition=p)
+            for p in partitions
+            if p.topic in known and known[p.topic].error_code and not known[p.topic].leaders
+        }
+        found = [p for p in partitions if p.topic in known and p.partition in known[p.topic].leaders]
+        return found, failures
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
@@ -248,6 +284,7 @@ class Brokers:
                 list_offsets.newest_requests,
                 list_offsets.read_newest,
                 list_offsets.FIRST_WITH_NEWEST,
+                failures={},
             )
         except UnsupportedVersionError:
             return {}
@@ -256,7 +293,7 @@ class Brokers:
     def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.oldest_timestamps`."""
         make_requests = partial(list_offsets.times_requests, times=dict.fromkeys(partitions, 0))
-        return self._list_offsets(partitions, make_requests, list_offsets.read_timestamps)
+        return self._list_offsets(partitions, make_requests, list_offsets.read_timestamps, failures={})
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
         """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the sizes on the leaders.
@@ -271,6 +308,7 @@ class Brokers:
                 lambda responses: read_sizes(responses[0]),
                 doing="Looking up sizes",
                 default=-1,
+                failures={},
             )
         except (AuthorizationError, UnsupportedVersionError):
             return {}
@@ -349,7 +387,7 @@ class Brokers:
                 partitions,
                 make_requests,
                 read,
-                doing="Looking up offsets",
+                doing=_LOOKING_UP,
                 min_version=min_version,
                 max_version=list_offsets.MAX_VERSION,
                 failures=failures,
@@ -357,16 +395,20 @@ class Brokers:
         )
 
     def _with_retries(self, call: Callable[[], Answer]) -> Answer:
-        for _ in range(self._options.num_retries - 1):
-            try:
-                return call()
-            except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
-                raise
-            except (BrokerError, UnknownTopicOrPartitionError) as e:
-                # Before any broker has answered, a wrong option is likelier than a failure.
-                if isinstance(e, NeverReachedError) or (
-                    isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers
-                ):
+        pause = self._options.retry_interval_ms / 1000
+        one = self._cluster.options.request_timeout_ms / 1000 + pause
+        with self._cluster.repeating((self._options.num_retries - 1) * one) as repeated:
+            for _ in range(self._options.num_retries - 1):
+                try:
+                    return call()
+                except (AuthenticationError, AuthorizationError, UnsupportedVersionError):
                     raise
-                time.sleep(self._options.retry_interval_ms / 1000)
-        return call()
+                except (BrokerError, UnknownTopicOrPartitionError) as e:
+                    # Before any broker has answered, a wrong option is likelier than a failure.
+                    if isinstance(e, NeverReachedError) or (
+                        isinstance(e, BrokenHandshakeError) and not self._cluster.metadata.brokers
+                    ):
+                        raise
+                    time.sleep(pause)
+                    repeated.more -= one
+            return call()

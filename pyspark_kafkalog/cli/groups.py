@@ -32,7 +32,7 @@ def groups(
         show_rows(_Member, [member for row in rows for member in _members(row)], wide=wide)
     else:
         show_rows(Group, rows, as_json=as_json)
-    say_unreadable(ctx, {row.group: row.note for row in rows if row.note})
+    say_unreadable(ctx, [(row.group, row.note) for row in rows if row.note])
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,9 @@ def lag(
 ) -> None:
     """Show the lag of each group, in offsets.
 
-    It counts what can still be read. A commit beyond the end of its log, a group that can't be read, and
-    a named group without a lag fail --max-lag, whatever the number.
+    It counts what can still be read. A commit beyond the end of its log, one whose log does not tell its
+    end, a group that can't be read, and a named group without a lag fail --max-lag, whatever the number. So
+    do groups that the brokers can't list now, and a place without any: nothing was checked then.
 
     With --watch, rates are offsets per second since the previous look: CONSUMED by the group, PRODUCED to
     its partitions. With --json it prints an object per line and look.
@@ -116,7 +117,10 @@ def lag(
         click.echo(prometheus_text(offsets), nl=False)
     elif watch is None:
         _show_once(rows, as_json, wide)
-    if max_lag is not None and any(row.is_alarming(max_lag, named=row.group in groups) for row in rows):
+    if not rows:
+        click.echo("kafkalog: No group has committed offsets here: nothing was checked.", err=True)
+    alarming = not rows or any(row.is_alarming(max_lag or 0, named=row.group in groups) for row in rows)
+    if max_lag is not None and alarming:
         ctx.exit(1)
 
 

@@ -225,9 +225,9 @@ class _DeletedOffset:
     offset: int = field(metadata=column(BIGINT, "OFFSET"))
 
 
-def _unreadable(rows: Sequence[GroupOffset]) -> dict[str, str]:
+def _unreadable(rows: Sequence[GroupOffset]) -> list[tuple[str, str]]:
     """The groups that can't be read, and why."""
-    return {row.group: row.note for row in rows if row.state == FAILED}
+    return [(row.group, row.note) for row in rows if row.state == FAILED]
 
 
 def _check_exclude(exclude: tuple[str, ...], all_topics: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
@@ -93,10 +93,10 @@ def say_if_dry(execute: bool) -> None:
         click.echo("Dry run: nothing was changed. Add --execute to apply it.", err=True)
 
 
-def say_unreadable(ctx: click.Context, groups: Mapping[str, str]) -> None:
-    """Say on stderr which groups can't be read, and why, and exit with 1 if there are any."""
-    for group, reason in groups.items():
-        click.echo(one_line(f"Group {group!r} can't be read: {reason}"), err=True)
+def say_unreadable(ctx: click.Context, groups: Sequence[tuple[str, str]]) -> None:
+    """Say on stderr which groups can't be read or listed, and why, and exit with 1 if there are any."""
+    for group, reason in groups:
+        click.echo(one_line(f"Group {group!r} can't be read: {reason}" if group else reason), err=True)
     if groups:
         ctx.exit(1)
 

@@ -52,7 +52,9 @@ def topics() -> None:
 @click.option("--segments", is_flag=True, help="Show each segment of a log directory.")
 @wide_option
 @json_option
+@click.pass_context
 def show(
+    ctx: click.Context,
     kafka: Kafka,
     topics: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -61,7 +63,10 @@ def show(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Show partitions with their bounds, sizes and timestamps."""
+    """Show partitions with their bounds, sizes and timestamps.
+
+    Exits with 1 if one does not tell its bounds; NOTE says why.
+    """
     chosen = selection(topics, exclude)
     if segments:
         _show_segments(kafka, chosen, internal, wide, as_json)
@@ -69,6 +74,8 @@ def show(
     with said("Looking up partitions"):
         rows = kafka.topics.partitions(chosen, internal=internal)
     show_rows(PartitionState, rows, as_json=as_json, wide=wide)
+    if any(row.note for row in rows):
+        ctx.exit(1)
 
 
 def _show_segments(kafka: Kafka, chosen: Selection, internal: bool, wide: bool, as_json: bool) -> None:

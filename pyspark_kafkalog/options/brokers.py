@@ -16,6 +16,8 @@ from pyspark_kafkalog.options.security.protocol import SecurityOptions, security
 from pyspark_kafkalog.options.table import DEFAULTS, SERVERS, Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
+REPORT_MS = 5000
+"""How long a report waits for a broker, as Kafka's own tools do (ConsumerGroupCommand's --timeout)."""
 _MAX_IN_FLIGHT_IF_IDEMPOTENT = 5
 _ONLY_EXACTLY_ONCE = (
     "txnAppId",
@@ -58,6 +60,12 @@ class ConnectionOptions:
     receive_buffer_bytes: int | None = from_option("kafka.receive.buffer.bytes")
     send_buffer_bytes: int | None = from_option("kafka.send.buffer.bytes")
     client_dns_lookup: str = from_option("kafka.client.dns.lookup")
+
+    @property
+    def of_report(self) -> ConnectionOptions:
+        """The same for a report, which waits for :data:`REPORT_MS`, unless the user has set another time."""
+        is_set = self.request_timeout_ms != DEFAULTS["kafka.request.timeout.ms"]
+        return self if is_set else replace(self, request_timeout_ms=REPORT_MS)
 
 
 @dataclass(frozen=True, slots=True)

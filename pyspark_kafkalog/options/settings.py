@@ -83,6 +83,16 @@ class PlaceOptions:
         """Whether offsets of groups are kept in ZooKeeper, too, or there alone."""
         return self.offsets_storage == "zookeeper" or self.dual_commit
 
+    @property
+    def of_report(self) -> PlaceOptions:
+        """The same place for a report, which asks once, and says of each part why it did not answer."""
+        if self.brokers is None or self.fetch is None:
+            return self
+        brokers = self.brokers if self.commits_to_zookeeper else self.brokers.of_report
+        wait = brokers.request_timeout_ms
+        fetch = replace(self.fetch, num_retries=1, poll_timeout_ms=min(self.fetch.poll_timeout_ms, wait))
+        return replace(self, brokers=brokers, fetch=fetch)
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import KafkaLogError, OptionError, listed
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
 from pyspark_kafkalog.options.settings import place_options
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 _MAX_QUERIES = 1000
+_NAMED = 5
+"""How many partitions a warning lists."""
 _SPARKS_OWN = "KafkaV2["
 """How the description of Spark's own Kafka source begins."""
 _RECORD_BYTES_SECONDS = 60.0
@@ -145,33 +147,41 @@ class LagListener(StreamingQueryListener):
 
     def _source_lag(self, source: SourceProgress) -> SourceLag | None:
         start, end, latest = map(_offsets, (source.startOffset, source.endOffset, source.latestOffset))
+        unknown: Mapping[TopicPartition, str] = {}
         if not HAS_LATEST_OFFSETS and end is not None and not source.description.startswith(_SPARKS_OWN):
-            latest = None if self._place is None else self._place.end_offsets(end)
+            latest, unknown = (None, {}) if self._place is None else self._place.end_offsets(end)
         if end is None or latest is None:
             return None
         filled = {partition for partition, offset in latest.items() if offset > 0}
         sizes = {} if self._place is None else self._place.record_bytes(filled)
-        return source_lag(start, end, latest, rows=source.numInputRows, record_bytes=sizes)
+        return source_lag(start, end, latest, rows=source.numInputRows, record_bytes=sizes, unknown=unknown)
 
 
 class _ReaderPlace:
     """The place that the reader's options name, asked for what Spark's progress lacks."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = place_options(options)
+        self._options = place_options(options).of_report
         self._read_committed = bool(UserOptions(options, Use.READ).value("kafka.isolation.level"))
         self._opened: Place | None = None
         self._sizes: dict[TopicPartition, float] = {}
         self._requested: set[TopicPartition] = set()
         self._looked_up_at = 0.0
 
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets | None:
-        """The ends of these partitions now; None if the place does not answer."""
+    def end_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[Offsets | None, Mapping[TopicPartition, str]]:
+        """The ends of these partitions now, None if the place does not answer, and why others have none."""
+        is_committed = self._read_committed
         try:
-            return self._place().end_offsets(partitions, read_committed=self._read_committed)
+            bounds, failures = self._place().try_watermarks(partitions, read_committed=is_committed)
         except KafkaLogError as e:
             _log.warning("Could not look up the latest offsets: %s", e)
-            return None
+            return None, {}
+        for error in list(failures.values())[:1]:
+            _log.warning("Could not look up the latest offsets of %s: %s", listed(failures, _NAMED), error)
+        ends = {p: bounds[p].end(read_committed=is_committed) for p in bounds}
+        return ends, {p: error.message for p, error in failures.items()}
 
     def record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """The mean bytes per offset of each partition, where the place knows them."""

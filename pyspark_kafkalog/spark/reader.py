@@ -16,7 +16,7 @@ from pyspark_kafkalog.model import OffsetRange, Place, QueryBatch, Seen, TopicPa
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.options.views import ViewOptions
-from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.places import open_groups, open_place, open_report
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
@@ -241,7 +241,7 @@ class BatchesReader(ViewReader):
         """The splits. The last of each partition is open, so that each run of a DataFrame is current."""
         from pyspark_kafkalog.admin.batch_headers import plan_batches
 
-        place, view = open_place(self._place_options), self._view
+        place, view = open_report(self._place_options), self._view
         with said("Looking up segments"):
             splits = plan_batches(place, view.selection, min_partitions=view.min_partitions)
         return [LogInputPartition((split,)) for split in splits]

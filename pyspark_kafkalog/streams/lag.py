@@ -20,12 +20,14 @@ class SourceLag:
     ``partitions`` has the offsets behind the latest of each partition, at least one, sorted. Bytes are
     estimates of the stored size; None if the mean size of records is not known. ``beyond`` has the partitions
     that end before what was read of them, and by how many offsets: their logs were cut or recreated.
+    ``unknown`` has those whose ends can't be looked up, such as without a leader, and why.
     """
 
     partitions: Mapping[TopicPartition, int]
     bytes_read: int | None
     bytes_behind: int | None
     beyond: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unknown: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     @property
     def min_offsets_behind(self) -> int:
@@ -80,6 +82,8 @@ class QueryLag:
                 parts.append(f"{behind} (mean {lag.avg_offsets_behind:,.1f}{about})")
                 if lag.beyond:
                     parts.append(f"logs that end before what was read: {listed(lag.beyond, _NAMED)}")
+                if lag.unknown:
+                    parts.append(f"ends unknown: {listed(lag.unknown, _NAMED)}")
         if self.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items())
             parts.append(f"dropped large messages: {reasons}")
@@ -93,6 +97,7 @@ def source_lag(
     *,
     rows: int,
     record_bytes: Mapping[TopicPartition, float],
+    unknown: Mapping[TopicPartition, str] = {},
 ) -> SourceLag | None:
     """The lag at the ``end`` of a micro-batch; None if there is no partition.
 
@@ -101,6 +106,7 @@ def source_lag(
     :param start: where the micro-batch began, if known.
     :param rows: the number of its rows.
     :param record_bytes: mean bytes per offset, for the partitions where they are known.
+    :param unknown: why the latest offset of a partition is not known.
     """
     ahead = {partition: offset - end.get(partition, 0) for partition, offset in sorted(latest.items())}
     if not ahead:
@@ -113,7 +119,7 @@ def source_lag(
     else:
         moved = {partition: max(offset - start.get(partition, 0), 0) for partition, offset in end.items()}
         bytes_read = _bytes(moved, record_bytes)
-    return SourceLag(behind, bytes_read, _bytes(behind, record_bytes), beyond)
+    return SourceLag(behind, bytes_read, _bytes(behind, record_bytes), beyond, unknown)
 
 
 def _bytes(offsets: Mapping[TopicPartition, int], record_bytes: Mapping[TopicPartition, float]) -> int | None:

@@ -14,9 +14,10 @@ from pyspark_kafkalog.admin.consumer_groups import (
     lags,
     total_lag,
 )
+from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.reset import ResetTo, plan_import, plan_reset
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
-from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import BrokerError, GroupError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import CommittedOffset, Group, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from tests.reading.fake_groups import FakeGroups
@@ -143,6 +144,41 @@ def test_one_groups_error_is_its_row_and_fails_an_alarm() -> None:
     assert found["cut"].partitions == 2
     with pytest.raises(GroupError, match="COORDINATOR_NOT_AVAILABLE"):
         group_offsets(PLACE, groups, ["late"])
+
+
+def test_a_log_that_does_not_tell_its_end_is_its_row_and_fails_an_alarm() -> None:
+    place = FakePlace({A0: (0, 10), A1: (0, 10)}, failures={A1: BrokerError("No leader", topic_partition=A1)})
+    groups = FakeGroups({"g": {A0: CommittedOffset(4), A1: CommittedOffset(4), GONE: CommittedOffset(1)}})
+    rows = group_offsets(place, groups)
+    assert [(row.offset, row.lag, row.state, row.note) for row in rows] == [
+        (4, 6, "ok", ""),
+        (4, None, "unknown", "No leader"),
+        (1, None, "gone", "the partition does not exist"),
+    ]
+    (group,) = lags(rows)
+    assert (group.lag, group.state, group.note) == (6, "unknown", f"{A1}: No leader")
+    assert group.is_alarming(10, named=False)
+    assert total_lag([group]) is None
+
+
+def test_groups_that_are_not_listed_have_a_row_and_fail_an_alarm() -> None:
+    problem = BrokerError("Not listed")
+    some = FakeGroups({"g": {A0: CommittedOffset(4)}}, unlisted=[problem, BrokerError("Nor these")])
+    found = lags(group_offsets(PLACE, some))
+    assert [(row.group, row.state, row.note) for row in found] == [
+        ("", "failed", "Not listed; Nor these"),
+        ("g", "ok", ""),
+    ]
+    assert found[0].is_alarming(10, named=False)
+    assert [(row.group, row.note) for row in groups(some)] == [
+        ("", "Not listed"),
+        ("", "Nor these"),
+        ("g", ""),
+    ]
+    (row,) = group_offsets(PLACE, some, ["g"])
+    assert row.state == "ok", "who names a group asks for no list"
+    text = prometheus_text(group_offsets(PLACE, some))
+    assert 'kafkalog_consumergroup_trouble{consumergroup="",state="failed"} 1' in text
 
 
 MARKED = {A0: CommittedOffset(7, metadata=marker_metadata(MarkerDetails("the-query", "c", "", 5)))}

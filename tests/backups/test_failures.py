@@ -24,6 +24,7 @@ from pyspark_kafkalog.errors import (
     BrokerConnectionError,
     BrokerError,
     GroupError,
+    KafkaLogError,
     LogDirectoryError,
     LogDirectoryLockedError,
     UnknownTopicOrPartitionError,
@@ -406,7 +407,7 @@ def test_leaders_that_do_not_answer(tmp_path: Path) -> None:
 class NoCoordinator:
     """The groups of a cluster, whose coordinator does not answer."""
 
-    def group_ids(self) -> list[str]:
+    def try_group_ids(self) -> tuple[list[str], list[KafkaLogError]]:
         raise BrokerError("No coordinator")
 
 

@@ -16,10 +16,11 @@ from pyspark_kafkalog.cli.parameters import offsets_of
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
-from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.rows import table_columns
 from tests.cli.conftest import U0
 from tests.cli.running import run
+from tests.log.writing import values, write
 
 
 def test_topics(root: Path) -> None:
@@ -78,6 +79,18 @@ def test_offsets(root: Path, words: list[str]) -> None:
         ("other", "u", 3, ""),
     ]
     assert [row["group"] for row in run(*words, root, "--topic", "u", "--json").json] == ["other"]
+
+
+def test_an_alarm_over_nothing_is_not_green(root: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    write(empty, {TopicPartition("t", 0): values(3)})
+    for words, code in ((["--max-lag", 5], 1), (["--max-lag", 5, "--prometheus"], 1), ([], 0)):
+        done = run("lag", empty, *words)
+        assert done.code == code
+        assert "No group has committed offsets here: nothing was checked." in done.err
+    assert run("lag", root, "--max-lag", 5, "--topic", "t", "--exclude", "x").code == 2
+    assert "nothing was checked" not in run("lag", root, "--max-lag", 100).err
 
 
 def test_lag_has_an_exit_code(root: Path) -> None:

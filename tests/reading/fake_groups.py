@@ -20,12 +20,17 @@ class FakeGroups:
     """Whether the last who asked waits for open transactions."""
     failures: dict[str, KafkaLogError] = field(default_factory=dict)
     """Groups that can't be read, and why."""
+    unlisted: list[KafkaLogError] = field(default_factory=list)
+    """Why others are not listed."""
 
     def __call__(self) -> FakeGroups:
         return self
 
     def group_ids(self) -> tuple[str, ...]:
         return tuple(sorted(self.offsets))
+
+    def try_group_ids(self) -> tuple[tuple[str, ...], list[KafkaLogError]]:
+        return self.group_ids(), self.unlisted
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
         return {group: Group(group, "Empty") for group in groups if group in self.offsets}

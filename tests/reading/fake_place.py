@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import (
     BatchHeader,
     Fetch,
@@ -38,6 +39,8 @@ class FakePlace:
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     expected: dict[TopicPartition, Seen] = field(default_factory=dict)
     """What the planner expects of the place."""
+    failures: dict[TopicPartition, KafkaLogError] = field(default_factory=dict)
+    """Partitions that don't tell their bounds, and why; only :meth:`try_watermarks` asks."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         topics: dict[str, tuple[int, ...]] = {}
@@ -79,6 +82,14 @@ class FakePlace:
             for partition, (start, end, *stable) in self.bounds.items()
             if partition in partitions
         }
+
+    def try_watermarks(
+        self, partitions: Collection[TopicPartition], *, read_committed: bool = False
+    ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
+        found = self.watermarks(
+            [p for p in partitions if p not in self.failures], read_committed=read_committed
+        )
+        return found, {p: error for p, error in self.failures.items() if p in partitions}
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         found: dict[TopicPartition, int | None] = {}

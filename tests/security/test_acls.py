@@ -92,7 +92,7 @@ def test_groups_and_the_topics_that_they_commit(guarded: SecureBroker, alice: Op
     for action in (
         lambda: groups.commit(group, offsets),
         lambda: groups.committed(group),
-        lambda: groups.describe([group]),
+        lambda: groups.find(group),
         lambda: groups.delete_group(group),
         lambda: groups.delete_offsets(group, [mine]),
     ):

@@ -3,10 +3,15 @@
 import json
 import shutil
 import time
+from typing import cast
 
 import pytest
 
 from pyspark_kafkalog import LagListener
+from pyspark_kafkalog.errors import BrokerError
+from pyspark_kafkalog.model import Place, TopicPartition
+from pyspark_kafkalog.spark.listeners import _ReaderPlace
+from tests.reading.fake_place import FakePlace
 from tests.spark.conftest import needs_read_limits, numbered
 
 
@@ -140,3 +145,13 @@ def test_it_counts_as_sparks_own_metrics(spark, write, attach, tmp_path):
     (lag,) = listener.latest["00000000-0000-0000-0000-000000000001"].sources
     assert (lag.min_offsets_behind, lag.max_offsets_behind) == (1, 93)
     assert lag.avg_offsets_behind == pytest.approx((93 + 10 + 1) / 3)
+
+
+def test_an_end_that_cannot_be_looked_up_hides_no_other() -> None:
+    """For a Spark that does not tell the latest offsets."""
+    known, silent = TopicPartition("t", 0), TopicPartition("t", 1)
+    place = _ReaderPlace({"path": "/nowhere"})
+    place._opened = cast(
+        Place, FakePlace({known: (0, 10), silent: (0, 10)}, failures={silent: BrokerError("no leader")})
+    )
+    assert place.end_offsets([known, silent]) == ({known: 10}, {silent: "no leader"})

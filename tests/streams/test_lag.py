@@ -42,6 +42,13 @@ def test_a_log_that_ends_before_what_was_read_hides_no_lag() -> None:
     assert str(event).endswith("logs that end before what was read: a-0")
 
 
+def test_an_end_that_cannot_be_looked_up() -> None:
+    found = source_lag(None, {A0: 3, A1: 7}, {A0: 5}, rows=5, record_bytes={}, unknown={A1: "no leader"})
+    assert found == SourceLag({A0: 2}, None, None, unknown={A1: "no leader"})
+    event = QueryLag("id", "run", "q", 1, "now", 0, 0.0, 0.0, None, (found,))
+    assert str(event).endswith("ends unknown: a-1")
+
+
 def test_no_partitions() -> None:
     assert lag({}, {}, {}) is None
 

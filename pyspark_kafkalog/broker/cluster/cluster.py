@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 from kafka.protocol.metadata import CoordinatorType
 
@@ -20,16 +22,18 @@ from pyspark_kafkalog.broker.cluster.metadata import (
     Identity,
     Leader,
     Metadata,
+    Topic,
     identity_in,
     metadata_request,
 )
 from pyspark_kafkalog.broker.cluster.pool import ConnectionPool
-from pyspark_kafkalog.broker.wire.backoff import Backoff
+from pyspark_kafkalog.broker.wire.backoff import Backoff, Repeated
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import (
+    AuthenticationError,
     AuthorizationError,
     BrokerConnectionError,
     KafkaLogError,
@@ -43,11 +47,17 @@ TOPIC_RESOURCE = 2
 """The type of a topic among the resources that have configurations."""
 ADDED_BY_TOPIC = 1
 """The source of a configuration that was set for the topic itself (DYNAMIC_TOPIC_CONFIG)."""
+_AT_ONCE = 50
+"""How many brokers are asked at the same time."""
 _TO_GET_PRODUCER_IDS = (
     "Grant the principal Write on the topic in the cluster's ACLs (before Kafka 2.8 IdempotentWrite on the"
     " cluster, too), or set kafka.enable.idempotence to false."
 )
 """KIP-679."""
+
+
+Answer = TypeVar("Answer")
+_Asked = TypeVar("_Asked")
 
 
 class Coordinator(NamedTuple):
@@ -78,6 +88,7 @@ class Cluster:
         self._stale: set[int | None] = set()
         """The broker that repeated metadata which had proved wrong; empty after an answer with news."""
         self._pool = ConnectionPool(options)
+        self._repeated: Repeated | None = None
 
     # Connections
 
@@ -118,6 +129,12 @@ class Cluster:
         self._pool.close()
 
     # Metadata
+
+    def start_over(self) -> None:
+        """Forget what is known of the cluster, but for the connections: what it says next is believed."""
+        self.metadata = Metadata()
+        self._refreshed.clear()
+        self._stale.clear()
 
     def refresh(
         self,
@@ -185,27 +202,29 @@ class Cluster:
         """
         if names is None:
             self.refresh()
+            known: Mapping[str, Topic] = self.metadata.topics
         else:
-            self._refresh_until_agreed(names, agreement)
-        known = sorted(self.metadata.topics.items())
-        for name, topic in known:
-            if (
-                names is not None
-                and name in names
-                and topic.error_code
-                and not is_retriable(topic.error_code)
-            ):
-                raise error_of(topic.error_code, f"Looking up topic {name}")
-        return {name: tuple(topic.leaders) for name, topic in known if names is None or name in names}
+            known = self.described(names, agreement=agreement)
+            for name, topic in sorted(known.items()):
+                if topic.error_code and not is_retriable(topic.error_code):
+                    raise error_of(topic.error_code, f"Looking up topic {name}")
+        return {name: tuple(topic.leaders) for name, topic in sorted(known.items())}
+
+    def described(self, names: Collection[str], *, agreement: float | None = None) -> dict[str, Topic]:
+        """Those of these topics that exist, or that the brokers can't or won't describe; looked up now.
+
+        :param agreement: as in :meth:`topics`.
+        """
+        self._refresh_until_agreed(names, agreement)
+        known = self.metadata.topics
+        return {name: known[name] for name in names if name in known}
 
     def topic_ids(self, topics: Collection[str], *, agreement: float | None = None) -> dict[str, str]:
         """The ids of those topics that exist, looked up now; empty strings before Kafka 2.8.
 
         :param agreement: as in :meth:`topics`.
         """
-        self._refresh_until_agreed(topics, agreement)
-        known = self.metadata.topics
-        return {name: known[name].topic_id for name in topics if name in known}
+        return {name: topic.topic_id for name, topic in self.described(topics, agreement=agreement).items()}
 
     def _refresh_until_agreed(self, topics: Collection[str], agreement: float | None) -> None:
         """Repeat :meth:`refresh` while brokers contradict what is known about these topics.
@@ -227,7 +246,20 @@ class Cluster:
 
     def new_backoff(self, deadline: Deadline | None = None) -> Backoff:
         """Pauses between attempts until a deadline, by default for request.timeout.ms."""
-        return Backoff(self.options, deadline or Deadline.after_ms(self.options.request_timeout_ms))
+        return Backoff(
+            self.options,
+            deadline or Deadline.after_ms(self.options.request_timeout_ms),
+            repeated=self._repeated,
+        )
+
+    @contextmanager
+    def repeating(self, seconds: float) -> Iterator[Repeated]:
+        """Within, calls are repeated as a whole for so many seconds more than each takes."""
+        self._repeated = Repeated(seconds)
+        try:
+            yield self._repeated
+        finally:
+            self._repeated = None
 
     def look_up(self, topics: Iterable[str], *, deadline: Deadline | None = None) -> None:
         """Look up the topics that are forgotten, or were last looked up before metadata.max.age.ms.
@@ -298,33 +330,44 @@ class Cluster:
         return backoff.repeat(attempt, first_contact=lambda: not self.metadata.brokers)
 
     def call_brokers(
-        self, request: Any, *, doing: str, error_code: Callable[[Any], int], deadline: Deadline
-    ) -> dict[int, Any]:
-        """Ask every broker, and repeat for those that fail or respond with an error; responses by node.
+        self, request: Any, *, doing: str, error_code: Callable[[Any], int]
+    ) -> tuple[dict[int, Any], dict[int, KafkaLogError]]:
+        """Ask every broker, each for request.timeout.ms, and again those that fail for another reason.
 
-        :param deadline: for everything.
+        :returns: responses by node, and the error of each that gives none.
         """
         answers: dict[int, Any] = {}
+        backoff = self.new_backoff()
 
-        def attempt() -> dict[int, Any] | KafkaLogError:
-            error: KafkaLogError | None = None
-            self.refresh([], deadline=deadline)
-            for node_id in self.metadata.brokers.keys() - answers.keys():
-                try:
-                    response = self.call_broker(node_id, request, deadline)
-                except BrokerConnectionError as e:
-                    error = e
-                    continue
-                code = error_code(response)
-                if not code:
-                    answers[node_id] = response
-                    continue
-                error = error_of(code, doing, broker=str(self.metadata.brokers[node_id]))
-                if not is_retriable(code):
-                    raise error
-            return answers if error is None else error
+        def ask(node_id: int) -> Any:
+            deadline = Deadline.after_ms(self.options.request_timeout_ms)
+            try:
+                return self.call_broker(node_id, request, deadline)
+            except (BrokerConnectionError, AuthenticationError) as e:
+                return e
 
-        return self.new_backoff(deadline).repeat(attempt)
+        while True:
+            self.refresh([])
+            failures: dict[int, KafkaLogError] = {}
+            again: KafkaLogError | None = None
+            asked = sorted(self.metadata.brokers.keys() - answers.keys())
+            for node_id, answer in zip(asked, at_once(ask, asked), strict=True):
+                if not isinstance(answer, KafkaLogError):
+                    code = error_code(answer)
+                    if not code:
+                        answers[node_id] = answer
+                        continue
+                    answer = error_of(code, doing, broker=str(self.metadata.brokers[node_id]))
+                    again = answer if is_retriable(code) else again
+                elif isinstance(answer, BrokerConnectionError):
+                    again = answer
+                failures[node_id] = answer
+            if again is None:
+                return answers, failures
+            try:
+                backoff.pause(again)
+            except KafkaLogError:
+                return answers, failures
 
     def call_broker(self, node_id: int, request: Any, deadline: Deadline) -> Any:
         """Ask one broker, once.
@@ -393,6 +436,16 @@ class Cluster:
             for config in response.results[0].configs
             if config.value is not None and not (overrides_only and config.config_source != ADDED_BY_TOPIC)
         }
+
+
+def at_once(ask: Callable[[_Asked], Answer], brokers: Collection[_Asked]) -> list[Answer]:
+    """What ``ask`` gives for each, in order: each has a thread of its own, so that no broker that is silent,
+    or hard to reach, takes the time of another.
+    """
+    if len(brokers) < 2:
+        return [ask(broker) for broker in brokers]
+    with ThreadPoolExecutor(min(len(brokers), _AT_ONCE), "kafkalog broker") as threads:
+        return list(threads.map(ask, brokers))
 
 
 def configs_request(topics: Collection[str]) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from pyspark_kafkalog.broker.cluster import metadata
-from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator, at_once
 from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
@@ -119,14 +119,19 @@ def ask_coordinators(
                 errors[name] = error_of(code, f"{doing}: found no coordinator")
             else:
                 answers[name] = Refused(code)
-        for coordinator, coordinated in _by_coordinator(cluster, kind, remaining).items():
-            versions = min_version, max_version, first_with_many
+        by_coordinator = _by_coordinator(cluster, kind, remaining)
+
+        def ask(coordinator: Coordinator) -> dict[str, Answer | Refused] | BrokerConnectionError:
+            names, versions = by_coordinator[coordinator], (min_version, max_version, first_with_many)
             try:
-                found = _call(
-                    cluster, coordinator, coordinated, make_request, read, deadline, versions, stall
-                )
+                return _call(cluster, coordinator, names, make_request, read, deadline, versions, stall)
             except BrokerConnectionError as e:
-                errors.update(dict.fromkeys(coordinated, e))
+                return e
+
+        found_by = at_once(ask, by_coordinator)
+        for (coordinator, coordinated), found in zip(by_coordinator.items(), found_by, strict=True):
+            if isinstance(found, BrokerConnectionError):
+                errors.update(dict.fromkeys(coordinated, found))
                 forget(cluster, kind, coordinated)
                 continue
             for name in coordinated:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from pyspark_kafkalog.broker.cluster.cluster import Cluster
+from pyspark_kafkalog.broker.cluster.cluster import Cluster, at_once
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, error_of, is_retriable, wants_refresh
-from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
+from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 
 Answer = TypeVar("Answer")
+_Failed: TypeAlias = BrokerConnectionError | AuthenticationError
 
 
+NO_LEADER_HINT = "Start a broker that has it in sync: kafkalog topics describe shows where it is."
 _MISSING = Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -31,6 +33,7 @@ def call_leaders(
     default: Answer | Refused = _MISSING,
     failures: dict[TopicPartition, KafkaLogError] | None = None,
     deadline: Deadline | None = None,
+    separately: bool = False,
 ) -> dict[TopicPartition, Answer]:
     """Ask the leaders of partitions, in one round per broker; all are asked before any response is awaited.
 
@@ -44,6 +47,7 @@ def call_leaders(
     :param failures: takes the error of each partition that no retry cures, instead of raising it.
     :param deadline: for all attempts; by default request.timeout.ms, which a broker that does not answer
         takes for the first.
+    :param separately: see :func:`_call_each`.
     :returns: the answers, without partitions that do not exist.
     :raises UnsupportedVersionError: if a broker has the requests in none of these versions.
     :raises KafkaLogError: for an error that no retry cures until then.
@@ -54,12 +58,14 @@ def call_leaders(
         errors: dict[TopicPartition, KafkaLogError] = {}
         by_node, leaderless = leaders_of(cluster, remaining)
         leaderless = [p for p in leaderless if not cluster.metadata.is_gone(p)]
-        outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version)
+        outcomes = _call_each(
+            cluster, by_node, make_requests, read, min_version, max_version, separately=separately
+        )
         outcomes |= {partition: Refused(_why_leaderless(cluster, partition)) for partition in leaderless}
         for partition in [*leaderless, *(p for epochs in by_node.values() for p in epochs)]:
             outcome = outcomes.get(partition, default)
             if isinstance(outcome, Refused):
-                errors[partition] = error_of(outcome.error_code, doing, topic_partition=partition)
+                errors[partition] = _refusal(outcome.error_code, doing, partition)
                 if not is_retriable(outcome.error_code):
                     if failures is None:
                         raise errors[partition]
@@ -69,6 +75,10 @@ def call_leaders(
             elif isinstance(outcome, BrokerConnectionError):
                 errors[partition] = outcome
                 cluster.forget([partition.topic])
+            elif isinstance(outcome, AuthenticationError):
+                if failures is None:
+                    raise outcome
+                failures[partition] = outcome
             else:
                 answers[partition] = outcome
         return errors
@@ -101,6 +111,8 @@ def call_leaders_once(
     outcomes = _call_each(cluster, by_node, make_requests, read, min_version, max_version, deadline)
     answers: dict[TopicPartition, Answer] = {}
     for partition, outcome in outcomes.items():
+        if isinstance(outcome, AuthenticationError):
+            raise outcome
         if isinstance(outcome, (Refused, BrokerConnectionError)):
             cluster.forget([partition.topic])
         else:
@@ -155,10 +167,16 @@ def read_sizes(response: Any) -> dict[TopicPartition, int]:
     }
 
 
+def _refusal(code: int, doing: str, partition: TopicPartition) -> KafkaLogError:
+    if code != ErrorCode.LEADER_NOT_AVAILABLE:
+        return error_of(code, doing, topic_partition=partition)
+    return error_of(code, doing, topic_partition=partition, message="no leader", hint=NO_LEADER_HINT)
+
+
 def _why_leaderless(cluster: Cluster, partition: TopicPartition) -> int:
     topic = cluster.metadata.topics.get(partition.topic)
     if topic is not None and partition.partition in topic.leaders:
-        return ErrorCode.LEADER_NOT_AVAILABLE
+        return topic.leaderless.get(partition.partition) or ErrorCode.LEADER_NOT_AVAILABLE
     return (topic.error_code if topic is not None else 0) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -170,8 +188,23 @@ def _call_each(
     min_version: int,
     max_version: int | None,
     deadline: Deadline | None = None,
-) -> dict[TopicPartition, Answer | Refused | BrokerConnectionError]:
-    outcomes: dict[TopicPartition, Answer | Refused | BrokerConnectionError] = {}
+    *,
+    separately: bool = False,
+) -> dict[TopicPartition, Answer | Refused | _Failed]:
+    """What the brokers say of these partitions.
+
+    :param separately: ask each broker from a thread of its own, so that none that is silent, or hard to
+        reach, takes the time of another.
+    """
+    if separately and len(by_node) > 1:
+        parts = at_once(
+            lambda node: _call_each(
+                cluster, {node: by_node[node]}, make_requests, read, min_version, max_version, deadline
+            ),
+            by_node,
+        )
+        return {partition: outcome for part in parts for partition, outcome in part.items()}
+    outcomes: dict[TopicPartition, Answer | Refused | _Failed] = {}
     taken: list[tuple[Connection, Mapping[TopicPartition, int]]] = []
     try:
         for node_id, epochs in by_node.items():
@@ -182,7 +215,7 @@ def _call_each(
                     connection.send(
                         request, min_version=min_version, max_version=max_version, deadline=deadline
                     )
-            except BrokerConnectionError as e:
+            except (BrokerConnectionError, AuthenticationError) as e:
                 outcomes.update(dict.fromkeys(epochs, e))
         for connection, epochs in taken:
             if connection.closed:  # failed above

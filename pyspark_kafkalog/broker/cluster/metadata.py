@@ -6,7 +6,7 @@ The ids of a cluster and its topics reveal that a cluster was recreated.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -50,6 +50,8 @@ class Topic:
     """By partition number, in order."""
     error_code: int
     """Not 0 if the brokers cannot describe the topic, or refuse to."""
+    leaderless: Mapping[int, int] = field(default_factory=dict)
+    """By partition number: the error code of each without a leader."""
 
 
 @dataclass(slots=True)
@@ -334,7 +336,8 @@ def metadata_request(topics: Collection[str] | None, *, create: bool) -> Any:
 
 def _topic(topic: Any) -> Topic:
     leaders = {p.partition_index: Leader(p.leader_id, p.leader_epoch) for p in topic.partitions}
-    return Topic(base64_id(topic.topic_id), dict(sorted(leaders.items())), topic.error_code)
+    leaderless = {p.partition_index: p.error_code for p in topic.partitions if p.leader_id < 0}
+    return Topic(base64_id(topic.topic_id), dict(sorted(leaders.items())), topic.error_code, leaderless)
 
 
 def base64_id(topic_id: uuid.UUID | None) -> str:

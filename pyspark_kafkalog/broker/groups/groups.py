@@ -21,7 +21,12 @@ from kafka.protocol.metadata import CoordinatorType
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import ask_coordinators, call_coordinators
-from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders_once
+from pyspark_kafkalog.broker.cluster.leaders import (
+    NO_LEADER_HINT,
+    by_topic,
+    call_leaders_once,
+    leaders_of,
+)
 from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
@@ -43,7 +48,8 @@ from pyspark_kafkalog.broker.groups.protocol import (
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, is_retriable
-from pyspark_kafkalog.errors import KafkaLogError, UnsupportedVersionError
+from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
+from pyspark_kafkalog.errors import BrokerError, KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import (
     NO_MEMBER,
     CommittedOffset,
@@ -59,6 +65,8 @@ _FIRST_WITH_ALL = 2
 _ASKED_AT_ONCE = 250
 """How many groups one request names, and how many requests to a broker before Kafka 3.0 share a deadline."""
 _DEAD = "Dead"
+_ELECTION_SECONDS = 2.0
+"""How long a partition may be without a leader, after a controlled shutdown of the one that it had."""
 _EPOCHS_WITHIN = 1.0
 """Seconds that leaders have to give their epochs, or half the time for the commit if that is less."""
 
@@ -83,9 +91,25 @@ class BrokerGroups:
 
     def group_ids(self) -> tuple[str, ...]:
         """All groups of every type, sorted; ACLs may hide some."""
-        return tuple(sorted(self._listed()))
+        found, problems = self.try_group_ids()
+        for problem in problems:
+            raise problem
+        return found
 
-    def describe(self, groups: Collection[str]) -> dict[str, Group]:
+    def try_group_ids(self) -> tuple[tuple[str, ...], list[KafkaLogError]]:
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.try_group_ids`.
+
+        A group whose partition of ``__consumer_offsets`` has no leader is on no broker's list.
+        """
+        leaderless = self._leaderless()
+        found, failures = self._listed()
+        problems: list[KafkaLogError] = [] if leaderless is None else [leaderless]
+        for node_id, e in sorted(failures.items()):
+            text = f"The groups of broker {node_id} are not listed: {e.message}"
+            problems.append(BrokerError(text, broker=e.broker, hint=e.hint))
+        return tuple(sorted(found)), problems
+
+    def describe(self, groups: Collection[str]) -> dict[str, Group | KafkaLogError]:
         """Those of ``groups`` that exist; members are left out of groups that are not consumer groups."""
         found = self._described(
             groups, lambda ids: DescribeGroupsRequest(groups=list(ids), include_authorized_operations=False)
@@ -105,9 +129,19 @@ class BrokerGroups:
         if missing:
             found |= {
                 name: group
-                for name, group in self._listed().items()
+                for name, group in self._listed()[0].items()
                 if name in missing and group.state != _DEAD
             }
+        return found
+
+    def find(self, group: str) -> Group | None:
+        """The group, None if it does not exist.
+
+        :raises KafkaLogError: if it can't be described.
+        """
+        found = self.describe([group]).get(group)
+        if isinstance(found, KafkaLogError):
+            raise found
         return found
 
     def committed(
@@ -271,15 +305,42 @@ class BrokerGroups:
         if code:
             raise group_error(code, doing, group)
 
-    def _listed(self) -> dict[str, Group]:
+    def _leaderless(self) -> BrokerError | None:
+        """That partitions of ``__consumer_offsets`` have no leader, if that is more than an election."""
+        cluster = self._cluster
+        backoff = cluster.new_backoff(Deadline.after(min(self._timeout, _ELECTION_SECONDS)))
+        while True:
+            topic = cluster.described([OFFSETS_TOPIC]).get(OFFSETS_TOPIC)
+            partitions = [
+                TopicPartition(OFFSETS_TOPIC, number) for number in (topic.leaders if topic else ())
+            ]
+            _, leaderless = leaders_of(cluster, partitions)
+            if not leaderless:
+                return None
+            error = BrokerError(
+                f"The groups in {len(leaderless)} of {len(partitions)} partitions of {OFFSETS_TOPIC} are not"
+                " listed: no leader",
+                hint=NO_LEADER_HINT,
+            )
+            try:
+                backoff.pause(error)
+            except KafkaLogError:
+                return error
+
+    def _listed(self) -> tuple[dict[str, Group], dict[int, KafkaLogError]]:
+        """All groups that brokers list, and the error of each broker that does not.
+
+        :raises KafkaLogError: if none does.
+        """
         # The first versions give no states.
-        responses = self._cluster.call_brokers(
+        responses, failures = self._cluster.call_brokers(
             ListGroupsRequest(states_filter=[], types_filter=[]),
             doing="Listing groups",
             error_code=lambda response: int(response.error_code),
-            deadline=Deadline.after(self._timeout),
         )
-        return {
+        for error in failures.values() if not responses else ():
+            raise error
+        found = {
             group.group_id: Group(
                 group.group_id,
                 group.group_state or "",
@@ -290,24 +351,27 @@ class BrokerGroups:
             for node_id, response in responses.items()
             for group in response.groups
         }
+        return found, failures
 
     def _described(
         self, groups: Collection[str], make_request: Callable[[Sequence[str]], Any]
-    ) -> dict[str, Group]:
+    ) -> dict[str, Group | KafkaLogError]:
         doing = "Describing groups"
-        answers: dict[str, Group | Refused] = call_coordinators(
+        failures: dict[str, KafkaLogError] = {}
+        answers: dict[str, Group | Refused] = ask_coordinators(
             self._cluster,
             groups,
             make_request,
-            _read_described,
+            lambda response, _: _read_described(response),
+            failures,
             doing=doing,
             deadline=Deadline.after(self._timeout),
         )
-        found: dict[str, Group] = {}
+        found: dict[str, Group | KafkaLogError] = {**failures}
         for name, answer in answers.items():
             if isinstance(answer, Refused):
                 if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-                    raise group_error(answer.error_code, doing, name)
+                    found[name] = group_error(answer.error_code, doing, name)
             elif answer.state != _DEAD:  # also the state of a group that does not exist
                 coordinator = self._cluster.coordinators.get((CoordinatorType.GROUP, name))
                 found[name] = replace(answer, coordinator=-1 if coordinator is None else coordinator.node_id)

@@ -278,7 +278,7 @@ class Member:
 
         :raises GroupError: saying whose it is.
         """
-        group = self._groups.describe([self._group]).get(self._group)
+        group = self._groups.find(self._group)
         if group is None:
             return
         if group.protocol_type not in ("", ConsumerProtocolType):
@@ -508,7 +508,7 @@ class Member:
         if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             ours = ",".join(self._options.assignors)
             rest = f": its members have no assignor in common with kafka.partition.assignment.strategy={ours}"
-            found = self._groups.describe([self._group]).get(self._group)
+            found = self._groups.find(self._group)
             if found is not None and found.protocol:
                 rest += f"; they use {found.protocol}"
             hint = "Add theirs to kafka.partition.assignment.strategy, or give another kafka.group.id."

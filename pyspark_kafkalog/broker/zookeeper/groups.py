@@ -91,6 +91,10 @@ class ZooKeeperGroups:
         self._is_checked = True
         return tuple(readable(found)[CONSUMERS])
 
+    def try_group_ids(self) -> tuple[tuple[str, ...], list[KafkaLogError]]:
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.try_group_ids`: there is one list of all."""
+        return self.group_ids(), []
+
     def _check_cluster(self) -> None:
         """See that ZooKeeper is that of the brokers, if both know the id of their cluster."""
         deadline = Deadline.after(self._timeout)

@@ -139,12 +139,25 @@ class DirectoryGroups:
 
     def group_ids(self) -> tuple[str, ...]:
         """See :meth:`pyspark_kafkalog.groups.GroupOffsets.group_ids`."""
+        found, problems = self.try_group_ids()
+        for problem in problems:
+            raise problem
+        return found
+
+    def try_group_ids(self) -> tuple[tuple[str, ...], list[KafkaLogError]]:
+        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.try_group_ids`: a partition may be damaged."""
+        found: set[str] = set()
+        problems: list[KafkaLogError] = []
         with self._guard:
-            found: set[str] = set()
-            for table in self._read(self._numbers()):
-                states = [self._state_of(table, raw) for raw in table.all_groups()]
+            for number in self._numbers():
+                try:
+                    tables = self._read([number])
+                except KafkaLogError as e:
+                    problems.append(e)
+                    continue
+                states = [self._state_of(table, raw) for table in tables for raw in table.all_groups()]
                 found |= {state.group.group for state in states if state.exists}
-            return tuple(sorted(found))
+        return tuple(sorted(found)), problems
 
     def describe(self, groups: Collection[str]) -> dict[str, Group]:
         """See :meth:`pyspark_kafkalog.groups.GroupOffsets.describe`. With members it is called Stable."""
@@ -245,8 +258,8 @@ class DirectoryGroups:
         records: dict[TopicPartition, list[_Record]] = defaultdict(list)
         for group in self.group_ids():
             with self._writing(group) as target:
-                committed = self.committed(group, partitions)
-                records[target.partition] += self._tombstones(target, group, committed)
+                held = [partition for partition in partitions if _holds(target, group, partition)]
+                records[target.partition] += self._tombstones(target, group, held)
         return {holder: _batch(holder, deleted) for holder, deleted in records.items() if deleted}
 
     def delete_group(self, group: str) -> None:
@@ -257,6 +270,7 @@ class DirectoryGroups:
             self._refuse_members(target)
             entries = target.table.groups.get(group.encode(), {})
             keys = {key for key, entry in entries.items() if entry.value is not None}
+            keys |= target.table.pending(group.encode())
             # A broker creates a group for any commit, and keeps it until this key has a tombstone.
             keys.add(encode_group_key(group))
             # Offsets first, and the group itself last, in the order of brokers.
@@ -384,7 +398,7 @@ class DirectoryGroups:
         for partition in partitions:
             if state.subscribed is None or partition.topic in state.subscribed:
                 self._refuse_members(target, partition)
-        return [(encode_offset_key(group, p), None) for p in partitions if p in state.offsets]
+        return [(encode_offset_key(group, p), None) for p in partitions if _holds(target, group, p)]
 
     def _append(self, target: GroupPartition, records: Sequence[_Record]) -> None:
         """Append the records as one batch, and compact the partition if it is mostly stale."""
@@ -463,6 +477,14 @@ class SoleDirectoryCommits:
         is_known = self._groups.commit_after(self._group, offsets, self._known)
         self._known |= {partition: committed.said for partition, committed in offsets.items()}
         return is_known
+
+
+def _holds(target: GroupPartition, group: str, partition: TopicPartition) -> bool:
+    """Whether the group has an offset of a partition, or a transaction that may give it one."""
+    if target.state is None or target.table is None:
+        return False
+    is_pending = encode_offset_key(group, partition) in target.table.pending(group.encode())
+    return is_pending or partition in target.state.offsets
 
 
 def _check(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -150,19 +150,19 @@ class LogDirectory:
         return result
 
     def try_watermarks(
-        self, partitions: Collection[TopicPartition]
+        self, partitions: Collection[TopicPartition], *, read_committed: bool = False
     ) -> tuple[dict[TopicPartition, Watermarks], dict[TopicPartition, KafkaLogError]]:
-        """Bounds of those partitions that exist, and the error of each whose files give none, or too few: a
+        """See :meth:`pyspark_kafkalog.model.Place.try_watermarks`. Too few offsets are an error, too: a
         backup knows how far it was on disk.
         """
         bounds: dict[TopicPartition, Watermarks] = {}
         failures: dict[TopicPartition, KafkaLogError] = {}
         try:
-            bounds = self.watermarks(partitions, read_committed=False)
+            bounds = self.watermarks(partitions, read_committed=read_committed)
         except KafkaLogError:
             for partition in partitions:
                 try:
-                    bounds |= self.watermarks([partition], read_committed=False)
+                    bounds |= self.watermarks([partition], read_committed=read_committed)
                 except KafkaLogError as e:
                     failures[partition] = e
         lost = {partition: error for partition in bounds if (error := self._lost_end(partition)) is not None}
