@@ -49,11 +49,12 @@ def _joined(arrow_batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for arrow_batch in arrow_batches:
+        held = arrow_batch.get_total_buffer_size()  # a tenth of the time that nbytes takes
         rows += arrow_batch.num_rows
-        size += arrow_batch.nbytes
+        size += held
         if waiting and (rows > _JOINED_ROWS or size > max_bytes):
             yield _one(waiting)
-            waiting, rows, size = [], arrow_batch.num_rows, arrow_batch.nbytes
+            waiting, rows, size = [], arrow_batch.num_rows, held
         waiting.append(arrow_batch)
     if waiting:
         yield _one(waiting)
