@@ -294,7 +294,8 @@ class EncodeSettings:
     ``level`` is that of the compression, one that Kafka allows for it (KIP-390); None: its default there.
     ``batch_size`` bounds a batch before compression, in bytes, unless it holds a single record;
     ``max_message_bytes`` bounds it as stored, and ``limit`` names what sets that bound, for errors.
-    With ``needs_keys``, as in a compacted topic, a record without a key is refused. Without ``checksums``
+    With ``needs_keys``, as in a compacted topic, a record without a key is refused; so is a timestamp outside
+    of ``timestamps``, the least and the greatest (ms) that a topic takes. Without ``checksums``
     batches have 0 for theirs: :mod:`.codec.stamp` adds it.
     """
 
@@ -309,6 +310,7 @@ class EncodeSettings:
     needs_keys: bool = False
     checksums: bool = True
     level: int | None = None
+    timestamps: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +334,7 @@ class LogSettings:
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
     index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10 << 20
     log_append_time: bool = False
 
 

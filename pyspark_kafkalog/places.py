@@ -235,7 +235,6 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[An
         options.root,
         options.num_partitions,
         options.encode_settings,
-        options.log_settings,
         options.topic_configs,
         is_job=options.batch is not None,
         required=options.fail_on_missing_marker,

@@ -30,7 +30,7 @@ def check_writable(topic: str) -> str:
 
 def cleanup_policies(configs: Mapping[str, str]) -> set[str]:
     """What a topic's ``cleanup.policy`` lists, in any case (Kafka's LogConfig); ``delete`` without it."""
-    return {name.strip().lower() for name in configs.get(CLEANUP_POLICY, "delete").split(",")}
+    return {name.strip().lower() for name in configs.get(CLEANUP_POLICY, "delete").split(",")} - {""}
 
 
 _NODES = Kind(text=lambda nodes: ",".join(map(str, nodes)) or None)

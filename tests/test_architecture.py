@@ -84,7 +84,7 @@ ROOMS = {
 }
 """For each room those that it may import; its own modules it always may."""
 
-_FILES = {"layout", "checkpoints", "snapshot", "topic_configs"}
+_FILES = {"layout", "checkpoints", "snapshot", "topic_configs", "topic_settings"}
 INNER_ROOMS = {
     "broker": {
         "wire": set(),
@@ -104,16 +104,17 @@ INNER_ROOMS = {
         "snapshot": set(),
         "checkpoints": {"layout"},
         "topic_configs": {"layout"},
+        "topic_settings": {"topic_configs"},
         "backup_file": {"layout"},
         "journal_file": {"layout"},
         "segment": {"layout", "snapshot"},
         "read": {"segment", "backup_file", "journal_file", "layout", "snapshot", "topic_configs"},
         "publish": {"segment", "read", "lock", "journal_file", *_FILES},
         "backup": {"segment", "read", "publish", "lock", "backup_file", *_FILES},
-        "groups": {"layout", "lock", "segment", "read", "publish"},
+        "groups": {"layout", "lock", "segment", "read", "publish", "topic_settings"},
         "care": {"segment", "read", "publish", "backup", "lock", *_FILES},
-        "sink": {"layout", "lock", "read", "publish", "care"},
-        "topics": {"read", "publish", "groups"},
+        "sink": {"layout", "lock", "read", "publish", "care", "topic_configs"},
+        "topics": {"read", "publish", "groups", "topic_settings"},
     },
 }
 """The same for the folders and modules of one room."""

@@ -115,9 +115,14 @@ def _chosen(
             settings = _settings(of_topic, dedupe_buffer_size)
             chosen.update(dict.fromkeys((TopicPartition(topic, number) for number in numbers), settings))
         elif topics:
-            policy = of_topic.get(CLEANUP_POLICY, "delete")
+            policy = of_topic.get(CLEANUP_POLICY)
+            reason = (
+                f"its {CLEANUP_POLICY} is unknown, as the directory has none, and a broker keeps it elsewhere"
+                if policy is None
+                else f"its {CLEANUP_POLICY} is {policy!r}"
+            )
             raise OptionError(
-                f"Topic {topic!r} is not to be compacted: its {CLEANUP_POLICY} is {policy!r}",
+                f"Topic {topic!r} is not to be compacted: {reason}",
                 hint="Set cleanup.policy=compact, or compact it whatever its policy says (--any-policy).",
             )
     return chosen

@@ -14,6 +14,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
 )
+from pyspark_kafkalog.log.topic_settings import log_settings
 from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.partitions import look_up_partitions
@@ -210,7 +211,7 @@ def plan(
     bounds, unknown = bounds_to_copy(
         source, [p for p in chosen if p not in failures and p not in later], rules
     )
-    settings = {topic: _log_settings(own) for topic, own in configs.items()}
+    settings = {topic: log_settings(topic, own) for topic, own in configs.items()}
     return BackupPlan(bounds, topic_ids, settings, problems, failures | unknown, source.leader_epochs(bounds))
 
 
@@ -312,14 +313,4 @@ def _made_anew(before: str, now: str) -> str:
     return (
         f"The topic was deleted and recreated since it was backed up: its id was {before}, and is now {now}."
         " Leave it out, back it up into another directory, or move the folders of the old one away"
-    )
-
-
-def _log_settings(configs: Mapping[str, str]) -> LogSettings:
-    """How segments are made, as the topic's own configs say."""
-    defaults = LogSettings()
-    return LogSettings(
-        int(configs.get("segment.bytes", defaults.segment_bytes)),
-        int(configs.get("segment.ms", defaults.segment_ms)),
-        int(configs.get("index.interval.bytes", defaults.index_interval_bytes)),
     )

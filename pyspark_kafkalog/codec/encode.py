@@ -17,6 +17,7 @@ from pyspark_kafkalog.codec.format import (
     CRC_V2,
     LOG_OVERHEAD,
     MAX_HEADERS,
+    NO_TIMESTAMP,
     NONE,
     RECORDS_V2,
     SIZE,
@@ -48,8 +49,8 @@ def encode(
     :param topic_partition: where the records go, only named in errors.
     :return: batches whose base offsets count from 0; baseOffset and partitionLeaderEpoch
         lie outside the CRC, so that the append can set them.
-    :raises InvalidRecordError: for a null or negative timestamp, a null header or header key, more headers
-        than readers take, and a null key if it is needed.
+    :raises InvalidRecordError: for a null or negative timestamp, or one that the topic does not take, a null
+        header or header key, more headers than readers take, and a null key if it is needed.
     :raises RecordTooLargeError: for a batch over ``max_message_bytes``.
     """
     columns = _columns(records, topic_partition)
@@ -57,6 +58,8 @@ def encode(
         rows = np.arange(records.num_rows, dtype=np.int64)
     if settings.needs_keys:
         _check_keys(records, rows, topic_partition)
+    if settings.timestamps is not None:
+        _check_timestamps(records, rows, *settings.timestamps, topic_partition)
     record_sizes, starts, sizes = (np.empty(rows.size, np.int64) for _ in range(3))
     _check_headers(columns[2], rows, topic_partition)
     status, count = kernels.plan(*columns, rows, settings.batch_size, record_sizes, starts, sizes)
@@ -178,7 +181,22 @@ def _check_keys(records: pa.RecordBatch, rows: np.ndarray, topic_partition: Topi
         raise InvalidRecordError(
             "A row has no key, but cleanup.policy is compact",
             topic_partition=topic_partition,
-            hint="Give each row a key, or leave the option out.",
+            hint="Give each row a key, or take compact out of the topic's cleanup.policy, or the option's.",
+        )
+
+
+def _check_timestamps(
+    records: pa.RecordBatch, rows: np.ndarray, least: int, greatest: int, topic_partition: TopicPartition
+) -> None:
+    """Refuse records that are too old or too new, as Kafka's LogValidator does; -1 stands for none."""
+    found = int64_column(records.column("timestamp"))[rows]
+    outside = found[((found < least) | (found > greatest)) & (found != NO_TIMESTAMP)]
+    if outside.size:
+        side = "before" if outside[0] < least else "after"
+        raise InvalidRecordError(
+            f"Timestamp {outside[0]} is outside of {least} to {greatest}, which the topic takes now",
+            topic_partition=topic_partition,
+            hint=f"Correct it, or raise the topic's message.timestamp.{side}.max.ms.",
         )
 
 

@@ -84,7 +84,7 @@ class Begun:
     :param comes: the record batches to append to them, of dtype :data:`BATCH`.
     :param query_id: of the query whose ledger gets ``batch_id`` and ``plan``, a digest that is empty if it is
         not known; None if no ledger does.
-    :param append_time: the timestamp, in ms, that the records get; None to keep theirs.
+    :param append_time: the timestamp, in ms, that the records of some topics get; None if all keep theirs.
     :param topics: new ones whose configurations go with an undo.
     :param clean_shutdown: the content of ``.kafka_cleanshutdown``, if it was there.
     :param checkpoints: a digest of those that a broker changes when it runs.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,7 @@ from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 from pyspark_kafkalog.log.lock import check_unlocked
-from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
-from pyspark_kafkalog.topics import cleanup_policies
+from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.publish.publish import Published
@@ -33,7 +32,8 @@ class DirectorySink:
 
     :param num_partitions: the partitions of a topic that does not exist yet.
     :param driver: what the driver has left in the root.
-    :param configs: of the topics, for retention; they take precedence over what the directory says.
+    :param configs: options that were given under the names of topics' configurations: what they mean beside
+        those of the topics says :mod:`.topic_settings`.
     :param is_job: whether a job numbers the batches, rather than Spark.
     :param required: whether a micro-batch needs proof of what was published before it.
     """
@@ -43,7 +43,6 @@ class DirectorySink:
     root: str
     num_partitions: int
     encode: EncodeSettings
-    log: LogSettings
     driver: Mark
     configs: Mapping[str, str] = field(default_factory=dict)
     is_job: bool = False
@@ -55,7 +54,6 @@ class DirectorySink:
         root: str,
         num_partitions: int,
         encode: EncodeSettings,
-        log: LogSettings,
         configs: Mapping[str, str],
         *,
         is_job: bool,
@@ -70,7 +68,7 @@ class DirectorySink:
         with disk_errors("Could not write to the log directory", root):
             os.makedirs(root, exist_ok=True)
             mark = leave_mark(root)
-        return cls(root, num_partitions, encode, log, mark, configs, is_job, required)
+        return cls(root, num_partitions, encode, mark, configs, is_job, required)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
         """See :meth:`pyspark_kafkalog.sinks.Sink.open`.
@@ -89,11 +87,8 @@ class DirectorySink:
         with loading():
             from pyspark_kafkalog.log.publish.staged_files import KnownTopics, staging
 
-        topics = KnownTopics(
-            _existing_topics(self.root, batch.job, attempt.stage),
-            self.num_partitions,
-            replace(self.encode, needs_keys="compact" in cleanup_policies(self.configs)),
-        )
+        existing, own = _known_topics(self.root, batch.job, attempt.stage)
+        topics = KnownTopics(existing, self.num_partitions, self.encode, own, self.configs)
         return staging(self.root, batch.job, f"{attempt.task:05d}.{attempt.attempt}", topics)
 
     def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> bool:
@@ -108,7 +103,7 @@ class DirectorySink:
             self.root,
             staged,
             batch,
-            self.log,
+            self.configs,
             num_partitions=self.num_partitions,
             history=history,
             then=self._retention(),
@@ -136,9 +131,18 @@ class DirectorySink:
 
 
 @lru_cache(maxsize=1)
-def _existing_topics(root: str, job: str, stage: int) -> Mapping[str, tuple[int, ...]]:
-    """The topics of a log directory and their partitions. All tasks of a stage see what the first one saw."""
-    with loading():
-        from pyspark_kafkalog.log.read.directory import LogDirectory
+def _known_topics(
+    root: str, job: str, stage: int
+) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, Mapping[str, str]]]:
+    """The topics of a log directory: their partitions, and their configurations.
 
-    return LogDirectory.open(root).topics() if os.path.isdir(root) else {}
+    All tasks of a stage see what the first one saw.
+    """
+    with loading():
+        from pyspark_kafkalog.filesystem.locate import open_folder
+        from pyspark_kafkalog.log.read.directory import LogDirectory
+        from pyspark_kafkalog.log.topic_configs import read_topic_configs
+
+    if not os.path.isdir(root):
+        return {}, {}
+    return LogDirectory.open(root).topics(), read_topic_configs(open_folder(root))

@@ -10,6 +10,7 @@ from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.publish import topics as on_disk
 from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.topic_settings import check_obeyed
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.topics import OWN_CONFIG, ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
 
@@ -57,9 +58,11 @@ class DirectoryTopics:
     def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """See :meth:`pyspark_kafkalog.topics.Topics.create`.
 
+        :raises OptionError: for a configuration that no directory can obey, also when one is changed.
         :raises LogDirectoryLockedError: if a broker runs on the directory, as for every change.
         """
         for topic in new:
+            check_obeyed(topic.configs)
             if (topic.replication_factor or 1) != 1:
                 raise OptionError(
                     f"Topic {topic.topic}: a log directory has one replica, not {topic.replication_factor}",
@@ -87,6 +90,7 @@ class DirectoryTopics:
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """See :meth:`pyspark_kafkalog.topics.Topics.alter_configs`."""
+        check_obeyed({**self.configs([topic]).get(topic, {}), **changes}, changes)
         on_disk.alter_configs(self._root(), topic, changes, validate_only=validate_only)
 
     def _root(self) -> str:

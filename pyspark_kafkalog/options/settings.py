@@ -26,7 +26,6 @@ from pyspark_kafkalog.model import (
     LATEST,
     ROW_FIELDS,
     EncodeSettings,
-    LogSettings,
     QueryBatch,
     SplitterSettings,
     TopicPartition,
@@ -52,7 +51,7 @@ from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
 from pyspark_kafkalog.options.registry import RegistryOptions, registry_options
 from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions, zookeeper_options
-from pyspark_kafkalog.options.table import RETENTION_CONFIGS, SERVERS, ZOOKEEPER, Use, Where, from_option
+from pyspark_kafkalog.options.table import SERVERS, WRITTEN_CONFIGS, ZOOKEEPER, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import COUNTING, group_id, paths
@@ -262,18 +261,14 @@ class WriteOptions:
     lz4_level: int = from_option("compression.lz4.level", "kafka.compression.lz4.level")
     zstd_level: int = from_option("compression.zstd.level", "kafka.compression.zstd.level")
     batch_size: int = from_option("batch.size", "kafka.batch.size")
-    max_message_bytes: int = from_option("max.message.bytes", "kafka.max.request.size")
-    log_append_time: bool = from_option("message.timestamp.type")
-    segment_bytes: int = from_option("segment.bytes")
-    segment_ms: int = from_option("segment.ms")
-    index_interval_bytes: int = from_option("index.interval.bytes")
+    max_message_bytes: int = EncodeSettings().max_message_bytes
     distribution: Distribution = "key"
     brokers: ConnectionOptions | None = None
     produce: ProduceOptions | None = None
     transactions: TransactionOptions | None = None
     """Only for brokers: how to write exactly once; None for at least once."""
     topic_configs: Mapping[str, str] = field(default_factory=dict)
-    """Only for directories: what was given of :data:`.table.RETENTION_CONFIGS`."""
+    """Only for directories: what was given of :data:`.table.WRITTEN_CONFIGS`."""
     batch: QueryBatch | None = None
     """The batch as ``txnAppId`` and ``txnVersion`` name it."""
     checkpoint_location: str | None = field(default=None, repr=False)
@@ -291,16 +286,10 @@ class WriteOptions:
         levels = {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}
         level = levels.get(self.compression)
         settings = EncodeSettings(self.compression, self.batch_size, self.max_message_bytes, level=level)
-        if self.brokers is None and self.segment_bytes < self.max_message_bytes:
-            return replace(settings, max_message_bytes=self.segment_bytes, limit="the option segment.bytes")
+        segment_bytes = int(self.topic_configs.get("segment.bytes", self.max_message_bytes))
+        if segment_bytes < self.max_message_bytes:
+            return replace(settings, max_message_bytes=segment_bytes, limit="the option segment.bytes")
         return settings
-
-    @property
-    def log_settings(self) -> LogSettings:
-        """How a log directory stores record batches."""
-        return LogSettings(
-            self.segment_bytes, self.segment_ms, self.index_interval_bytes, self.log_append_time
-        )
 
 
 def place_options(options: Mapping[str, str], *, of_groups: bool = False) -> PlaceOptions:
@@ -580,13 +569,15 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     if "kafka.group.id" in user and not to_brokers:
         raise OptionError("Option 'kafka.group.id' is for reading only", hint="Leave it out.")
     produce = produce_options(user) if to_brokers else None
+    largest = user.value("kafka.max.request.size" if to_brokers else "max.message.bytes")
     write = user.fill(
         WriteOptions,
         root="" if to_brokers else _one_root(paths("path", user.text(place) or "")),
         brokers=connection_options(user) if to_brokers else None,
         produce=produce,
         transactions=None if produce is None else transaction_options(user, produce),
-        topic_configs=user.given(*RETENTION_CONFIGS),
+        max_message_bytes=EncodeSettings().max_message_bytes if largest is None else largest,
+        topic_configs=user.given(*WRITTEN_CONFIGS),
         batch=_named_batch(user),
         checkpoint_location=user.value("checkpointLocation"),
         distribution=distribution(user),

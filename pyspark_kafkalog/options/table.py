@@ -112,6 +112,15 @@ SERVERS = "kafka.bootstrap.servers"
 ZOOKEEPER = "zookeeper.connect"
 RETENTION_CONFIGS = ("retention.ms", "retention.bytes", "cleanup.policy")
 """Configurations of topics that say what a log keeps."""
+WRITTEN_CONFIGS = (
+    *RETENTION_CONFIGS,
+    "segment.bytes",
+    "segment.ms",
+    "index.interval.bytes",
+    "max.message.bytes",
+    "message.timestamp.type",
+)
+"""All configurations of topics that are options of a write to a directory, too, but those of compression."""
 VIEW_USES = {
     "group-offsets": Use.GROUP_OFFSETS_VIEW,
     "groups": Use.GROUPS_VIEW,
@@ -434,30 +443,33 @@ SECTIONS = (
         _directory("numPartitions", _WRITE, integer(1), "1",
                    "Partitions of a topic that this write creates."),
         _directory("compression.type", _WRITE, compression, "none",
-                   "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
+                   "`none`, `gzip`, `snappy`, `lz4` or `zstd`. A topic's own that is not `producer` takes"
+                   " precedence, as in brokers, with its own level."),
         *_levels(_directory, "compression"),
         _directory("batch.size", _WRITE, integer(0), "16384",
                    "Bytes of records, uncompressed, that fill a record batch."),
-        _directory("max.message.bytes", _WRITE, integer(0), "1048588",
-                   "Bytes of the largest record batch, as stored."),
+        _directory("max.message.bytes", _WRITE, integer(0), None,
+                   "Bytes of the largest record batch, as stored; the topic's own holds, too. Default: the"
+                   " topic's own, else 1048588."),
         _directory("message.timestamp.type", _WRITE,
-                   one_of_these({"CreateTime": False, "LogAppendTime": True}), "CreateTime",
-                   "`CreateTime` or `LogAppendTime`."),
-        _directory("segment.bytes", _WRITE, integer(14), "1073741824",
-                   "Bytes at which a new segment begins."),
-        _directory("segment.ms", _WRITE, integer(1, MAX_LONG), "604800000",
-                   "Age at which a new segment begins."),
-        _directory("index.interval.bytes", _WRITE, integer(0), "4096",
-                   "Bytes of log between two index entries."),
+                   one_of_these({"CreateTime": False, "LogAppendTime": True}), None,
+                   "`CreateTime` or `LogAppendTime`. Default: the topic's own, else `CreateTime`."),
+        _directory("segment.bytes", _WRITE, integer(14), None,
+                   "Bytes at which a new segment begins. Default: the topic's own, else 1073741824."),
+        _directory("segment.ms", _WRITE, integer(1, MAX_LONG), None,
+                   "Age at which a new segment begins. Default: the topic's own, else 604800000."),
+        _directory("index.interval.bytes", _WRITE, integer(0), None,
+                   "Bytes of log between two index entries. Default: the topic's own, else 4096."),
         _directory("retention.ms", _WRITE, integer(-1, MAX_LONG), None,
                    "Age at which a segment is deleted, by its newest record; -1: never"
-                   " ([how](retention.md)). Default: what the directory says of the topic, else never."),
+                   " ([how](retention.md)). Default: the topic's own, else never."),
         _directory("retention.bytes", _WRITE, integer(-1, MAX_LONG), None,
                    "Bytes of a partition above which its oldest segments are deleted; -1: any number. Default"
                    " as for `retention.ms`."),
         _directory("cleanup.policy", _WRITE, some_of("delete", "compact"), None,
                    "`delete`, `compact` or both. Without `delete` the other two have no effect; `kafkalog"
-                   " compact` compacts. Default: what the directory says of the topic, else `delete`."),
+                   " compact` compacts. With `compact`, here or in the topic, each row needs a key. Default:"
+                   " the topic's own, else `delete`."),
     ),
     Section(
         "Connecting to brokers",

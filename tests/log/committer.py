@@ -11,6 +11,7 @@ import pandas  # noqa: F401 - pyarrow imports it with the first array, which eac
 
 from pyspark_kafkalog.log.groups import groups as groups_module
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.faults.steps import count_steps, serve
 
@@ -21,13 +22,14 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def compact_early() -> None:
-    """Compact logs of a kilobyte, and roll even smaller segments."""
+    """Compact logs of a kilobyte."""
     groups_module._CLEAN_BYTES = 1000
-    groups_module._SETTINGS = groups_module.replace(groups_module._SETTINGS, segment_bytes=600)
 
 
 def run(folder: Path, kill_at: int) -> None:
     compact_early()
+    (folder / "log").mkdir(exist_ok=True)
+    write_topic_configs(str(folder / "log"), {"__consumer_offsets": {"segment.bytes": "600"}})
     count_steps(folder / "steps", kill_at)
     groups = DirectoryGroups.open([str(folder / "log")], num_partitions=1)
     for number in range(COMMITS):

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,7 +36,8 @@ from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.log.groups import groups as groups_module
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
-from pyspark_kafkalog.model import CommittedOffset, Group, LogSettings, OffsetRange, TopicPartition
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
 from tests.codec import raw
 from tests.fixtures_dir import Case, case
 from tests.log.partitions import copy, rows
@@ -342,7 +342,7 @@ def test_a_deletion_takes_back_what_transactions_hold(
         lambda groups: groups.delete_offsets("g", [T0]),
         lambda groups: groups.delete_group("g"),
         lambda groups: [
-            groups_module.append_batch(groups._roots[0].folder.path, holder, deleted, LogSettings(), 1)
+            groups_module.append_batch(groups._roots[0].folder.path, holder, deleted, 1)
             for holder, deleted in groups.tombstones([T0]).items()
         ],
     ],
@@ -695,11 +695,8 @@ def log_size(root: Path) -> int:
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 1500])
-def test_a_stale_log_is_compacted(
-    tmp_path: Path, compact_early: None, monkeypatch: pytest.MonkeyPatch, segment_bytes: int
-) -> None:
-    settings = replace(groups_module._SETTINGS, segment_bytes=segment_bytes)
-    monkeypatch.setattr(groups_module, "_SETTINGS", settings)
+def test_a_stale_log_is_compacted(tmp_path: Path, compact_early: None, segment_bytes: int) -> None:
+    write_topic_configs(str(tmp_path), {OFFSETS_TOPIC: {"segment.bytes": str(segment_bytes)}})
     writer, reader = groups_of(tmp_path), groups_of(tmp_path)
     writer.commit("deleted", {T0: CommittedOffset(1)})
     writer.delete_group("deleted")
@@ -731,7 +728,7 @@ def compacted(root: Path, group: str = "g", **options: Any) -> None:
     groups = DirectoryGroups.open([str(root)], num_partitions=1, **options)
     with groups._writing(group) as home:
         assert home.table is not None
-        groups._clean(str(root / str(home.partition)), home.table)
+        groups._clean(str(root / str(home.partition)), home.table, 4096)
 
 
 def test_tombstones_stay_for_a_day(tmp_path: Path, clock: list[int]) -> None:
@@ -797,19 +794,16 @@ def test_a_brokers_log_says_the_same_after_compaction(name: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_readers_notice_nothing_of_a_compaction(
-    tmp_path: Path, compact_early: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_notice_nothing_of_a_compaction(tmp_path: Path, compact_early: None) -> None:
     """One reader continues and one starts afresh while other processes commit and compact."""
-    monkeypatch.setattr(groups_module, "_SETTINGS", replace(groups_module._SETTINGS, segment_bytes=2000))
+    write_topic_configs(str(tmp_path), {OFFSETS_TOPIC: {"segment.bytes": "2000"}})
     groups_of(tmp_path).commit("fixed", {T1: CommittedOffset(7)})
     script = """
 import os, sys
 from pyspark_kafkalog.log.groups import groups
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups, replace
+from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 groups._CLEAN_BYTES = 4096
-groups._SETTINGS = replace(groups._SETTINGS, segment_bytes=2000)
 os.fsync = lambda descriptor: None
 its = DirectoryGroups.open([sys.argv[1]])
 for number in range(60):

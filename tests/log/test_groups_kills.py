@@ -25,8 +25,7 @@ def committer() -> Iterator[Runner]:
 
 @pytest.fixture(autouse=True)
 def as_the_committer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_CLEAN_BYTES", "_SETTINGS"):
-        monkeypatch.setattr(groups_module, name, getattr(groups_module, name))
+    monkeypatch.setattr(groups_module, "_CLEAN_BYTES", groups_module._CLEAN_BYTES)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     compact_early()
 

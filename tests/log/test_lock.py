@@ -18,7 +18,7 @@ from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.lock import check_unlocked, directory_lock, file_lock
 from pyspark_kafkalog.log.publish import publish
 from pyspark_kafkalog.log.sink import DirectorySink
-from pyspark_kafkalog.model import EncodeSettings, LogSettings, QueryBatch
+from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from tests.log.writing import T0, publish_staged, read, stage, values, write
 
 pytestmark = pytest.mark.slow
@@ -277,9 +277,7 @@ def test_a_folder_with_other_things_in_it_is_never_locked_nor_written_to(tmp_pat
     (tmp_path / ".part-0.parquet.crc").touch()
     for use in (
         lambda: check_unlocked(str(tmp_path)),
-        lambda: DirectorySink.on_driver(
-            str(tmp_path), 1, EncodeSettings(), LogSettings(), {}, is_job=False, required=True
-        ),
+        lambda: DirectorySink.on_driver(str(tmp_path), 1, EncodeSettings(), {}, is_job=False, required=True),
         lambda: directory_lock(str(tmp_path), 1).__enter__(),
     ):
         with pytest.raises(

@@ -10,7 +10,6 @@ import pytest
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.admin.verify import Damage, verify
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.log.groups import groups as groups_module
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.read import partition as partition_module
@@ -192,9 +191,8 @@ def test_a_command_fails_or_skips_it(root: Path, topic_id: str) -> None:
     assert skipped.out.split() == ["30"]
 
 
-def test_commits_in_a_missing_segment_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = groups_module.replace(groups_module._SETTINGS, segment_bytes=300)
-    monkeypatch.setattr(groups_module, "_SETTINGS", settings)
+def test_commits_in_a_missing_segment_are_missed(tmp_path: Path) -> None:
+    write_topic_configs(str(tmp_path), {"__consumer_offsets": {"segment.bytes": "300"}})
     groups = DirectoryGroups.open([str(tmp_path)], num_partitions=1)
     for number in range(10):
         groups.commit("g", {T0: CommittedOffset(number)})

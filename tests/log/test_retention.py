@@ -33,10 +33,10 @@ from pyspark_kafkalog.log.segment import scan
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
-from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.partitions import batch, data_batch, write_segment
-from tests.log.writing import T0, T1, read, stage, values, write
+from tests.log.writing import T0, T1, configs_of, read, stage, values, write
 
 NOW = time.time_ns() // 1_000_000
 DAY = 86_400_000
@@ -373,9 +373,9 @@ class Writer:
         self.root = root
         self.batch = 0
         texts = {name.replace("_", "."): str(value) for name, value in configs.items()}
-        settings = LogSettings(segment_bytes=SEGMENT, segment_ms=1 << 60)
+        texts |= configs_of(segment_bytes=SEGMENT, segment_ms=1 << 60)
         self.sink = DirectorySink.on_driver(
-            str(root), 1, EncodeSettings(), settings, texts, is_job=False, required=True
+            str(root), 1, EncodeSettings(), texts, is_job=False, required=True
         )
 
     def commit(self, topic: str = "t") -> None:

@@ -19,7 +19,7 @@ from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder
 from pyspark_kafkalog.log.sink import DirectorySink
-from pyspark_kafkalog.model import EncodeSettings, LogSettings, Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.writing import T0, read, values
@@ -29,9 +29,7 @@ BATCH, ATTEMPT = QueryBatch("query", 1), TaskAttempt(0, 0, 0)
 
 
 def sink_on(root: Path) -> DirectorySink:
-    return DirectorySink.on_driver(
-        str(root), 1, EncodeSettings(), LogSettings(), {}, is_job=False, required=True
-    )
+    return DirectorySink.on_driver(str(root), 1, EncodeSettings(), {}, is_job=False, required=True)
 
 
 def run_task(sink: DirectorySink, batch: QueryBatch = BATCH) -> Staged:

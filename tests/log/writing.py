@@ -16,7 +16,7 @@ from pyspark_kafkalog.log.publish.ledger import History
 from pyspark_kafkalog.log.publish.publish import Published, publish
 from pyspark_kafkalog.log.publish.staged_files import KnownTopics, staging
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import EncodeSettings, Fetch, LogSettings, OffsetRange, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import EncodeSettings, Fetch, OffsetRange, QueryBatch, TopicPartition
 from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
 
@@ -53,6 +53,14 @@ def stage(
     return [staged] if staged.sections else []
 
 
+def configs_of(**settings: Any) -> dict[str, str]:
+    """Fields of LogSettings as configurations of topics."""
+    configs = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    if is_set := configs.pop("log.append.time", None):
+        configs["message.timestamp.type"] = "LogAppendTime" if is_set == "True" else "CreateTime"
+    return configs
+
+
 def publish_staged(
     root: Path,
     staged: Sequence[Staged],
@@ -63,11 +71,12 @@ def publish_staged(
     history: History = ANY,
     **settings: Any,
 ) -> Published:
+    """Publish; ``settings`` are fields of LogSettings."""
     return publish(
         str(root),
         staged,
         batch,
-        LogSettings(**settings),
+        configs_of(**settings),
         num_partitions=num_partitions,
         history=history,
         lock_timeout=lock_timeout,

@@ -528,10 +528,6 @@ class TestWriting:
             compression="none",
             batch_size=16_384,
             max_message_bytes=1_048_588,
-            log_append_time=False,
-            segment_bytes=1 << 30,
-            segment_ms=7 * 24 * 3600 * 1000,
-            index_interval_bytes=4096,
         )
 
     def test_values(self) -> None:
@@ -557,10 +553,13 @@ class TestWriting:
             compression="zstd",
             batch_size=0,
             max_message_bytes=100,
-            log_append_time=True,
-            segment_bytes=14,
-            segment_ms=1,
-            index_interval_bytes=0,
+            topic_configs={
+                "segment.bytes": "14",
+                "segment.ms": "1",
+                "index.interval.bytes": "0",
+                "max.message.bytes": "100",
+                "message.timestamp.type": "logAppendTime",
+            },
             checkpoint_location="/checkpoint",
         )
 

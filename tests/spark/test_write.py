@@ -9,17 +9,19 @@ import pytest
 from kafka.partitioner.default import murmur2
 from pyspark.errors import PySparkException
 
-from pyspark_kafkalog.log.sink import _existing_topics
+from pyspark_kafkalog import NewTopic, connect
+from pyspark_kafkalog.log.sink import _known_topics
+from pyspark_kafkalog.model import TopicPartition
 from tests.spark.conftest import in_order, numbered
 
 
 def test_the_tasks_of_a_stage_list_the_directory_once(tmp_path):
     (tmp_path / "t-0").mkdir()
-    assert _existing_topics(str(tmp_path), "job", 1) == {"t": (0,)}
+    assert _known_topics(str(tmp_path), "job", 1) == ({"t": (0,)}, {})
     (tmp_path / "t-1").mkdir()
-    assert _existing_topics(str(tmp_path), "job", 1) == {"t": (0,)}
-    assert _existing_topics(str(tmp_path), "job", 2) == {"t": (0, 1)}
-    assert _existing_topics(str(tmp_path / "none"), "job", 2) == {}
+    assert _known_topics(str(tmp_path), "job", 1) == ({"t": (0,)}, {})
+    assert _known_topics(str(tmp_path), "job", 2) == ({"t": (0, 1)}, {})
+    assert _known_topics(str(tmp_path / "none"), "job", 2) == ({}, {})
 
 
 def staged(path):
@@ -163,3 +165,33 @@ def test_a_record_too_large_is_refused(write, read):
     with pytest.raises(PySparkException, match=r"max\.message\.bytes"):
         write([("x" * 2_000,)], **{"max.message.bytes": 1_000})
     assert read(path).count() == 1
+
+
+def test_a_topics_own_configurations_are_obeyed(spark, tmp_path):
+    root = tmp_path / "log"
+    root.mkdir()
+    configs = {
+        "segment.bytes": "200",
+        "max.message.bytes": "300",
+        "message.timestamp.type": "LogAppendTime",
+        "compression.type": "gzip",
+    }
+    with connect(str(root)) as kafka:
+        compacted = NewTopic("compacted", configs={"cleanup.policy": "compact"})
+        kafka.topics.create([NewTopic("t", configs=configs), compacted])
+
+    def save(query, topic):
+        rows = spark.sql(query)
+        rows.write.format("kafkalog").option("topic", topic).mode("append").save(str(root))
+
+    save("SELECT repeat(id, 50) AS value, timestamp'2020-01-01' AS timestamp FROM range(10)", "t")
+    assert len(list((root / "t-0").glob("*.log"))) > 1
+    with connect(str(root)) as kafka:
+        found = kafka.read("t").read_all().to_pylist()
+        assert {row["timestampType"] for row in found} == {1}
+        assert {batch.compression for batch in kafka.records.dump(TopicPartition("t", 0))} == {"gzip"}
+    with pytest.raises(PySparkException, match=r"exceeds segment\.bytes = 200"):
+        save("SELECT concat(sha2('a', 512), sha2('b', 512), sha2('c', 512)) AS value", "t")
+    with pytest.raises(PySparkException, match=r"A row has no key, but cleanup\.policy is compact"):
+        save("SELECT 'a' AS value", "compacted")
+    save("SELECT 'k' AS key, 'a' AS value", "compacted")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
@@ -35,12 +34,12 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.read.times import largest_timestamp
 from pyspark_kafkalog.log.segment.recovery import begin_segment, offsets_of
 from pyspark_kafkalog.log.segment.segment import Segment
+from pyspark_kafkalog.log.topic_settings import invalid, number
 from pyspark_kafkalog.model import TopicPartition, not_here
 from pyspark_kafkalog.topics import INTERNAL_TOPICS, cleanup_policies
 
 _log = logging.getLogger("pyspark_kafkalog")
 _POLICIES = {"delete", "compact"}
-_LONGS = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class RetentionRules:
         """
         policy = cleanup_policies(configs)
         if not policy <= _POLICIES:
-            raise _invalid(topic, "cleanup.policy", configs["cleanup.policy"])
+            raise invalid(topic, "cleanup.policy", configs["cleanup.policy"])
         # Brokers compact internal topics, whatever is said of them here, and delete none of their records.
         return cls(
             _limit(topic, "retention.ms", configs),
@@ -76,18 +75,8 @@ class RetentionRules:
 
 
 def _limit(topic: str, name: str, configs: Mapping[str, str]) -> int | None:
-    text = configs.get(name, "-1")
-    with suppress(ValueError):
-        if int(text) in _LONGS:
-            return int(text) if int(text) >= 0 else None
-    raise _invalid(topic, name, text)
-
-
-def _invalid(topic: str, name: str, text: str) -> LogDirectoryError:
-    return LogDirectoryError(
-        f"The configuration {name} of topic {topic!r} is invalid: {text[:50]!r}",
-        hint="Set it again with kafkalog topics alter.",
-    )
+    limit = number(topic, configs, name, -1)
+    return None if limit < 0 else limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ from pyspark_kafkalog.log.publish.publish import append_batch
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.model import CommittedOffset, Fetch, Group, LogSettings, OffsetRange, TopicPartition
+from pyspark_kafkalog.log.topic_settings import read_log_settings
+from pyspark_kafkalog.model import CommittedOffset, Fetch, Group, OffsetRange, TopicPartition
 
 RETENTION_MINUTES = 7 * 24 * 60
 """Kafka's default of offsets.retention.minutes."""
@@ -64,7 +65,6 @@ _TOMBSTONE_MS = 24 * 3600 * 1000
 _FORGET_SECONDS = 12 * 3600
 """A table this old is read again, as compaction may be removing tombstones that it has not seen."""
 _RETRIES = 5
-_SETTINGS = LogSettings()
 
 _log = logging.getLogger("pyspark_kafkalog")
 _Record = tuple[bytes, bytes | None]
@@ -405,18 +405,19 @@ class DirectoryGroups:
         if not records:
             return
         batch = _batch(target.partition, records)
-        append_batch(target.root, target.partition, batch, _SETTINGS, self._num_partitions)
+        append_batch(target.root, target.partition, batch, self._num_partitions)
         folder = os.path.join(target.root, str(target.partition))
         try:
             size = log_bytes(folder)
             if size > _CLEAN_BYTES:
                 table = self._table(target.partition.partition)
                 if table is not None and 2 * table.live_bytes() < size:
-                    self._clean(folder, table)
+                    settings = read_log_settings(target.root, [target.partition.topic])
+                    self._clean(folder, table, settings[target.partition.topic].index_interval_bytes)
         except (KafkaLogError, OSError) as e:
             _log.warning("Could not compact %s: %s", folder, e)
 
-    def _clean(self, folder: str, table: OffsetsTable) -> None:
+    def _clean(self, folder: str, table: OffsetsTable, index_interval_bytes: int) -> None:
         """Compact a partition; expired offsets go, and so do tombstones that all readers have seen."""
         now_ms = _now_ms()
         keep, removed = list(table.unreadable), []
@@ -428,7 +429,7 @@ class DirectoryGroups:
                     removed.append((entries, key))
                 else:
                     keep.append(entry.offset)
-        clean(folder, table.partition, np.array(sorted(keep), np.int64), _SETTINGS.index_interval_bytes)
+        clean(folder, table.partition, np.array(sorted(keep), np.int64), index_interval_bytes)
         for entries, key in removed:
             del entries[key]
 

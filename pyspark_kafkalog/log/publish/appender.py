@@ -218,12 +218,14 @@ def append(
 ) -> OffsetRange:
     """Append the batches, and flush all that was written.
 
-    :param append_time: the timestamp, in ms, that all records get; None to keep theirs.
+    :param append_time: the timestamp, in ms, that all records get if ``settings`` say so.
     :param progress: called every now and then.
     :param framed_last: for a batch without a journal: write its offset and size when all else is on disk,
         so that no crash leaves a batch that is whole by its size, and wrong.
     :return: the offsets that the records got.
     """
+    if not settings.log_append_time:
+        append_time = None
     last_offsets = log.next_offset + np.cumsum(batches.records) - 1
     base_offsets = last_offsets - batches.records + 1
     max_timestamps = batches.max_timestamp if append_time is None else np.full_like(last_offsets, append_time)

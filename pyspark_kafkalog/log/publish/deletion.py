@@ -33,10 +33,10 @@ from pyspark_kafkalog.log.layout import OFFSET_CHECKPOINTS
 from pyspark_kafkalog.log.publish.appender import append, open_partition, pending_batches
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
-from pyspark_kafkalog.model import LogSettings, TopicPartition
+from pyspark_kafkalog.log.topic_settings import read_log_settings
+from pyspark_kafkalog.model import TopicPartition
 
 _LONGEST_NAME = 255
-_SETTINGS = LogSettings()
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -103,8 +103,9 @@ def _append_tombstones(root: str, tombstones: Mapping[TopicPartition, np.ndarray
             folder = log_root.find(partition)
             if folder is not None:
                 # It has records, so its end does not depend on where the log starts.
-                log = open_partition(folder.path, partition, _SETTINGS, 0)
-                append(log, pending_batches(data), _SETTINGS, framed_last=True)
+                settings = read_log_settings(root, [partition.topic])[partition.topic]
+                log = open_partition(folder.path, partition, settings, 0)
+                append(log, pending_batches(data), settings, framed_last=True)
         except KafkaLogError as e:  # else a repair could not mend it
             _log.warning("Could not delete the offsets of groups in %s: %s", partition, e)
 

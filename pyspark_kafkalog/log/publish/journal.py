@@ -70,7 +70,7 @@ def begin(
     """Write the journal, and return it. Only then may partitions be appended to.
 
     :param batches: the record batches to append, of dtype :data:`.journal_file.BATCH`.
-    :param append_time: the timestamp, in ms, that they will get; None to keep theirs.
+    :param append_time: the timestamp, in ms, that those of some topics will get; None if none will.
     :param configured: new topics whose configurations go with an undo.
     :param plan: a digest of the plan of a micro-batch, for the ledger; empty if that is not known.
     """

@@ -42,6 +42,7 @@ from pyspark_kafkalog.log.publish.appender import (
 from pyspark_kafkalog.log.publish.ledger import History, is_published, note
 from pyspark_kafkalog.log.publish.staged_files import StagedFiles, sweep
 from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.topic_settings import read_log_settings
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
 from pyspark_kafkalog.staging import Staged
 
@@ -69,7 +70,7 @@ def publish(
     root: str,
     staged: Sequence[Staged],
     batch: QueryBatch,
-    settings: LogSettings,
+    configs: Mapping[str, str],
     *,
     num_partitions: int,
     history: History = _NO_HISTORY,
@@ -84,6 +85,7 @@ def publish(
 
     :param batch: the batch that they belong to; a micro-batch that the ledger has is skipped. All its
         staged files go afterwards, also those of other attempts.
+    :param configs: of all topics; they take precedence over their own.
     :param num_partitions: the partitions of a topic that does not exist yet.
     :param history: what its query knows of the batch, and of the one before.
     :param then: is called, still under the lock, with what was published, and with what shows other writers
@@ -111,6 +113,8 @@ def publish(
             return Published()
         else:
             with StagedFiles(root, staged) as files:
+                topics = {section.topic for task in staged for section in task.sections}
+                settings = read_log_settings(root, topics, configs)
                 pending = _read_all(files, settings, progress)
                 published = _append_at_once(
                     root, pending, settings, num_partitions, batch, history.plan.digest or "", progress
@@ -121,9 +125,7 @@ def publish(
         return published
 
 
-def append_batch(
-    root: str, partition: TopicPartition, data: np.ndarray, settings: LogSettings, num_partitions: int
-) -> OffsetRange:
+def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_partitions: int) -> OffsetRange:
     """Append one record batch to one partition, and flush it. The caller holds the directory's lock.
 
     A batch is either whole or a torn tail, which no reader sees and the next append cuts off. So this needs
@@ -134,20 +136,21 @@ def append_batch(
     :raises CorruptRecordError: if the partition is damaged before its end.
     """
     journal.recover(root)
-    pending = pending_batches(data)
+    pending, settings = pending_batches(data), read_log_settings(root, {partition.topic})
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
         published = _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)
         return published.offsets[partition]
+    of_topic = settings[partition.topic]
     with disk_errors("Could not append", root), journal.unclean(root):
-        log = _open_existing(LogRoot(open_folder(root)), partition, settings)
-        return append(log, pending, settings, _append_time(settings), framed_last=True)
+        log = _open_existing(LogRoot(open_folder(root)), partition, of_topic)
+        return append(log, pending, of_topic, _append_time(settings), framed_last=True)
 
 
 def _append_at_once(
     root: str,
     pending: Mapping[TopicPartition, PendingBatches],
-    settings: LogSettings,
+    settings: Mapping[str, LogSettings],
     num_partitions: int,
     batch: QueryBatch,
     plan: str = "",
@@ -179,9 +182,10 @@ def _has_rolled(log: PartitionLog, end: int) -> bool:
     return log.active is None or log.active.next_offset < end
 
 
-def _append_time(settings: LogSettings) -> int | None:
-    """The timestamp, in ms, for records appended now; None if they keep theirs."""
-    return time.time_ns() // 1_000_000 if settings.log_append_time else None
+def _append_time(settings: Mapping[str, LogSettings]) -> int | None:
+    """The timestamp, in ms, for records appended now to topics that set it; None if none does."""
+    is_set = any(of_topic.log_append_time for of_topic in settings.values())
+    return time.time_ns() // 1_000_000 if is_set else None
 
 
 def _undo(root: str) -> None:
@@ -193,7 +197,7 @@ def _undo(root: str) -> None:
 
 
 def _read_all(
-    files: StagedFiles, settings: LogSettings, progress: Callable[[], None]
+    files: StagedFiles, settings: Mapping[str, LogSettings], progress: Callable[[], None]
 ) -> dict[TopicPartition, PendingBatches]:
     """What the staged files hold for each partition."""
     parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
@@ -211,10 +215,10 @@ def _read_all(
         for partition, tables in parts.items()
     }
     for partition, to_append in pending.items():
-        largest = to_append.size.max()
-        if largest > settings.segment_bytes:
+        largest, segment_bytes = to_append.size.max(), settings[partition.topic].segment_bytes
+        if largest > segment_bytes:
             raise RecordTooLargeError(
-                f"A record batch of {largest} bytes exceeds segment.bytes = {settings.segment_bytes}",
+                f"A record batch of {largest} bytes exceeds segment.bytes = {segment_bytes}",
                 topic_partition=partition,
                 hint="Raise segment.bytes, or lower batch.size if it is larger.",
             )
@@ -224,7 +228,7 @@ def _read_all(
 def _open_all(
     root: str,
     partitions: Collection[TopicPartition],
-    settings: LogSettings,
+    settings: Mapping[str, LogSettings],
     num_partitions: int,
     progress: Callable[[], None],
 ) -> dict[TopicPartition, PartitionLog]:
@@ -245,7 +249,7 @@ def _open_all(
         for number in sorted(wanted if known else numbers):
             partition = TopicPartition(topic, number)
             if known:
-                logs[partition] = _open_existing(log_root, partition, settings)
+                logs[partition] = _open_existing(log_root, partition, settings[topic])
             else:
                 logs[partition] = new_partition(os.path.join(root, str(partition)), topic_id)
             progress()
@@ -256,7 +260,7 @@ def _append_all(
     root: str,
     logs: Mapping[TopicPartition, PartitionLog],
     pending: Mapping[TopicPartition, PendingBatches],
-    settings: LogSettings,
+    settings: Mapping[str, LogSettings],
     append_time: int | None,
     progress: Callable[[], None],
 ) -> dict[TopicPartition, OffsetRange]:
@@ -268,7 +272,9 @@ def _append_all(
         sync_folder(root)
     with ThreadPoolExecutor(max_workers=_THREADS) as threads:
         appended = {
-            partition: threads.submit(append, logs[partition], batches, settings, append_time, progress)
+            partition: threads.submit(
+                append, logs[partition], batches, settings[partition.topic], append_time, progress
+            )
             for partition, batches in pending.items()
         }
     return {partition: offsets.result() for partition, offsets in appended.items()}

@@ -22,7 +22,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.log.segment.scan import open_regular, read_at
+from pyspark_kafkalog.log.topic_settings import encode_settings
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch, TopicPartition
 from pyspark_kafkalog.staging import ChangedError, Section, Staged, Staging, read_staged
 
@@ -58,12 +59,16 @@ class KnownTopics:
 
     :param existing: their partitions.
     :param num_partitions: those of any other topic.
-    :param encode: how to encode, the same for all.
+    :param encode: how to encode by the options of the write.
+    :param configs: of the topics that have some.
+    :param given: options that were given under the names of configurations.
     """
 
     existing: Mapping[str, Collection[int]]
     num_partitions: int
     encode: EncodeSettings
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
 
     def partition_count(self, topic: str) -> int:
         """See :meth:`pyspark_kafkalog.sinks.TaskSink.partition_count`."""
@@ -75,7 +80,7 @@ class KnownTopics:
 
     def settings(self, topic: str) -> EncodeSettings:
         """See :meth:`pyspark_kafkalog.staging.TaskTopics.settings`."""
-        return self.encode
+        return encode_settings(topic, self.encode, self.configs.get(topic, {}), self.given)
 
 
 def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:

@@ -102,7 +102,8 @@ def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: 
     """How to put a partition back to its ``end``; None if it is gone. Changes nothing.
 
     :param batches: the batches that were to be appended, of dtype :data:`.journal_file.BATCH`.
-    :param append_time: the timestamp, in ms, that they were to get; None to keep theirs.
+    :param append_time: the timestamp, in ms, that they were to get if their topic sets it; None
+        if none does.
     :raises ForeignError: if others have appended, or may have.
     """
     try:
@@ -208,11 +209,12 @@ class _Expected:
             & (found["epoch"] == self._end.leader_epoch)
             & (found["last_offset_delta"] + 1 == batches["records"])
         )
+        as_it_was = found["crc"] == batches["crc"]
         if self._append_time is None:
-            same &= found["crc"] == batches["crc"]
+            same &= as_it_was
         else:
             stamped = found["attributes"] & LOG_APPEND_TIME_BIT != 0
-            same &= stamped & (found["max_timestamp"] == self._append_time)
+            same &= as_it_was | (stamped & (found["max_timestamp"] == self._append_time))
         present[present] = same
         return present
 

@@ -29,8 +29,6 @@ from pyspark_kafkalog.log.segment import append_kernels as kernels
 from pyspark_kafkalog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.model import LogSettings, TopicPartition
 
-_MAX_INDEX_BYTES = 10 << 20
-"""Kafka's default of segment.index.bytes."""
 _NO_LIMIT = 2**63 - 1
 
 
@@ -43,13 +41,19 @@ class SegmentLimits(NamedTuple):
     segment_bytes: int
     segment_ms: int
     index_interval_bytes: int
-    max_offset_entries: int = _MAX_INDEX_BYTES // OFFSET_ENTRY.itemsize
-    max_time_entries: int = _MAX_INDEX_BYTES // TIME_ENTRY.itemsize
+    max_offset_entries: int
+    max_time_entries: int
 
     @classmethod
     def of(cls, settings: LogSettings) -> SegmentLimits:
         """Those of a topic."""
-        return cls(settings.segment_bytes, settings.segment_ms, settings.index_interval_bytes)
+        return cls(
+            settings.segment_bytes,
+            settings.segment_ms,
+            settings.index_interval_bytes,
+            settings.segment_index_bytes // OFFSET_ENTRY.itemsize,
+            settings.segment_index_bytes // TIME_ENTRY.itemsize,
+        )
 
     @classmethod
     def of_one(cls, index_interval_bytes: int) -> SegmentLimits:
