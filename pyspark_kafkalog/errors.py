@@ -109,6 +109,29 @@ class CorruptRecordError(KafkaLogError):
     """Bytes are not a valid record batch or message set (Kafka's CorruptRecordException)."""
 
 
+class OversizedRecordError(KafkaLogError):
+    """A compressed record is larger than ``maxRecordBytes``. It may be valid, so nothing skips it.
+
+    :param next_offset: the first offset after its record batch.
+    """
+
+    def __init__(self, message: str, *, next_offset: int | None = None, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.next_offset = next_offset
+
+    def within(self, topic_partition: object, file: str | None, begin: int) -> OversizedRecordError:
+        """The same error of a record in a buffer, which begins at the position ``begin`` of ``file``."""
+        return OversizedRecordError(
+            self.message,
+            topic_partition=topic_partition,
+            offset=self.offset,
+            file=file,
+            position=begin + (self.position or 0),
+            hint=self.hint,
+            next_offset=self.next_offset,
+        )
+
+
 class DataLossError(KafkaLogError):
     """Records that the query should read are gone; see the option ``failOnDataLoss``.
 

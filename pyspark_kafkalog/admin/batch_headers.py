@@ -12,9 +12,10 @@ import pyarrow as pa
 from pyspark_kafkalog.admin.partitions import EVERY_TOPIC, bounds_of
 from pyspark_kafkalog.admin.views import MAX_MS, VIEWS, arrow_types
 from pyspark_kafkalog.codec.buffers import Stage, as_array
-from pyspark_kafkalog.codec.compression import decompress
+from pyspark_kafkalog.codec.compression import Content, LargerError, readable
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2
-from pyspark_kafkalog.codec.indexing import DecodeLimits
+from pyspark_kafkalog.codec.indexing import MAX_RECORD_BYTES
+from pyspark_kafkalog.codec.pieces import content_size
 from pyspark_kafkalog.codec.read_kernels import POSITION
 from pyspark_kafkalog.codec.size_kernels import UNKNOWN, stated_sizes
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, right_checksums
@@ -29,6 +30,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 _COMPRESSIONS = pa.array([*COMPRESSION_NAMES, "unknown", "unknown", "unknown"])
 """The names by id."""
+_WINDOW = 1 << 20
 _MOST_ROWS = 16_384
 """From this many rows on an arrow batch is given."""
 
@@ -196,13 +198,12 @@ class _Rows:
 
     def _measured(self, compression: int, batch: np.ndarray) -> int:
         """The bytes of a v2 batch with its records decompressed; UNKNOWN if they can't be."""
-        self._stage.clear()
-        most = DecodeLimits().max_decompressed_bytes
         try:
-            content = decompress(compression, batch[RECORDS_V2:], magic=2, max_bytes=most, stage=self._stage)
-        except CorruptRecordError:
+            stored = readable(compression, batch[RECORDS_V2:], 2)
+            with Content(compression, stored, max_block=MAX_RECORD_BYTES) as content:
+                return RECORDS_V2 + content_size(content, self._stage, window=_WINDOW)
+        except (CorruptRecordError, LargerError):
             return UNKNOWN
-        return RECORDS_V2 + int(content.size)
 
 
 _STORED: Mapping[str, Callable[[Batches], np.ndarray]] = {

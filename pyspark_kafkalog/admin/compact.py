@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -82,7 +82,7 @@ def compact(
         done = compact_partition(
             root.folder.path,
             partition,
-            chosen,
+            replace(chosen, max_record_bytes=place.max_record_bytes),
             execute=execute,
             lock_timeout=lock_timeout,
             progress=partial(progress, total=total),

@@ -23,8 +23,10 @@ from pyspark_kafkalog.codec.format import (
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
 from pyspark_kafkalog.codec.rows import ROW_TYPES, RowColumns
 from pyspark_kafkalog.codec.walk import batches_of, first_bad_checksum
+from pyspark_kafkalog.errors import OversizedRecordError
 from pyspark_kafkalog.model import Fetch, OffsetRange, OnCorrupt, Place, Slice, TopicPartition
 
+_LIMITS = DecodeLimits()
 _COLUMNS = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", "key", "value", "headers")])
 _MARKERS = {CONTROL_ABORT: "ABORT", CONTROL_COMMIT: "COMMIT"}
 _TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
@@ -81,6 +83,7 @@ def dump(
     partition: TopicPartition,
     offsets: OffsetRange | None = None,
     *,
+    limits: DecodeLimits = _LIMITS,
     records: bool = False,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[DumpedBatch]:
@@ -94,18 +97,20 @@ def dump(
     if wanted.start >= wanted.end:
         return
     for piece in place.fetch(Fetch(partition, wanted, on_corrupt=on_corrupt)):
-        yield from _Dump(partition, piece, records=records).batches(wanted)
+        yield from _Dump(partition, piece, limits, records=records).batches(wanted)
 
 
 class _Dump:
     """The batches of one slice."""
 
-    def __init__(self, partition: TopicPartition, piece: Slice, *, records: bool) -> None:
+    def __init__(
+        self, partition: TopicPartition, piece: Slice, limits: DecodeLimits, *, records: bool
+    ) -> None:
         self._partition = partition
         self._origin = piece.origin
         self._data = as_array(piece.buffer)
         self._walked = batches_of(piece)
-        self._indexer = Indexer(self._data, self._walked, DecodeLimits()) if records else None
+        self._indexer = Indexer(self._data, self._walked, limits) if records else None
         self._columns = RowColumns(_COLUMNS, partition)
 
     def batches(self, wanted: OffsetRange) -> Iterator[DumpedBatch]:
@@ -178,6 +183,8 @@ class _Dump:
                     )
         except DamageError:
             return None
+        except OversizedRecordError as e:
+            raise e.within(self._partition, self._origin.file, self._origin.position) from None
         return tuple(found)
 
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
     from pyspark_kafkalog.backups.restore import Restored, RestoreSettings
     from pyspark_kafkalog.backups.restore_records import Progress
+    from pyspark_kafkalog.codec.decode import DecodeLimits
     from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
     from pyspark_kafkalog.log.care.repair import RepairedDirectory
 
@@ -637,6 +638,12 @@ class Records:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
+    @property
+    def _limits(self) -> DecodeLimits:
+        from pyspark_kafkalog.codec.decode import DecodeLimits  # loads numpy and pyarrow
+
+        return DecodeLimits(max_record_bytes=self._kafka.place_options.max_record_bytes)
+
     def select(
         self,
         topic: str,
@@ -661,6 +668,7 @@ class Records:
         :param progress: called with the offsets that were read since the last call, and those in all.
         :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
         :raises CorruptRecordError: at damaged bytes, and at what can't be decoded.
+        :raises OversizedRecordError: at a record of more than ``maxRecordBytes``, always.
         :raises DataLossError: if records are deleted while they are read.
         """
         from pyspark_kafkalog.admin.select import ALL_RECORDS, COLUMNS, read_records
@@ -676,6 +684,7 @@ class Records:
             topic,
             selection or ALL_RECORDS,
             settings=self._kafka.assembler_settings,
+            limits=self._limits,
             formats=formats,
             columns=COLUMNS if columns is None else columns,
             follow=follow,
@@ -734,11 +743,14 @@ class Records:
         :param on_corrupt: called for bytes that are not a batch; they are skipped.
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         :raises CorruptRecordError: for such bytes, if ``on_corrupt`` is None.
+        :raises OversizedRecordError: at a record of more than ``maxRecordBytes``, if ``records`` are decoded.
         :raises DataLossError: if some of the offsets were deleted meanwhile.
         """
         from pyspark_kafkalog.admin.dump import dump
 
-        return dump(self._kafka.place, partition, offsets, records=records, on_corrupt=on_corrupt)
+        return dump(
+            self._kafka.place, partition, offsets, limits=self._limits, records=records, on_corrupt=on_corrupt
+        )
 
     def verify(
         self,
@@ -756,7 +768,7 @@ class Records:
 
         place = self._kafka.place
         wanted = partitions_of(place, internal=True) if partitions is None else partitions
-        return verify(place, wanted, progress=progress)
+        return verify(place, wanted, limits=self._limits, progress=progress)
 
     def redrive(
         self, topic: str, *, group: str = "kafkalog-redrive", first: bool = False, execute: bool = False
@@ -1037,6 +1049,7 @@ class LogCare:
         :raises UnknownTopicOrPartitionError: if there is no such topic.
         :raises LogDirectoryLockedError: if a broker or a writer holds the directory.
         :raises CorruptRecordError: if a batch is damaged. Partitions before that are compacted.
+        :raises OversizedRecordError: at a record of more than ``maxRecordBytes``. Likewise.
         """
         from pyspark_kafkalog.admin.compact import compact
 

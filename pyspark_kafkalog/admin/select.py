@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.admin.partitions import with_way_out
+from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import BrokerError, OptionError, UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, Seen, TopicPartition, Watermarks
@@ -81,6 +82,7 @@ class RecordSelection:
 
 
 ALL_RECORDS = RecordSelection()
+_LIMITS = DecodeLimits()
 
 
 def read_records(
@@ -89,6 +91,7 @@ def read_records(
     selection: RecordSelection = ALL_RECORDS,
     *,
     settings: AssemblerSettings,
+    limits: DecodeLimits = _LIMITS,
     formats: ReadOptions | None = None,
     columns: Collection[str] = COLUMNS,
     follow: bool = False,
@@ -100,11 +103,20 @@ def read_records(
     See :meth:`.kafka.Records.select`.
 
     :param settings: how large messages are put together.
+    :param limits: how large records may be.
     :param formats: how keys and values are decoded; None if they are not.
     """
     names = [name for name in COLUMNS if name in columns]
     reading = _Reading(
-        place, topic, selection, names, settings, formats, skip_damaged=skip_damaged, progress=progress
+        place,
+        topic,
+        selection,
+        names,
+        settings,
+        limits,
+        formats,
+        skip_damaged=skip_damaged,
+        progress=progress,
     )
     found = reading.run(follow=follow)
     if selection.limit is not None:
@@ -147,6 +159,7 @@ class _Reading:
         selection: RecordSelection,
         columns: list[str],
         settings: AssemblerSettings,
+        limits: DecodeLimits,
         formats: ReadOptions | None,
         *,
         skip_damaged: bool,
@@ -170,6 +183,7 @@ class _Reading:
             schema=schema,
             read_committed=selection.read_committed,
             fail_on_data_loss=not skip_damaged,
+            limits=limits,
         )
         self._reader: SplitReader = RecordReader(place, self._rules)
         if selection.large_messages:

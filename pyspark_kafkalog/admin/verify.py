@@ -1,8 +1,8 @@
 """Checks that everything stored can be read: the checksum, framing, offsets and content of each record batch.
 
 It reads as a reader with ``failOnDataLoss=false`` does, so it reports exactly the
-damage that such a reader would skip. In a directory it also checks the indexes and
-whatever follows the last batch of a log.
+damage that such a reader would skip, and records that are too large for it. In a directory
+it also checks the indexes and whatever follows the last batch of a log.
 """
 
 from __future__ import annotations
@@ -13,18 +13,29 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pyspark_kafkalog.admin.partitions import bounds_of
-from pyspark_kafkalog.codec.decode import decode_slice
+from pyspark_kafkalog.codec.decode import DecodeLimits, decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     DataLossError,
     KafkaLogError,
     LogDirectoryError,
+    OversizedRecordError,
     UnknownTopicOrPartitionError,
 )
-from pyspark_kafkalog.model import Fetch, Files, OffsetRange, Place, TopicPartition, not_copied, not_here
+from pyspark_kafkalog.model import (
+    Fetch,
+    Files,
+    OffsetRange,
+    Place,
+    Slice,
+    TopicPartition,
+    not_copied,
+    not_here,
+)
 from pyspark_kafkalog.rows import BIGINT, COUNT, INT, SIZE, STRING, column
 
+_LIMITS = DecodeLimits()
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
 
 
@@ -58,14 +69,18 @@ class VerifiedPartition:
 
 
 def verify(
-    place: Place, partitions: Collection[TopicPartition], *, progress: Callable[[int], None] | None = None
+    place: Place,
+    partitions: Collection[TopicPartition],
+    *,
+    limits: DecodeLimits = _LIMITS,
+    progress: Callable[[int], None] | None = None,
 ) -> Iterator[VerifiedPartition]:
     """Read each partition from start to end; those deleted meanwhile are left out.
 
     See :meth:`.kafka.Records.verify`.
     """
     for partition in partitions:
-        verification = _Verification(place, partition, progress)
+        verification = _Verification(place, partition, limits, progress)
         try:
             verification.run()
         except UnknownTopicOrPartitionError:
@@ -77,10 +92,15 @@ class _Verification:
     """The verification of one partition."""
 
     def __init__(
-        self, place: Place, partition: TopicPartition, progress: Callable[[int], None] | None
+        self,
+        place: Place,
+        partition: TopicPartition,
+        limits: DecodeLimits,
+        progress: Callable[[int], None] | None,
     ) -> None:
         self._place = place
         self._partition = partition
+        self._limits = limits
         self._progress = progress
         self._batches = self._records = self._size = 0
         self._damages: list[KafkaLogError] = []
@@ -135,16 +155,31 @@ class _Verification:
             batches = batches_of(piece)
             self._batches += len(batches)
             self._size += piece.buffer.size
-            for decoded in decode_slice(
-                piece,
-                topic_partition=self._partition,
-                offsets=OffsetRange(position, offsets.end),
-                visible=None,
-                schema=_OFFSETS,
-                on_corrupt=add_damage,
-            ):
-                position = decoded.next_offset
-                self._records += decoded.arrow_batch.num_rows
+            for next_offset in self._decoded(piece, OffsetRange(position, offsets.end)):
+                position = next_offset
                 yield position
             if self._progress is not None:
                 self._progress(piece.buffer.size)
+
+    def _decoded(self, piece: Slice, offsets: OffsetRange) -> Iterator[int]:
+        """Count its records; the offsets up to which that was done."""
+        position, end = offsets
+        while position < end:
+            try:
+                for decoded in decode_slice(
+                    piece,
+                    topic_partition=self._partition,
+                    offsets=OffsetRange(position, end),
+                    visible=None,
+                    schema=_OFFSETS,
+                    limits=self._limits,
+                    on_corrupt=self._damages.append,
+                ):
+                    position = decoded.next_offset
+                    self._records += decoded.arrow_batch.num_rows
+                    yield position
+                return
+            except OversizedRecordError as e:
+                self._damages.append(e)
+                position = end if e.next_offset is None else e.next_offset
+                yield position

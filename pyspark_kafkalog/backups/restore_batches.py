@@ -34,7 +34,7 @@ from pyspark_kafkalog.codec.format import (
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum
-from pyspark_kafkalog.errors import CorruptRecordError, InvalidRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, InvalidRecordError, OversizedRecordError
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Origin, Slice, TopicPartition
 from pyspark_kafkalog.writing.rows import to_records
 
@@ -103,7 +103,8 @@ def restorable(
             continue
         try:
             joined = list(anew)
-        except (InvalidRecordError, CorruptRecordError):  # a timestamp that only bytes can hold, or damage
+        except (InvalidRecordError, CorruptRecordError, OversizedRecordError):
+            # a timestamp that only bytes can hold, damage, or a record that is too large to be decompressed
             joined = [_as_they_are(data, run, partition, piece.origin)]
         yield from joined
 

@@ -51,6 +51,12 @@ class Stage:
         """Forget the staged bytes."""
         self.size = 0
 
+    def drop(self, size: int) -> None:
+        """Forget the first ``size`` bytes, and move the others to the front."""
+        rest = self._array[size : self.size]
+        self.size -= size
+        self._array[: self.size] = rest
+
     def reserve(self, size: int) -> None:
         """Make room for ``size`` more bytes."""
         if self._array.size - self.size < size:

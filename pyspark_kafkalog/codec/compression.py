@@ -7,13 +7,14 @@ not depend on each other (KafkaLZ4BlockInputStream). The Java producer and
 librdkafka leave out how large the content of lz4 and zstd is.
 
 What producers usually write is decompressed at once, by the fastest library for it. Anything else goes
-through pyarrow's stream: larger than expected, in several frames, of unusual form, or invalid.
+through :class:`Content`: larger than expected, in several frames, of unusual form, or invalid.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 
 import cramjam
 import numpy as np
@@ -32,6 +33,9 @@ _STREAM_FAILURES = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises for bytes that it cannot decompress."""
 _FAILURES_AT_ONCE = (cramjam.DecompressionError, zstandard.ZstdError, ValueError)
 
+_GZIP_WINDOW = 31
+"""zlib's name for gzip with the largest window."""
+
 _LIKELY_RATIO = 32
 """Few batches decompress to more than this many times their size."""
 
@@ -41,7 +45,14 @@ _ZSTD_CHECKSUM_BIT, _ZSTD_REPEATED = 0x04, 1
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = struct.Struct(">8sii")
+_SNAPPY_START = _XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1)
 _XERIAL_BLOCK = 32 * 1024
+_MOST_OF_SNAPPY = 32
+"""No byte of snappy gives more: an element of 3 bytes gives 64."""
+
+
+class LargerError(Exception):
+    """Compressed bytes have more content than there is room for."""
 
 
 def decompress(
@@ -51,22 +62,82 @@ def decompress(
 
     :param compression: the id in a batch's attributes, see :data:`.format.COMPRESSION_NAMES`.
     :param magic: format of the batch; zstd exists since 2, and lz4 was framed wrongly in 0.
-    :raises CorruptRecordError: without a place, if the bytes or the compression are
-        invalid, or give more than ``max_bytes``.
+    :raises LargerError: if they give more than ``max_bytes``; nothing is staged then.
+    :raises CorruptRecordError: without a place, if the bytes or the compression are invalid.
     """
     stage = Stage() if stage is None else stage
     start = stage.size
     if compression == NONE:
         stage.append(data)
-    elif compression == SNAPPY:
-        _decompress_snappy(data, stage, max_bytes)
-    elif compression in (GZIP, LZ4) or (compression == ZSTD and magic == 2):
-        if compression == LZ4 and magic == 0:
-            data = lz4.with_right_header_checksum(data)
-        _decompress_frames(compression, data, stage, max_bytes)
-    else:
-        raise CorruptRecordError(f"Compression {compression} is unknown in magic {magic}")
+        return stage.data[start:]
+    data = readable(compression, data, magic)
+    if compression != SNAPPY and _is_decompressed_at_once(compression, data, stage, max_bytes):
+        return stage.data[start:]
+    try:
+        if compression == SNAPPY:
+            for block in _snappy_blocks(data):
+                _decompress_block(block, stage, start + max_bytes - stage.size)
+        else:
+            with Content(compression, data, max_block=max_bytes) as content:
+                content.fill(stage, max_bytes + 1)
+        if stage.size - start > max_bytes:
+            raise LargerError
+    except LargerError:
+        stage.size = start
+        raise
     return stage.data[start:]
+
+
+def readable(compression: int, data: np.ndarray, magic: int) -> np.ndarray:
+    """Compressed bytes of a batch of this format as today's libraries take them.
+
+    :raises CorruptRecordError: without a place, if the format has no such compression.
+    """
+    if compression not in (GZIP, SNAPPY, LZ4) and (compression != ZSTD or magic < 2):
+        raise CorruptRecordError(f"Compression {compression} is unknown in magic {magic}")
+    return lz4.with_right_header_checksum(data) if compression == LZ4 and magic == 0 else data
+
+
+class Content:
+    """What :func:`readable` bytes give, from the beginning on, as much at a time as the caller wants.
+
+    :param max_block: the most that one block of snappy may hold, which can only be had whole.
+    """
+
+    def __init__(self, compression: int, data: np.ndarray, *, max_block: int) -> None:
+        self._name = _name(compression)
+        self._max_block = max_block
+        self._stream: pa.NativeFile | None = None
+        if compression == SNAPPY:
+            self._blocks = _snappy_blocks(data)
+        else:
+            self._stream = pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), self._name)
+
+    def __enter__(self) -> Content:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def fill(self, stage: Stage, size: int) -> bool:
+        """Stage about the next ``size`` bytes, or fewer at the end; whether there may be more.
+
+        :raises LargerError: at a block of snappy that is too large.
+        :raises CorruptRecordError: without a place, if the bytes are invalid.
+        """
+        wanted = stage.size + size
+        if self._stream is not None:
+            try:
+                stage.fill(self._stream, size)
+            except _STREAM_FAILURES as e:
+                raise CorruptRecordError(f"Cannot decompress {self._name}: {e}") from e
+            return stage.size >= wanted
+        for block in self._blocks:
+            _decompress_block(block, stage, self._max_block)
+            if stage.size >= wanted:
+                return True
+        return False
 
 
 def decompress_each(
@@ -101,28 +172,41 @@ def compress(compression: int, data: np.ndarray, level: int | None = None) -> by
     return compressed
 
 
+def compress_pieces(compression: int, pieces: Iterable[np.ndarray]) -> Iterator[bytes]:
+    """What decompresses to all of ``pieces``, part by part; lz4 and zstd do not state the size of that."""
+    if compression == NONE:
+        yield from (piece.tobytes() for piece in pieces)
+    elif compression == LZ4:
+        yield from lz4.frame_of_pieces(pieces)
+    elif compression == SNAPPY:
+        yield _SNAPPY_START
+        for piece in pieces:
+            yield from _snappy_of(piece)
+    else:
+        level = _LEVELS[compression]
+        stream = (
+            zlib.compressobj(level, wbits=_GZIP_WINDOW)
+            if compression == GZIP
+            else zstandard.ZstdCompressor(level=level).compressobj()
+        )
+        for piece in pieces:
+            yield stream.compress(piece.data)
+        yield stream.flush()
+
+
 def _name(compression: int) -> str:
     return COMPRESSION_NAMES[compression]
 
 
-def _too_large(max_bytes: int) -> CorruptRecordError:
-    return CorruptRecordError(f"A batch decompresses to more than {max_bytes} bytes")
-
-
-def _decompress_frames(compression: int, data: np.ndarray, stage: Stage, max_bytes: int) -> None:
+def _is_decompressed_at_once(compression: int, data: np.ndarray, stage: Stage, max_bytes: int) -> bool:
+    """Whether that could be done; if not, nothing is staged."""
     start = stage.size
     try:
         _decompress_at_once(compression, data, stage, max_bytes)
-        return
     except _FAILURES_AT_ONCE:
         stage.size = start
-    try:
-        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), _name(compression)) as stream:
-            stage.fill(stream, max_bytes + 1)
-    except _STREAM_FAILURES as e:
-        raise CorruptRecordError(f"Cannot decompress {_name(compression)}: {e}") from e
-    if stage.size - start > max_bytes:
-        raise _too_large(max_bytes)
+        return False
+    return True
 
 
 def _decompress_at_once(compression: int, data: np.ndarray, stage: Stage, max_bytes: int) -> None:
@@ -155,16 +239,17 @@ def _check_zstd_frame(data: np.ndarray, limit: int) -> None:
         raise ValueError("Not one whole frame")
 
 
-def _decompress_snappy(data: np.ndarray, stage: Stage, max_bytes: int) -> None:
-    limit = stage.size + max_bytes
-    for block in _snappy_blocks(data):
-        try:
-            size = cramjam.snappy.decompress_raw_len(block)
-            if size > limit - stage.size:
-                raise _too_large(max_bytes)
-            stage.size += cramjam.snappy.decompress_raw_into(block, stage.room(size))
-        except cramjam.DecompressionError as e:
-            raise CorruptRecordError(f"Cannot decompress snappy: {e}") from e
+def _decompress_block(block: np.ndarray, stage: Stage, max_bytes: int) -> None:
+    """Stage the content of raw snappy."""
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if size > _MOST_OF_SNAPPY * block.size:
+            raise CorruptRecordError(f"{block.size} bytes of snappy claim to hold {size}")
+        if size > max_bytes:
+            raise LargerError
+        stage.size += cramjam.snappy.decompress_raw_into(block, stage.room(size))
+    except cramjam.DecompressionError as e:
+        raise CorruptRecordError(f"Cannot decompress snappy: {e}") from e
 
 
 def _snappy_blocks(data: np.ndarray) -> Iterator[np.ndarray]:
@@ -186,9 +271,13 @@ def _snappy_blocks(data: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _compress_snappy(data: np.ndarray) -> bytes:
+    return b"".join([_SNAPPY_START, *_snappy_of(data)])
+
+
+def _snappy_of(data: np.ndarray) -> Iterator[bytes]:
+    """xerial's blocks, each after its size."""
     codec = pa.Codec("snappy")
-    parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1)]
     for position in range(0, data.size, _XERIAL_BLOCK):
         block = codec.compress(pa.py_buffer(data[position : position + _XERIAL_BLOCK]), asbytes=True)
-        parts += (len(block).to_bytes(4, "big"), block)
-    return b"".join(parts)
+        yield len(block).to_bytes(4, "big")
+        yield block

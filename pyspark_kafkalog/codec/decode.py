@@ -15,7 +15,7 @@ from pyspark_kafkalog.codec.indexing import BadBytes, DamageError, DecodeLimits,
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, find_batch, first_bad_checksum, walk
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 
 __all__ = ["DecodeLimits", "Decoded", "decode", "first_record_at"]
@@ -81,13 +81,15 @@ def decode(
         ``partition`` and ``timestampType`` (int32), ``offset`` (int64), ``timestamp`` (timestamp in
         microseconds, UTC) and ``headers`` (list of ``element``: struct of ``key``, string, and ``value``,
         binary). Only these are decoded.
-    :param limits: the largest Arrow batch and decompressed record batch, and whether checksums are verified.
+    :param limits: the largest Arrow batch and compressed record, and whether checksums are verified.
     :param origin: the file that ``buffer`` was read from, and its position there, for errors.
     :param on_corrupt: called with an error for each stretch of bytes that is skipped; decoding continues
         at the next valid record batch.
     :raises CorruptRecordError: at the first invalid record batch, after the rows before it, unless
         ``on_corrupt`` is given; always at a record whose timestamp does not fit the column
         ``timestamp``, if that is in ``schema``, as in Spark's Kafka source.
+    :raises OversizedRecordError: at a record that is larger than ``limits`` allow, always, before the rows of
+        its record batch.
     :raises OptionError: if ``schema`` has another column or type.
     """
     reading = _Reading(buffer, topic_partition, offsets, visible, schema, limits, origin, on_corrupt)
@@ -126,6 +128,7 @@ def first_record_at(
     timestamp is too low are skipped.
 
     :raises CorruptRecordError: if a batch that had to be read, or the framing, is invalid.
+    :raises OversizedRecordError: if it has a record that is larger than ``limits`` allow.
     """
     data = as_array(buffer)
     batches = walk(data)
@@ -142,6 +145,8 @@ def first_record_at(
             raise DamageError(BadBytes(_NOT_A_BATCH, batches.end))
     except DamageError as e:
         raise _error(e.damage, topic_partition, min_offset, origin) from None
+    except OversizedRecordError as e:
+        raise e.within(topic_partition, origin.file, origin.position) from None
     return None
 
 
@@ -197,6 +202,8 @@ class _Reading:
                 raise DamageError(damage)
             except DamageError as e:
                 found = self._leave_out(e.damage, batches)
+            except OversizedRecordError as e:
+                raise e.within(self._topic_partition, self._origin.file, self._origin.position) from None
             if found is None:
                 return None
             row = int(np.searchsorted(batches.position, found))

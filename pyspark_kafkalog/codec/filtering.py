@@ -7,8 +7,8 @@ number of its producer. A batch that keeps all its records is not touched.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pyspark_kafkalog.codec import read_kernels as read
 from pyspark_kafkalog.codec import write_kernels as write
 from pyspark_kafkalog.codec.buffers import Stage, allocate
 from pyspark_kafkalog.codec.checksums import crc32
-from pyspark_kafkalog.codec.compression import compress
+from pyspark_kafkalog.codec.compression import LargerError, compress, compress_pieces
 from pyspark_kafkalog.codec.encode import put_checksums
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
@@ -28,13 +28,22 @@ from pyspark_kafkalog.codec.format import (
     LOG_OVERHEAD,
     LZ4,
     MAGIC,
+    MAX_TIMESTAMP_V2,
     NO_TIMESTAMP,
     NONE,
     OFFSET,
     RECORDS_V2,
     SIZE,
 )
-from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexed, Indexer, damage_at
+from pyspark_kafkalog.codec.indexing import (
+    MAX_RECORD_BYTES,
+    DamageError,
+    DecodeLimits,
+    Indexed,
+    Indexer,
+    damage_at,
+    oversized,
+)
 from pyspark_kafkalog.codec.legacy import stage_message
 from pyspark_kafkalog.codec.lz4 import with_header_checksum_of_magic_0
 from pyspark_kafkalog.codec.walk import Batches
@@ -75,12 +84,44 @@ class Filtered:
     kept: int
 
 
-def filter_batches(data: np.ndarray, batches: Batches, rules: BatchRules, keep: Keep) -> Filtered:
+@dataclass(slots=True)
+class _Seen:
+    """What the pieces of a batch have shown."""
+
+    records: int = 0
+    kept: int = 0
+    has_tombstone: bool = False
+    """Of those that stay, as with the timestamps."""
+    first_timestamp: int = NO_TIMESTAMP
+    latest_timestamp: int = NO_TIMESTAMP
+
+    def add(self, table: np.ndarray, kept: np.ndarray) -> None:
+        chosen = np.flatnonzero(kept)
+        if chosen.size:
+            timestamps = table[read.TIMESTAMP][chosen]
+            self.first_timestamp = self.first_timestamp if self.kept else int(timestamps[0])
+            self.latest_timestamp = max(self.latest_timestamp, int(timestamps.max()))
+            self.has_tombstone = self.has_tombstone or bool((table[read.VALUE_SIZE][chosen] < 0).any())
+        self.records += kept.size
+        self.kept += chosen.size
+
+
+def filter_batches(
+    data: np.ndarray,
+    batches: Batches,
+    rules: BatchRules,
+    keep: Keep,
+    *,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+) -> Filtered:
     """Leave out records of ``batches``, of which all are in ``data``, and their checksums right.
 
+    :param keep: asked twice of the records of a batch that is too large to be decompressed at once.
     :raises CorruptRecordError: at an invalid batch, with its position in ``data``.
+    :raises OversizedRecordError: at one with a record that decompresses to more than ``max_record_bytes``, or
+        a compressed message set that does. Its position is the one in ``data``, too.
     """
-    filtering = _Filtering(data, batches, rules, keep)
+    filtering = _Filtering(data, batches, rules, keep, max_record_bytes)
     try:
         return filtering.run()
     except DamageError as e:
@@ -93,6 +134,7 @@ class _Filtering:
     batches: Batches
     rules: BatchRules
     keep: Keep
+    max_record_bytes: int
     parts: dict[int, np.ndarray] = field(default_factory=dict)
     """What replaces batches that lose some of their records, or change otherwise, by number."""
     records: int = 0
@@ -105,8 +147,14 @@ class _Filtering:
         self.kept += int(np.maximum(batches.count[whole], 0).sum())
         is_wrapper = (batches.magic < 2) & (batches.compression != NONE)
         undecided = ~(whole | rules.discarded)
+        large: dict[int, _Seen] = {}
         for indexed in self._indexed(undecided & ~is_wrapper):
-            self._filter(indexed, whole)
+            if indexed.piece_of is None:
+                self._filter(indexed, whole)
+            else:
+                large.setdefault(indexed.piece_of, _Seen()).add(indexed.table, self._kept_of(indexed))
+        for row, seen in large.items():
+            self._filter_large(row, seen, whole)
         stage = Stage()
         for row in np.flatnonzero(undecided & is_wrapper).tolist():
             self._filter_wrapper(row, stage, whole)
@@ -114,11 +162,20 @@ class _Filtering:
         return Filtered(self._joined(whole), not whole.all(), self.records, self.kept)
 
     def _indexed(self, wanted: np.ndarray) -> Iterable[Indexed]:
-        """The records of the wanted batches, of which none is divided."""
-        most = int(self.batches.count[wanted].max(initial=0))
-        rows = max(_LIMITS.max_rows, min(most, _LIMITS.max_decompressed_bytes // _SMALLEST_RECORD))
-        limits = DecodeLimits(max_rows=rows, check_crcs=False)
-        return Indexer(self.data, self.batches, limits).index(0, len(self.batches), wanted, ALL_OFFSETS)
+        """The records of the wanted batches, of which none is divided that has not too many bytes."""
+        batches = self.batches
+        bytes_at_most = np.where(batches.compression == NONE, batches.size, _LIMITS.max_bytes)
+        rows = np.minimum(batches.count, bytes_at_most // _SMALLEST_RECORD)
+        limits = replace(
+            _LIMITS,
+            max_rows=max(_LIMITS.max_rows, int(rows[wanted].max(initial=0))),
+            max_record_bytes=self.max_record_bytes,
+        )
+        return Indexer(self.data, batches, limits).index(0, len(batches), wanted, ALL_OFFSETS)
+
+    def _kept_of(self, indexed: Indexed) -> np.ndarray:
+        """Which records of a piece of a batch stay."""
+        return self.keep(indexed, np.full(indexed.table.shape[1], indexed.piece_of))
 
     def _filter(self, indexed: Indexed, whole: np.ndarray) -> None:
         table, batches = indexed.table, self.batches
@@ -131,15 +188,9 @@ class _Filtering:
         counts = np.add.reduceat(kept, starts, dtype=np.int64)
         self.records += kept.size
         self.kept += int(counts.sum())
-        horizons = np.where(
-            batches.attributes[rows] & DELETE_HORIZON_BIT != 0, batches.base_timestamp[rows], NO_TIMESTAMP
+        horizons, new = self._horizons(
+            rows, np.logical_or.reduceat(kept & (table[read.VALUE_SIZE] < 0), starts)
         )
-        horizons[batches.magic[rows] < 2] = NO_TIMESTAMP
-        new = np.zeros(rows.size, bool)
-        if self.rules.horizon is not None:
-            tombstones = np.logical_or.reduceat(kept & (table[read.VALUE_SIZE] < 0), starts)
-            new = (tombstones | self.rules.starts_horizon[rows]) & (horizons < 0) & (batches.magic[rows] == 2)
-            horizons[new] = self.rules.horizon
         stays = (counts == batches.count[rows]) & ~new
         whole[rows[stays]] = True
         changes = (counts > 0) & ~stays
@@ -147,10 +198,47 @@ class _Filtering:
             chosen = np.flatnonzero(kept & np.repeat(changes, np.diff(np.append(starts, kept.size))))
             self._rebuild(indexed, rows[changes], counts[changes], horizons[changes], chosen)
 
+    def _horizons(self, rows: np.ndarray, have_tombstones: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The delete horizons of the batches ``rows``, -1 without one, and which of them are new."""
+        batches = self.batches
+        horizons = np.where(
+            batches.attributes[rows] & DELETE_HORIZON_BIT != 0, batches.base_timestamp[rows], NO_TIMESTAMP
+        )
+        horizons[batches.magic[rows] < 2] = NO_TIMESTAMP
+        new = np.zeros(rows.size, bool)
+        if self.rules.horizon is not None:
+            starts = have_tombstones | self.rules.starts_horizon[rows]
+            new = starts & (horizons < 0) & (batches.magic[rows] == 2)
+            horizons[new] = self.rules.horizon
+        return horizons, new
+
     def _rebuild(
         self, indexed: Indexed, rows: np.ndarray, counts: np.ndarray, horizons: np.ndarray, chosen: np.ndarray
     ) -> None:
         """Write the v2 batches ``rows`` again, each with so many of the ``chosen`` records of the index."""
+        ends = np.cumsum(counts)
+        first_timestamps = indexed.table[read.TIMESTAMP][chosen[ends - counts]]
+        bases = np.where(horizons >= 0, horizons, first_timestamps)
+        out, sizes = self._written(indexed, rows, ends, horizons, bases, chosen)
+        ends = np.cumsum(sizes)
+        put_checksums(out, ends - sizes, sizes)
+        columns_of_batches = (rows, self.batches.compression[rows], ends, sizes)
+        for row, compression, end, size in zip(*(c.tolist() for c in columns_of_batches), strict=True):
+            part = out[end - size : end]
+            if compression != NONE:
+                part = _closed(part[:RECORDS_V2], compress(compression, part[RECORDS_V2:]))
+            self.parts[row] = part
+
+    def _written(
+        self,
+        indexed: Indexed,
+        rows: np.ndarray,
+        ends: np.ndarray,
+        horizons: np.ndarray,
+        bases: np.ndarray,
+        chosen: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The batches ``rows`` with their chosen records, not compressed, and the size of each."""
         columns = [
             indexed.table[column][chosen]
             for column in (read.OFFSET, read.TIMESTAMP, read.KEY_AT, read.KEY_SIZE, read.HEADERS_END)
@@ -158,13 +246,38 @@ class _Filtering:
         room = int((columns[4] - columns[2]).sum()) + write.MAX_HEAD * chosen.size + RECORDS_V2 * rows.size
         out, sizes = allocate(room), np.empty(rows.size, np.int64)
         positions = self.batches.position[rows]
-        write.rebuild(self.data, positions, np.cumsum(counts), horizons, indexed.source, *columns, out, sizes)
-        ends = np.cumsum(sizes)
-        put_checksums(out, ends - sizes, sizes)
-        columns_of_batches = (rows, self.batches.compression[rows], ends, sizes)
-        for row, compression, end, size in zip(*(c.tolist() for c in columns_of_batches), strict=True):
-            part = out[end - size : end]
-            self.parts[row] = part if compression == NONE else _compressed(part, compression)
+        write.rebuild(self.data, positions, ends, horizons, bases, indexed.source, *columns, out, sizes)
+        return out, sizes
+
+    def _filter_large(self, row: int, seen: _Seen, whole: np.ndarray) -> None:
+        """Leave out records of a batch that is read in pieces, of which all were ``seen``."""
+        horizons, new = self._horizons(np.array([row]), np.array([seen.has_tombstone]))
+        self.records += seen.records
+        self.kept += seen.kept
+        if seen.kept == self.batches.count[row] and not new:
+            whole[row] = True
+        elif seen.kept:
+            self.parts[row] = self._rebuilt_large(row, seen, horizons)
+
+    def _rebuilt_large(self, row: int, seen: _Seen, horizons: np.ndarray) -> np.ndarray:
+        rows, only = np.array([row]), np.arange(len(self.batches)) == row
+        bases = np.where(horizons >= 0, horizons, seen.first_timestamp)
+        header = np.empty(RECORDS_V2, np.uint8)
+
+        def records() -> Iterator[np.ndarray]:
+            for indexed in self._indexed(only):
+                chosen = np.flatnonzero(self._kept_of(indexed)) if indexed.piece_of is not None else rows[:0]
+                if chosen.size:
+                    ends = np.array([chosen.size])
+                    out, sizes = self._written(indexed, rows, ends, horizons, bases, chosen)
+                    header[:] = out[:RECORDS_V2]
+                    yield out[RECORDS_V2 : int(sizes[0])]
+
+        content = b"".join(compress_pieces(int(self.batches.compression[row]), records()))
+        write.put_ints(header, _at(COUNT_V2), _at(seen.kept), 4)
+        if not self.batches.attributes[row] & LOG_APPEND_TIME_BIT:
+            write.put_ints(header, _at(MAX_TIMESTAMP_V2), _at(seen.latest_timestamp), 8)
+        return _closed(header, content)
 
     def _filter_wrapper(self, row: int, stage: Stage, whole: np.ndarray) -> None:
         """Leave out messages of a compressed message set."""
@@ -175,9 +288,12 @@ class _Filtering:
                 self.batches,
                 row,
                 stage,
-                max_bytes=_LIMITS.max_decompressed_bytes,
+                max_bytes=self.max_record_bytes,
                 check_crcs=False,
             )
+        except LargerError:
+            message = f"A compressed message set decompresses to more than {self.max_record_bytes} bytes"
+            raise oversized(self.batches, row, message, int(self.batches.base_offset[row])) from None
         except CorruptRecordError as e:
             raise DamageError(damage_at(self.batches, row, e.message)) from None
         count = messages.shape[1]
@@ -225,13 +341,12 @@ class _Filtering:
         return np.concatenate(pieces)
 
 
-def _compressed(batch: np.ndarray, compression: int) -> np.ndarray:
-    """A v2 batch, whose header says so, with its records compressed."""
-    records = np.frombuffer(compress(compression, batch[RECORDS_V2:]), np.uint8)
-    compressed = np.concatenate([batch[:RECORDS_V2], records])
-    write.put_ints(compressed, _at(SIZE), _at(compressed.size - LOG_OVERHEAD), 4)
-    put_checksums(compressed, _at(0), _at(compressed.size))
-    return compressed
+def _closed(header: np.ndarray, records: bytes) -> np.ndarray:
+    """A v2 batch of this header, but for its size and checksum, and of records as that says they are."""
+    batch = np.concatenate([header, np.frombuffer(records, np.uint8)])
+    write.put_ints(batch, _at(SIZE), _at(batch.size - LOG_OVERHEAD), 4)
+    put_checksums(batch, _at(0), _at(batch.size))
+    return batch
 
 
 def _at(value: int) -> np.ndarray:

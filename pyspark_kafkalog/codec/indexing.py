@@ -10,15 +10,18 @@ import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Stage, allocate
-from pyspark_kafkalog.codec.compression import decompress_each
-from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, MAX_HEADERS, RECORDS_V2
-from pyspark_kafkalog.codec.legacy import outer_messages, stage_message
+from pyspark_kafkalog.codec.compression import Content, LargerError, decompress_each, readable
+from pyspark_kafkalog.codec.format import LOG_APPEND_TIME, RECORDS_V2
+from pyspark_kafkalog.codec.legacy import outer_messages, stage_message, staged_pieces
+from pyspark_kafkalog.codec.pieces import invalid_record, record_pieces
 from pyspark_kafkalog.codec.walk import Batches, first_bad_checksum
-from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.model import OffsetRange
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
+from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange
 
 _Staged = TypeVar("_Staged")
 
+MAX_RECORD_BYTES = 256 << 20
+"""The default of ``maxRecordBytes``."""
 _ROOM_BEYOND = 1 << 20
 """Bytes beyond :attr:`DecodeLimits.max_bytes` that the last batch may take before memory has to grow."""
 
@@ -28,13 +31,14 @@ class DecodeLimits:
     """How much memory decoding may take at a time, and whether checksums are verified.
 
     An Arrow batch has at most ``max_rows`` rows, at most :data:`.format.MAX_HEADERS` headers, and at most
-    ``max_bytes`` of keys, values and headers unless it is a single row. A record batch may decompress
-    to ``max_decompressed_bytes``.
+    ``max_bytes`` of keys, values and headers unless it is a single row. A record batch that decompresses to
+    more is read in pieces of that size. No record of such a batch may have more than ``max_record_bytes``,
+    but those of up to ``max_bytes`` are always read.
     """
 
     max_rows: int = 50_000
     max_bytes: int = 16 << 20
-    max_decompressed_bytes: int = 256 << 20
+    max_record_bytes: int = MAX_RECORD_BYTES
     check_crcs: bool = True
 
 
@@ -66,6 +70,8 @@ class Indexed(NamedTuple):
     """A bound on the bytes of all their keys, values and headers."""
     timestamp_type: int
     next_offset: int
+    piece_of: int | None = None
+    """The row of the batch, if it is too large to be staged whole: then these are some of its records."""
 
 
 class _Body(NamedTuple):
@@ -78,8 +84,10 @@ class _Body(NamedTuple):
     """For each of these the row of its batch in the walk."""
     batches: int
     """The number of batches."""
-    damage: BadBytes | None
+    damage: BadBytes | None = None
     """Why the batch after them cannot be read."""
+    first_record: int = 0
+    """The number of the first record of a piece of a batch."""
 
 
 class Indexer:
@@ -92,6 +100,7 @@ class Indexer:
         columns = kernels.INDEX_COLUMNS
         self._index = allocate(columns * limits.max_rows, np.int64).reshape(columns, -1)
         self._stage = Stage(limits.max_bytes + _ROOM_BEYOND)
+        self._largest = max(limits.max_record_bytes, limits.max_bytes)
         kinds = batches.timestamp_type * 2 + (batches.magic == 2)
         self._kind_ends = np.append(np.flatnonzero(np.diff(kinds)) + 1, len(batches))
         self._size_ends = np.cumsum(batches.size)
@@ -132,6 +141,9 @@ class Indexer:
             body, steps = self._messages(rows, offsets), self._index_messages
         if body.batches < rows.size:
             end = int(rows[body.batches])
+            if not body.batches and body.damage is None:
+                end += 1
+                yield from self._index_large(end - 1, offsets)
         size = int(batches.size[row:end].sum() if body.source is self._data else body.source.size)
         timestamp_type = int(batches.timestamp_type[row])
         for index, next_offset in steps(body, offsets):
@@ -150,6 +162,10 @@ class Indexer:
         if batches.compression[rows].any():
             source, starts, ends, damage = self._decompressed(rows, starts, ends)
             rows = rows[: starts.size]
+        return _Body(source, self._region_table(rows, starts, ends), rows, rows.size, damage)
+
+    def _region_table(self, rows: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        batches = self._batches
         appended = batches.timestamp_type[rows] == LOG_APPEND_TIME
         table = np.empty((kernels.REGION_COLUMNS, rows.size), np.int64)
         table[kernels.BODY] = starts
@@ -161,7 +177,7 @@ class Indexer:
             appended, batches.max_timestamp[rows], batches.base_timestamp[rows]
         )
         table[kernels.DELTA_FACTOR] = ~appended
-        return _Body(source, table, rows, rows.size, damage)
+        return table
 
     def _decompressed(
         self, rows: np.ndarray, starts: np.ndarray, ends: np.ndarray
@@ -176,7 +192,7 @@ class Indexer:
             self._data,
             starts,
             ends,
-            max_bytes=self._limits.max_decompressed_bytes,
+            max_bytes=self._limits.max_bytes,
             stage=self._stage,
         )
         staged, damage = self._staged(rows, staged_sizes)
@@ -192,9 +208,7 @@ class Indexer:
             table = np.concatenate([table[:, :0], *tables], axis=1)
             owners = np.repeat(rows, [part.shape[1] for part in tables])
             source = self._stage.data
-        start, stop = offsets
-        within = (table[kernels.MESSAGE_OFFSET] >= start) & (table[kernels.MESSAGE_OFFSET] < stop)
-        return _Body(source, np.ascontiguousarray(table[:, within]), owners[within], rows.size, damage)
+        return _within(offsets, _Body(source, table, owners, rows.size, damage))
 
     def _stage_message(self, row: int) -> np.ndarray:
         return stage_message(
@@ -202,21 +216,81 @@ class Indexer:
             self._batches,
             row,
             self._stage,
-            max_bytes=self._limits.max_decompressed_bytes,
+            max_bytes=self._limits.max_bytes,
             check_crcs=self._limits.check_crcs,
         )
 
     def _staged(self, rows: np.ndarray, parts: Iterator[_Staged]) -> tuple[list[_Staged], BadBytes | None]:
-        """``parts`` of as many of the batches ``rows`` as memory allows, and what is wrong with the next."""
+        """``parts`` of as many of the batches ``rows`` as memory allows, and what is wrong with the next.
+
+        There are none if the first is too large to be staged whole.
+        """
         staged: list[_Staged] = []
         try:
             for part in parts:
                 staged.append(part)
                 if self._stage.size >= self._limits.max_bytes:
                     break
+        except LargerError:
+            pass
         except CorruptRecordError as e:
             return staged, damage_at(self._batches, int(rows[len(staged)]), e.message)
         return staged, None
+
+    def _index_large(self, row: int, offsets: OffsetRange) -> Iterator[Indexed]:
+        """The records of a batch that is too large to be staged whole.
+
+        It is read twice, as no record may come out before the whole batch is known to be valid.
+        """
+        batches = self._batches
+        timestamp_type = int(batches.timestamp_type[row])
+        next_offset = int(batches.base_offset[row])
+        is_v2 = batches.magic[row] == 2
+        try:
+            if is_v2:
+                for _, index in self._large_regions(row, ALL_OFFSETS):
+                    if index[kernels.OFFSET, 0] < next_offset:
+                        raise CorruptRecordError("The offsets of a batch's records do not rise")
+                    next_offset = int(index[kernels.OFFSET, -1]) + 1
+            for size, index in (self._large_regions if is_v2 else self._large_messages)(row, offsets):
+                next_offset = int(index[kernels.OFFSET, -1]) + 1
+                yield Indexed(self._stage.data, index, size, timestamp_type, next_offset, row)
+                if next_offset >= offsets.end:
+                    return
+        except OversizedRecordError as e:
+            raise oversized(batches, row, e.message, next_offset) from None
+        except CorruptRecordError as e:
+            raise DamageError(damage_at(batches, row, e.message)) from None
+
+    def _large_regions(self, row: int, offsets: OffsetRange) -> Iterator[tuple[int, np.ndarray]]:
+        """Indexes of its records, some at a time, and a bound on their bytes."""
+        batches, rows = self._batches, np.array([row])
+        begin, size = int(batches.position[row]), int(batches.size[row])
+        compression = int(batches.compression[row])
+        stored = readable(compression, self._data[begin + RECORDS_V2 : begin + size], 2)
+        with Content(compression, stored, max_block=self._largest) as content:
+            count, window = int(batches.count[row]), self._limits.max_bytes
+            for piece in record_pieces(content, self._stage, count, window=window, largest=self._largest):
+                table = self._region_table(rows, np.array([0]), np.array([piece.end]))
+                table[kernels.RECORDS] = piece.records
+                body = _Body(self._stage.data, table, rows, 1, first_record=piece.first)
+                for index, _ in self._index_regions(body, offsets):
+                    yield piece.end, index
+
+    def _large_messages(self, row: int, offsets: OffsetRange) -> Iterator[tuple[int, np.ndarray]]:
+        limits = self._limits
+        for table in staged_pieces(
+            self._data,
+            self._batches,
+            row,
+            self._stage,
+            window=limits.max_bytes,
+            largest=self._largest,
+            check_crcs=limits.check_crcs,
+        ):
+            body = _within(offsets, _Body(self._stage.data, table, np.full(table.shape[1], row), 1))
+            for index, _ in self._index_messages(body, offsets):
+                yield self._stage.size, index
 
     def _without_invalid_large(self, body: _Body) -> _Body:
         """``body`` up to the first invalid batch that is too large to be indexed in one step.
@@ -267,8 +341,31 @@ class Indexer:
                 raise DamageError(self._invalid_record(body, message, 0))
 
     def _invalid_record(self, body: _Body, part: int, record: int) -> BadBytes:
-        message = f"Record {record} of the batch is invalid, or has more than {MAX_HEADERS} headers"
+        message = invalid_record(body.first_record + record)
         return damage_at(self._batches, int(body.owners[part]), message)
+
+
+def _within(offsets: OffsetRange, messages: _Body) -> _Body:
+    """Those of ``messages`` that are within ``offsets``."""
+    start, stop = offsets
+    found = messages.table[kernels.MESSAGE_OFFSET]
+    within = (found >= start) & (found < stop)
+    return messages._replace(
+        table=np.ascontiguousarray(messages.table[:, within]), owners=messages.owners[within]
+    )
+
+
+def oversized(batches: Batches, row: int, message: str, offset: int) -> OversizedRecordError:
+    """An error of a batch of the walk, at the position that this has in the buffer."""
+    next_offset = int(batches.last_offset[row]) + 1
+    return OversizedRecordError(
+        message,
+        offset=offset,
+        position=int(batches.position[row]),
+        hint="Raise maxRecordBytes, if there is memory for three times such a record;"
+        f" or go on behind its batch, at offset {next_offset}.",
+        next_offset=next_offset,
+    )
 
 
 def damage_at(batches: Batches, row: int, message: str) -> BadBytes:

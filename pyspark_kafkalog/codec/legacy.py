@@ -8,18 +8,20 @@ inside, and with LogAppendTime so does its timestamp (KIP-32).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Stage
-from pyspark_kafkalog.codec.compression import decompress
+from pyspark_kafkalog.codec.compression import Content, decompress, readable
 from pyspark_kafkalog.codec.format import (
-    COMPRESSION_MASK,
     KEY_SIZE_V0,
     KEY_SIZE_V1,
     LOG_APPEND_TIME_BIT,
     NO_TIMESTAMP,
 )
+from pyspark_kafkalog.codec.pieces import NOT_A_MESSAGE, message_pieces
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, first_bad_checksum, walk
 from pyspark_kafkalog.errors import CorruptRecordError
 
@@ -42,56 +44,98 @@ def stage_message(
 
     Their keys and values are not checked.
 
+    :raises LargerError: if a wrapper holds more than ``max_bytes``.
     :raises CorruptRecordError: without a place, if a wrapper is not valid.
     """
-    message = data[batches.position[row] :][: batches.size[row]]
-    magic, offset = int(batches.magic[row]), int(batches.last_offset[row])
-    attributes = int(batches.attributes[row])
     start = stage.size
-    if not attributes & COMPRESSION_MASK:
-        stage.append(message)
+    if not batches.compression[row]:
+        position = int(batches.position[row])
+        stage.append(data[position : position + int(batches.size[row])])
         table = outer_messages(batches, np.array([row]))
         table[kernels.MESSAGE] = start
         return table
-    value = _wrapped(message, magic)
-    decompress(attributes & COMPRESSION_MASK, value, magic=magic, max_bytes=max_bytes, stage=stage)
+    compression, value, magic = _wrapped(data, batches, row)
+    decompress(compression, value, magic=magic, max_bytes=max_bytes, stage=stage)
     inner = walk(stage.data, start)
-    _check_inner(inner)
-    if check_crcs and first_bad_checksum(stage.data, inner, 0, len(inner)) < len(inner):
-        raise CorruptRecordError("CRC mismatch in a message of a compressed message set")
-    table = outer_messages(inner, np.arange(len(inner)))
-    table[kernels.MESSAGE_OFFSET] += _base(magic, offset, int(inner.last_offset[-1]))
-    if table[kernels.MESSAGE_OFFSET, 0] < batches.base_offset[row]:
-        raise CorruptRecordError("The offsets in a compressed message set overlap those before it")
-    if row + 1 < len(batches) and table[kernels.MESSAGE_OFFSET, -1] >= batches.base_offset[row + 1]:
-        raise CorruptRecordError("The offsets in a compressed message set overlap those after it")
-    if attributes & LOG_APPEND_TIME_BIT and magic == 1:
-        table[kernels.MESSAGE_TIMESTAMP] = np.where(
-            inner.magic == 0, NO_TIMESTAMP, batches.max_timestamp[row]
-        )
-    return table
-
-
-def _wrapped(message: np.ndarray, magic: int) -> np.ndarray:
-    """The value of a wrapper."""
-    data = memoryview(message)  # type: ignore[arg-type]
-    at = KEY_SIZE_V0 if magic == 0 else KEY_SIZE_V1
-    at += 4 + max(int.from_bytes(data[at : at + 4], "big", signed=True), 0)
-    size = int.from_bytes(data[at : at + 4], "big", signed=True)
-    if at + 4 + size != len(data) or size < 0:
-        raise CorruptRecordError("The value of a compressed message does not end where the message ends")
-    return message[at + 4 :]
-
-
-def _check_inner(inner: Batches) -> None:
     if inner.status is not WalkStatus.END:
-        raise CorruptRecordError("A compressed message set holds bytes that are not a message")
-    if not len(inner):
-        raise CorruptRecordError("A compressed message set is empty")
-    if (inner.magic > 1).any() or inner.compression.any():
-        raise CorruptRecordError("A compressed message set holds a record batch or another compressed set")
-    if (np.diff(inner.last_offset) <= 0).any():
-        raise CorruptRecordError("The offsets in a compressed message set do not rise")
+        raise CorruptRecordError(NOT_A_MESSAGE)
+    wrapper = _Wrapper(batches, row)
+    wrapper.check(stage.data, inner, check_crcs=check_crcs)
+    return wrapper.table(inner)
+
+
+def staged_pieces(
+    data: np.ndarray, batches: Batches, row: int, stage: Stage, *, window: int, largest: int, check_crcs: bool
+) -> Iterator[np.ndarray]:
+    """The same tables for a wrapper that is too large to be staged whole, some messages at a time.
+
+    It is read twice, as its offsets follow from that of its last message.
+
+    :raises OversizedRecordError: without a place, at a message of more than ``largest`` bytes.
+    """
+    compression, value, magic = _wrapped(data, batches, row)
+    value = readable(compression, value, magic)
+    wrapper = _Wrapper(batches, row)
+    with Content(compression, value, max_block=largest) as content:
+        for inner in message_pieces(content, stage, window=window, largest=largest):
+            wrapper.check(stage.data, inner, check_crcs=check_crcs)
+    with Content(compression, value, max_block=largest) as content:
+        for inner in message_pieces(content, stage, window=window, largest=largest):
+            yield wrapper.table(inner)
+
+
+class _Wrapper:
+    """What the messages in a wrapper must have in common, and what it says of them."""
+
+    def __init__(self, batches: Batches, row: int) -> None:
+        self._batches = batches
+        self._row = row
+        self._first = self._last = -1
+        """Offsets of the first and the last message that were checked, as they are stored."""
+
+    def check(self, data: np.ndarray, inner: Batches, *, check_crcs: bool) -> None:
+        """Check consecutive messages, of which all are in ``data``."""
+        if not len(inner):
+            raise CorruptRecordError("A compressed message set is empty")
+        if (inner.magic > 1).any() or inner.compression.any():
+            raise CorruptRecordError(
+                "A compressed message set holds a record batch or another compressed set"
+            )
+        if (np.diff(inner.last_offset, prepend=self._last) <= 0).any():
+            raise CorruptRecordError("The offsets in a compressed message set do not rise")
+        if check_crcs and first_bad_checksum(data, inner, 0, len(inner)) < len(inner):
+            raise CorruptRecordError("CRC mismatch in a message of a compressed message set")
+        self._first = int(inner.last_offset[0]) if self._first < 0 else self._first
+        self._last = int(inner.last_offset[-1])
+
+    def table(self, inner: Batches) -> np.ndarray:
+        """The table of some messages, once all of them were checked."""
+        batches, row = self._batches, self._row
+        magic, attributes = int(batches.magic[row]), int(batches.attributes[row])
+        base = _base(magic, int(batches.last_offset[row]), self._last)
+        if base + self._first < batches.base_offset[row]:
+            raise CorruptRecordError("The offsets in a compressed message set overlap those before it")
+        if row + 1 < len(batches) and base + self._last >= batches.base_offset[row + 1]:
+            raise CorruptRecordError("The offsets in a compressed message set overlap those after it")
+        table = outer_messages(inner, np.arange(len(inner)))
+        table[kernels.MESSAGE_OFFSET] += base
+        if attributes & LOG_APPEND_TIME_BIT and magic == 1:
+            table[kernels.MESSAGE_TIMESTAMP] = np.where(
+                inner.magic == 0, NO_TIMESTAMP, batches.max_timestamp[row]
+            )
+        return table
+
+
+def _wrapped(data: np.ndarray, batches: Batches, row: int) -> tuple[int, np.ndarray, int]:
+    """The compression of a wrapper, its value, and its format."""
+    message = data[batches.position[row] :][: batches.size[row]]
+    magic, view = int(batches.magic[row]), memoryview(message)  # type: ignore[arg-type]
+    at = KEY_SIZE_V0 if magic == 0 else KEY_SIZE_V1
+    at += 4 + max(int.from_bytes(view[at : at + 4], "big", signed=True), 0)
+    size = int.from_bytes(view[at : at + 4], "big", signed=True)
+    if at + 4 + size != len(view) or size < 0:
+        raise CorruptRecordError("The value of a compressed message does not end where the message ends")
+    return int(batches.compression[row]), message[at + 4 :], magic
 
 
 def _base(magic: int, offset: int, last_inner: int) -> int:

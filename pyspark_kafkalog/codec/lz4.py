@@ -8,6 +8,7 @@ maybe a checksum of the content.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import cramjam
@@ -25,6 +26,8 @@ _FAST, _LOWEST, _HIGHEST = 9, 2, 12
 """Kafka's level for the fast compressor; the levels of the other one differ from 2 to 12."""
 _STORED = 0x80000000
 """Bit of a block's size that says the block is not compressed."""
+_END = bytes(4)
+"""In place of the size of another block."""
 _CONTENT_SIZE_BIT, _DICTIONARY_BIT = 0x08, 0x01
 
 
@@ -89,16 +92,28 @@ def compress_frame(data: np.ndarray, level: int | None = None) -> bytes:
     given = None if level in (None, _FAST) else min(max(level, _LOWEST), _HIGHEST)
     codec = pa.Codec("lz4_raw", compression_level=given)
     header = struct.pack("<4sBBq", _MAGIC, _PLAIN_FLAGS | _CONTENT_SIZE_BIT, _BLOCK_CODE, data.size)
-    parts = [header, bytes([header_checksum(header[4:])])]
+    return b"".join([header, bytes([header_checksum(header[4:])]), *_blocks(codec, data), _END])
+
+
+def frame_of_pieces(pieces: Iterable[np.ndarray]) -> Iterator[bytes]:
+    """Such a frame of all of ``pieces``, part by part; it does not state its content size."""
+    descriptor = bytes([_PLAIN_FLAGS, _BLOCK_CODE])
+    yield _MAGIC + descriptor + bytes([header_checksum(descriptor)])
+    for piece in pieces:
+        yield from _blocks(pa.Codec("lz4_raw"), piece)
+    yield _END
+
+
+def _blocks(codec: pa.Codec, data: np.ndarray) -> Iterator[bytes]:
+    """Blocks, each after its size."""
     for position in range(0, data.size, _BLOCK):
         plain = data[position : position + _BLOCK]
         block = codec.compress(pa.py_buffer(plain), asbytes=True)
         size = len(block)
         if size >= plain.size:
             block, size = plain.tobytes(), plain.size | _STORED
-        parts += (size.to_bytes(4, "little"), block)
-    parts.append(bytes(4))
-    return b"".join(parts)
+        yield size.to_bytes(4, "little")
+        yield block
 
 
 def with_right_header_checksum(frame: np.ndarray) -> np.ndarray:

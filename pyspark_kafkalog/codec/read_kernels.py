@@ -360,6 +360,26 @@ def index_records(
     return region, record, at, row, int64(END)
 
 
+@kernel(BYTES, INT64, results=4)
+def whole_records(data: np.ndarray, count: Integer) -> Integers:
+    """How many of ``count`` v2 records are whole, by their lengths alone, and where they end.
+
+    Then END; or INCOMPLETE, with the whole size of the next record, 0 if it isn't known; or INVALID at a
+    length that can't be.
+    """
+    at = int64(0)
+    for record in range(count):
+        size, body = varint(data, at, data.size)
+        if body < 0 and data.size - at < 5:
+            return record, at, int64(INCOMPLETE), int64(0)
+        if body < 0 or size < 0:
+            return record, at, int64(INVALID), int64(0)
+        if size > data.size - body:
+            return record, at, int64(INCOMPLETE), body - at + size
+        at = body + size
+    return max(count, int64(0)), at, int64(END), int64(0)
+
+
 @kernel(BYTES, TABLE, INT64, OUT_TABLE, results=1)
 def index_messages(data: np.ndarray, messages: np.ndarray, first: Integer, index: np.ndarray) -> Integer:
     """Index uncompressed v0 and v1 messages, from ``first`` on until the index is full.

@@ -243,12 +243,13 @@ def fill(
         _put_int(out, start + COUNT_V2, last - first, 4)
 
 
-@kernel(BYTES, INT64S, INT64S, INT64S, BYTES, *(INT64S,) * 5, OUT_BYTES, OUT_INT64)
+@kernel(BYTES, *(INT64S,) * 4, BYTES, *(INT64S,) * 5, OUT_BYTES, OUT_INT64)
 def rebuild(
     data: np.ndarray,
     positions: np.ndarray,
     ends: np.ndarray,
     horizons: np.ndarray,
+    base_timestamps: np.ndarray,
     source: np.ndarray,
     offsets: np.ndarray,
     timestamps: np.ndarray,
@@ -260,12 +261,12 @@ def rebuild(
 ) -> None:
     """Write record batches again with some of their records, except for their CRCs, one after another.
 
-    Kafka's ``MemoryRecords.filterTo``: the header stays but for size, number of records, and timestamps. A
-    delete horizon takes the place of the base timestamp (KIP-534), which else is that of the first record.
+    Kafka's ``MemoryRecords.filterTo``: the header stays but for size, number of records, and timestamps.
 
     :param data: has the headers of the batches at ``positions``.
     :param ends: for each batch the number of records in it and in those before it.
     :param horizons: the delete horizon (ms) of each batch; -1 without one.
+    :param base_timestamps: what the timestamps of records are stored against.
     :param source: has the records, which are as in an index of :mod:`.read_kernels`.
     :param out: room for :data:`MAX_HEAD` bytes beyond a record's key, value and headers, and for the headers.
     :param sizes: becomes the whole size of each batch.
@@ -280,7 +281,7 @@ def rebuild(
         for i in range(8):
             base_offset = (base_offset << 8) | int64(out[start + i])
         attributes = (int64(out[start + ATTRIBUTES_V2]) << 8) | int64(out[start + ATTRIBUTES_V2 + 1])
-        base_timestamp = horizons[batch] if horizons[batch] >= 0 else timestamps[first]
+        base_timestamp = base_timestamps[batch]
         max_timestamp = int64(-1)
         for row in range(first, ends[batch]):
             max_timestamp = max(max_timestamp, timestamps[row])

@@ -76,6 +76,7 @@ class PlaceOptions:
     zookeeper: ZooKeeperOptions | None = None
     offsets_storage: str = from_option("offsets.storage")
     dual_commit: bool = from_option("dual.commit.enabled")
+    max_record_bytes: int = from_option("maxRecordBytes")
 
     @property
     def commits_to_zookeeper(self) -> bool:
@@ -213,6 +214,7 @@ class ReadOptions:
     max_records_per_partition: int | None = from_option("maxRecordsPerPartition")
     read_committed: bool = from_option("kafka.isolation.level")
     check_crcs: bool = from_option("checkCrcs", "kafka.check.crcs")
+    max_record_bytes: int = from_option("maxRecordBytes")
     checkpoint_location: str | None = from_option("checkpointLocation")
     group: GroupOptions = field(default_factory=GroupOptions)
     large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)

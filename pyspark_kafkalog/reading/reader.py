@@ -43,7 +43,7 @@ def read_rules(options: ReadOptions, schema: pa.Schema) -> ReadRules:
         schema=schema,
         read_committed=options.read_committed,
         fail_on_data_loss=options.fail_on_data_loss,
-        limits=DecodeLimits(check_crcs=options.check_crcs),
+        limits=DecodeLimits(check_crcs=options.check_crcs, max_record_bytes=options.max_record_bytes),
     )
 
 

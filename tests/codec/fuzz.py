@@ -38,7 +38,7 @@ from pyspark_kafkalog.codec.offsets_topic import (
     raw_group,
 )
 from pyspark_kafkalog.codec.walk import find_batch, walk
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.log.segment import index
@@ -200,7 +200,7 @@ def check_decode(rng: random.Random, outcome: Outcome) -> None:
         limits=DecodeLimits(
             max_rows=rng.choice([1, 3, 1000]),
             max_bytes=rng.choice([1, 100, 1 << 20]),
-            max_decompressed_bytes=1 << 16,
+            max_record_bytes=1 << 16,
             check_crcs=rng.random() < 0.8,
         ),
         on_corrupt=(lambda error: positions.append(error.position)) if skip else None,
@@ -215,7 +215,7 @@ def check_decode(rng: random.Random, outcome: Outcome) -> None:
             for name in {"key", "value"} & set(arrow_batch.schema.names):
                 content = arrow_batch.column(name).buffers()[2]
                 assert CANARY[:8] not in (content.to_pybytes() if content else b"")
-    except CorruptRecordError as e:
+    except (CorruptRecordError, OversizedRecordError) as e:
         positions.append(e.position)
         outcome["CorruptRecordError"] += 1
     outcome["left out"] += len(positions)
@@ -229,7 +229,7 @@ def check_lookups(data: bytes, rng: random.Random, outcome: Outcome) -> None:
     position = find_batch(buffer, rng.randrange(len(data) + 1))
     assert position is None or 0 <= position < len(data)
     timestamp, min_offset = rng.choice([0, 1 << 42]), rng.choice([0, 5])
-    limits = DecodeLimits(max_decompressed_bytes=1 << 16)
+    limits = DecodeLimits(max_bytes=1 << 12, max_record_bytes=1 << 16)
     positions = []
     try:
         TransactionScan().add(buffer, walk(buffer))
@@ -243,7 +243,7 @@ def check_lookups(data: bytes, rng: random.Random, outcome: Outcome) -> None:
             topic_partition=PARTITION,
             limits=limits,
         )
-    except CorruptRecordError as e:
+    except (CorruptRecordError, OversizedRecordError) as e:
         positions.append(e.position)
     outcome["CorruptRecordError"] += len(positions)
     check_positions(positions, data)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from kafka import codec as peer
 
-from pyspark_kafkalog.codec.compression import Stage, compress, decompress, decompress_each
+from pyspark_kafkalog.codec.compression import LargerError, Stage, compress, decompress, decompress_each
 from pyspark_kafkalog.codec.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from pyspark_kafkalog.errors import CorruptRecordError
 
@@ -104,7 +104,7 @@ def test_lz4_blocks_do_not_depend_on_each_other_as_java_demands() -> None:
 def test_no_more_than_the_limit_is_decompressed(compression: int) -> None:
     data = compress(compression, text(100_000))
     assert len(decompressed(compression, data, max_bytes=100_000)) == 100_000
-    with pytest.raises(CorruptRecordError, match="more than 99999 bytes"):
+    with pytest.raises(LargerError):
         decompressed(compression, data, max_bytes=99_999)
 
 
@@ -112,7 +112,7 @@ def test_no_more_than_the_limit_is_decompressed(compression: int) -> None:
 def test_a_bomb_stops_at_the_limit(compression: int) -> None:
     bomb = compress(compression, np.zeros(64 << 20, np.uint8))
     before = pa.total_allocated_bytes()
-    with pytest.raises(CorruptRecordError, match="more than"):
+    with pytest.raises(LargerError):
         decompressed(compression, bomb, max_bytes=1 << 20)
     assert pa.total_allocated_bytes() - before < 8 << 20
 
@@ -120,7 +120,7 @@ def test_a_bomb_stops_at_the_limit(compression: int) -> None:
 def test_many_small_frames_count_together() -> None:
     frames = compress(ZSTD, text(1000)) * 100
     assert len(decompressed(ZSTD, frames)) == 100_000
-    with pytest.raises(CorruptRecordError, match="more than"):
+    with pytest.raises(LargerError):
         decompressed(ZSTD, frames, max_bytes=50_000)
 
 
@@ -158,7 +158,7 @@ def test_the_batches_before_an_invalid_one_are_staged(compression: int, hurt: st
     bad = compress(compression, text(100_001)) if hurt == "large" else good[:-20]
     found = each([compression] * 3, [good, bad, good])
     assert next(found) == text(1000).tobytes()
-    with pytest.raises(CorruptRecordError, match="more than" if hurt == "large" else None):
+    with pytest.raises(LargerError if hurt == "large" else CorruptRecordError):
         next(found)
 
 
@@ -195,7 +195,7 @@ def test_snappy_is_read_raw_and_whatever_versions_its_frame_has() -> None:
 
 
 def test_a_claimed_size_is_not_believed() -> None:
-    with pytest.raises(CorruptRecordError, match="more than"):
+    with pytest.raises(CorruptRecordError, match="claim to hold"):
         decompressed(SNAPPY, b"\xff\xff\xff\xff\x0f" + b"a", max_bytes=1000)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.buffers import Stage
-from pyspark_kafkalog.codec.compression import compress, decompress
+from pyspark_kafkalog.codec.compression import LargerError, compress, decompress
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, ZSTD
 from pyspark_kafkalog.codec.lz4 import compress_frame, decompress_frame, header_checksum
 from pyspark_kafkalog.errors import CorruptRecordError
@@ -125,7 +125,7 @@ def test_the_limit_is_exact(compression: int, form: object, content: bytes) -> N
     frame = form(compression, content)
     assert decompressed(compression, frame, len(content)) == content
     for most in (len(content) - 1, 65_537, 65_536, 65_535, 1, 0):
-        with pytest.raises(CorruptRecordError, match=f"more than {most} bytes"):
+        with pytest.raises(LargerError):
             decompressed(compression, frame, most)
 
 
@@ -135,7 +135,7 @@ def test_a_bomb_takes_no_more_memory_than_the_limit(compression: int, form: obje
     bomb = form(compression, bytes(64 << 20))
     before = pa.total_allocated_bytes()
     stage = Stage()
-    with pytest.raises(CorruptRecordError, match="more than"):
+    with pytest.raises(LargerError):
         decompress(compression, array(bomb), magic=2, max_bytes=1 << 20, stage=stage)
     assert pa.total_allocated_bytes() - before < 5 << 20
 

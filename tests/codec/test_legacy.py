@@ -12,7 +12,7 @@ from pyspark_kafkalog.codec import lz4
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.format import LZ4
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.model import OffsetRange
 from tests.codec.decoding import rows
 from tests.codec.raw import batch, message, record, values, wrapper
@@ -147,13 +147,14 @@ def test_checksums_inside_wrappers_are_verified_unless_told_otherwise() -> None:
     assert [row[0] for row in got] == [3]
 
 
-def test_a_legacy_bomb_stops_at_the_limit() -> None:
-    data = wrapper([message(bytes(100_000))], offset=0)
-    with pytest.raises(CorruptRecordError, match="more than"):
-        read(data, limits=DecodeLimits(max_decompressed_bytes=10_000))
-    data = batch([record(bytes(100_000))], compression=1)
-    with pytest.raises(CorruptRecordError, match="more than"):
-        read(data, limits=DecodeLimits(max_decompressed_bytes=10_000))
+@pytest.mark.parametrize(
+    "data",
+    [wrapper([message(bytes(100_000))], offset=0), batch([record(bytes(100_000))], compression=1)],
+    ids=["v1", "v2"],
+)
+def test_a_bomb_stops_at_the_limit(data: bytes) -> None:
+    with pytest.raises(OversizedRecordError, match="more than 10000"):
+        read(data, limits=DecodeLimits(max_bytes=1000, max_record_bytes=10_000))
 
 
 def test_lz4_frames_of_magic_0_have_the_checksum_that_old_clients_expect() -> None:

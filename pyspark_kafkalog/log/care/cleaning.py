@@ -55,6 +55,7 @@ class Pass:
         end: int,
         delete_retention_ms: int,
         index_interval_bytes: int,
+        max_record_bytes: int,
         now_ms: int,
         progress: Callable[[int], object],
     ) -> None:
@@ -65,6 +66,7 @@ class Pass:
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
         self._index_interval_bytes = index_interval_bytes
+        self._max_record_bytes = max_record_bytes
         self._progress = progress
         self._transactions = CleanedTransactions(history.aborted)
         self._producers = _Producers(history.producers, now_ms)
@@ -113,7 +115,11 @@ class Pass:
             batches.magic == 2, ~is_past, segment.modified_ms > self._legacy_horizon_ms
         )
         filtered = filter_batches(
-            piece.data, batches, rules, _last_of_their_keys(self._map, is_control, keeps_tombstones)
+            piece.data,
+            batches,
+            rules,
+            _last_of_their_keys(self._map, is_control, keeps_tombstones),
+            max_record_bytes=self._max_record_bytes,
         )
         totals = self.totals
         totals.records += filtered.records

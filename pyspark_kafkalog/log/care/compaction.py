@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer
+from pyspark_kafkalog.codec.indexing import MAX_RECORD_BYTES, DamageError, DecodeLimits, Indexer
 from pyspark_kafkalog.codec.offset_map import OffsetMap
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.log.care.cleaned_transactions import CleanedTransactions
@@ -27,12 +27,14 @@ from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 DEDUPE_BUFFER_SIZE = 128 << 20
 """Kafka's default of log.cleaner.dedupe.buffer.size."""
-_NO_CRCS = DecodeLimits(check_crcs=False)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """Names and defaults are Kafka's: of topic configurations, and of ``log.cleaner.dedupe.buffer.size``."""
+    """Names and defaults are Kafka's: of topic configurations, and of ``log.cleaner.dedupe.buffer.size``.
+
+    A compressed record may be as large as the option ``maxRecordBytes`` says.
+    """
 
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = MAX_OFFSET
@@ -42,6 +44,7 @@ class CompactionSettings:
     segment_index_bytes: int = 10 << 20
     index_interval_bytes: int = 4096
     dedupe_buffer_size: int = DEDUPE_BUFFER_SIZE
+    max_record_bytes: int = MAX_RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,14 @@ def compact(
     :attr:`Compacted.first_dirty_offset` to ``cleaner-offset-checkpoint``.
 
     :param progress: called with the bytes of each stretch that was read: some three times those of the log.
+    :raises OversizedRecordError: at a record that is larger than the settings allow. Likewise.
     :raises CorruptRecordError: if a batch is damaged; segments that were replaced before that are compacted.
     """
     history = read_history(folder, partition, progress)
     dirty, end, note = _cleanable(history, settings, bounds, now_ms)
     done = Compacted(dirty, note)
     while dirty < end:
-        offset_map = _offset_map(history, partition, dirty, end, settings.dedupe_buffer_size, progress)
+        offset_map = _offset_map(history, partition, dirty, end, settings, progress)
         cleaning = Pass(
             folder,
             partition,
@@ -102,6 +106,7 @@ def compact(
             end=end,
             delete_retention_ms=settings.delete_retention_ms,
             index_interval_bytes=settings.index_interval_bytes,
+            max_record_bytes=settings.max_record_bytes,
             now_ms=now_ms,
             progress=progress,
         )
@@ -168,7 +173,7 @@ def _offset_map(
     partition: TopicPartition,
     start: int,
     end: int,
-    memory: int,
+    settings: CompactionSettings,
     progress: Callable[[int], object],
 ) -> OffsetMap:
     """The last offset of each key from ``start`` on, up to ``end`` or as far as there is memory for.
@@ -177,7 +182,8 @@ def _offset_map(
     """
     segments = [segment for segment in history.reaching(start) if segment.base_offset < end]
     keys = sum(segment.most_records for segment in segments)
-    offset_map = OffsetMap(memory, keys, secrets.randbits(128))
+    offset_map = OffsetMap(settings.dedupe_buffer_size, keys, secrets.randbits(128))
+    limits = DecodeLimits(check_crcs=False, max_record_bytes=settings.max_record_bytes)
     transactions = CleanedTransactions(history.aborted[history.aborted["last_offset"] >= start])
     for segment in segments:
         for piece in read(partition, segment, progress, check_crcs=False):
@@ -186,7 +192,7 @@ def _offset_map(
                 hidden, *_ = transactions.add(piece.data, batches)
                 wanted = ~hidden & ~batches.is_control & (batches.last_offset >= start)
                 try:
-                    indexer = Indexer(piece.data, batches, _NO_CRCS)
+                    indexer = Indexer(piece.data, batches, limits)
                     for indexed in indexer.index(0, len(batches), wanted, OffsetRange(start, MAX_OFFSET)):
                         if not offset_map.put(indexed):
                             return offset_map

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment_file
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, TXN_ENTRY
@@ -154,6 +154,8 @@ def naming(partition: TopicPartition, segment: StoredBatches, piece: Piece) -> I
             position=piece.position + (e.position or 0),
             hint=_REPAIR,
         ) from None
+    except OversizedRecordError as e:
+        raise e.within(partition, segment.path, piece.position) from None
 
 
 def in_groups(

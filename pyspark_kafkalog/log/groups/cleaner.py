@@ -19,7 +19,7 @@ import numpy as np
 from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.read_kernels import OFFSET
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.log.layout import (
     CLEANED_SUFFIX,
@@ -84,6 +84,8 @@ def _cleaned(scan: Scan, partition: TopicPartition, keep: np.ndarray, is_last: b
                 topic_partition=partition,
                 position=piece.position + (e.position or 0),
             ) from None
+        except OversizedRecordError as e:
+            raise e.within(partition, None, piece.position) from None
         parts.append(filtered.data.copy())  # the next piece takes the memory of this one
         changed = changed or filtered.changed
     if scan.fault is not None:

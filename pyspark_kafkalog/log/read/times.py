@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyspark_kafkalog.codec.decode import first_record_at
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
 from pyspark_kafkalog.log.segment import index
@@ -103,8 +103,8 @@ def _first_in(
         return first_record_at(
             batch, timestamp=timestamp, min_offset=min_offset, topic_partition=topic_partition
         )
-    except CorruptRecordError:
-        # The records begin here, so that their reader reports the damage.
+    except (CorruptRecordError, OversizedRecordError):
+        # The records begin here, so that their reader reports what is wrong.
         return max(min_offset, int(batches.base_offset[row])), int(batches.max_timestamp[row])
 
 

@@ -1,0 +1,120 @@
+"""Every way to read batches of 300 MB in little memory, and what becomes of a record that is too large."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyspark_kafkalog
+from pyspark_kafkalog.codec.compression import compress_pieces
+from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, SNAPPY, ZSTD
+from pyspark_kafkalog.errors import OversizedRecordError
+from pyspark_kafkalog.model import TopicPartition
+from tests.cli.running import run
+from tests.codec.raw import batch, record
+
+RECORDS, SIZE = 300, 1_000_000
+ROOM = 150 << 20
+"""Bytes that reading may take beside what the libraries take: half of a batch."""
+_READ = """
+import resource, sys
+import pyspark_kafkalog
+from pyspark_kafkalog import DecodeLimits
+from pyspark_kafkalog.model import TopicPartition
+
+kafka = pyspark_kafkalog.connect(sys.argv[1])
+assert kafka.records.count("small") == 1
+(warm,) = kafka.logs.compact("small", any_policy=True, execute=True)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[2]),) * 2)
+sizes = [rows.num_rows for rows in kafka.read("t", columns=["offset", "value"])]
+assert max(sizes) < 40
+(verified,) = kafka.records.verify([TopicPartition("t", 0)])
+dumped = sum(batch.is_valid for batch in kafka.records.dump(TopicPartition("t", 0)))
+start = {"startingOffsets": '{"t": {"0": 290}}', "endingOffsets": '{"t": {"0": 295}}'}
+middle = kafka.read("t", columns=["offset"], options=start).read_all()["offset"].to_pylist()
+kafka.logs.compact("t", any_policy=True, execute=True)
+left = kafka.records.count("t")
+print(sum(sizes), verified.records, len(verified.damages), dumped, middle, left)
+"""
+
+
+def large(compression: int, *, base_offset: int, sizes: list[int], keys: int = 10) -> bytes:
+    """A batch of values of these sizes, made without having all of them in memory."""
+    made = (
+        np.frombuffer(record(b"x" * size, key=b"%d" % (i % keys), delta=i), np.uint8)
+        for i, size in enumerate(sizes)
+    )
+    count = len(sizes)
+    return batch(
+        [],
+        base_offset=base_offset,
+        count=count,
+        last_offset_delta=count - 1,
+        attributes=compression,
+        body=b"".join(compress_pieces(compression, made)),
+    )
+
+
+def write(root: Path, topic: str, *segments: bytes) -> None:
+    """A stopped broker's partition, of a segment for each of these, of which each has its base offset."""
+    folder = root / f"{topic}-0"
+    folder.mkdir(parents=True)
+    for data in segments:
+        (folder / f"{int.from_bytes(data[:8], 'big'):020}.log").write_bytes(data)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
+@pytest.mark.parametrize(
+    "compression",
+    [ZSTD, *(pytest.param(other, marks=pytest.mark.soak) for other in (GZIP, SNAPPY, LZ4))],
+    ids=COMPRESSION_NAMES.__getitem__,
+)
+def test_a_batch_of_300_mb_takes_no_memory_of_its_size(compression: int, tmp_path: Path) -> None:
+    write(tmp_path, "small", large(compression, base_offset=0, sizes=[3]), large(0, base_offset=1, sizes=[]))
+    write(
+        tmp_path,
+        "t",
+        large(compression, base_offset=0, sizes=[SIZE] * RECORDS),
+        large(0, base_offset=RECORDS, sizes=[3]),
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, str(tmp_path), str(ROOM)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[0] == f"301 301 0 2 {list(range(290, 295))} 11"
+
+
+def test_a_record_that_is_too_large_is_never_skipped(tmp_path: Path) -> None:
+    """And what names it says which option to raise, with which it is read."""
+    sizes = [10, 20_000_000, 10]
+    write(tmp_path, "t", large(4, base_offset=0, sizes=sizes), large(1, base_offset=3, sizes=[5]))
+    limits = {"path": str(tmp_path), "maxRecordBytes": "18m"}
+    kafka = pyspark_kafkalog.connect(limits)
+    for options in ({}, {"failOnDataLoss": "false"}):
+        with pytest.raises(OversizedRecordError, match=r"partition t-0, offset 1, .*Raise maxRecordBytes"):
+            kafka.read("t", options=options).read_all()
+    with pytest.raises(OversizedRecordError):
+        list(kafka.records.dump(TopicPartition("t", 0), records=True))
+    with pytest.raises(OversizedRecordError):
+        kafka.logs.compact("t", any_policy=True, execute=True)
+    assert len(list(kafka.records.dump(TopicPartition("t", 0)))) == 2
+    (verified,) = kafka.records.verify()
+    assert [(damage.offset, damage.position) for damage in verified.damages] == [(1, 0)]
+    assert verified.records == 1, "what follows is verified, too"
+    limit = ("-o", "maxRecordBytes=18m")
+    for words in (("cat",), ("cat", "--skip-damaged"), ("cat", "--count", "--skip-damaged")):
+        done = run(words[0], tmp_path, "t", *words[1:], *limit)
+        assert (done.code, "Raise maxRecordBytes" in done.err) == (3, True), done.err
+    assert run("verify", tmp_path, *limit).code == 1
+    assert run("cat", tmp_path, "t", "--count", "-o", "maxRecordBytes=20m").out == "4\n"
+    assert run("cat", tmp_path, "t", "--count").out == "4\n"
+    assert pyspark_kafkalog.connect(str(tmp_path)).read("t").read_all().num_rows == 4
