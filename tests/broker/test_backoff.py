@@ -7,11 +7,13 @@ import pytest
 from pyspark_kafkalog.broker.wire import backoff as module
 from pyspark_kafkalog.broker.wire.backoff import Backoff, Repeated
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.sockets import OutOfTimeError
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 LOADING = BrokerError("The coordinator loads")
 TIMED_OUT = BrokerConnectionError("The broker did not answer")
+CUT_SHORT = OutOfTimeError("The time was over")
 
 
 class Clock:
@@ -54,7 +56,15 @@ def test_an_attempt_that_had_no_time_does_not_hide_why_the_one_before_failed(clo
     backoff.pause(LOADING)
     clock.attempt_of(backoff.deadline.left)
     with pytest.raises(BrokerError, match="loads"):
-        backoff.pause(TIMED_OUT)
+        backoff.pause(CUT_SHORT)
+
+
+def test_an_attempt_that_had_no_time_tells_so_if_none_told_more(clock: Clock) -> None:
+    backoff = backoff_of(0.15)
+    backoff.pause(CUT_SHORT)
+    clock.attempt_of(backoff.deadline.left)
+    with pytest.raises(OutOfTimeError):
+        backoff.pause(OutOfTimeError("Over, too"))
 
 
 def test_an_attempt_that_had_time_tells_why_it_failed(clock: Clock) -> None:
@@ -95,7 +105,7 @@ def test_each_keeps_its_own_error_if_the_last_attempt_had_no_time(clock: Clock) 
         if len(asked) < 3:
             return {"a": TIMED_OUT, "b": LOADING}
         clock.attempt_of(0.05)
-        return {"a": BrokerConnectionError("No time")}
+        return {"a": CUT_SHORT}
 
     failures: dict[str, KafkaLogError] = {}
     backoff_of(0.35).repeat_each(["a", "b"], attempt, failures)

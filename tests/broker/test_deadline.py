@@ -6,6 +6,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
@@ -15,8 +16,10 @@ from pyspark_kafkalog.broker.cluster import pool
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.pool import ConnectionPool
 from pyspark_kafkalog.broker.wire import deadline as module
+from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.frames import Pace, read_size
+from pyspark_kafkalog.broker.wire.sockets import Address, OutOfTimeError
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
@@ -111,11 +114,8 @@ def test_connecting_to_each_broker_and_its_answer_share_one_deadline(skipping: S
         cluster = Cluster(ConnectionOptions((bootstrap.address,), request_timeout_ms=2_000))
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         try:
-            waited = waited_ms(
-                lambda: cluster.call_brokers(
-                    request, doing="Asking", error_code=lambda _: 0, deadline=Deadline.after(6.2)
-                )
-            )
+            cluster.refresh([])
+            waited = waited_ms(lambda: cluster.call_broker(1, request, Deadline.after(6.2)))
         finally:
             cluster.close()
             leader.close()
@@ -138,6 +138,38 @@ def test_a_login_at_first_contact_ends_by_the_deadline_of_the_call(skipping: Ski
     asked = [received.api_key for received in broker.requests]
     assert asked[:3] == [API_VERSIONS, HANDSHAKE, AUTHENTICATE]
     assert waited <= 200
+
+
+def test_the_first_answer_has_time_of_its_own_after_a_slow_handshake(
+    skipping: SkippingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sockets.open_socket
+
+    def slow_handshake(*args: Any) -> socket.socket:
+        skipping.skip(4.999)
+        return connect(*args)
+
+    def slow_answer(received: Received) -> bytes | None:
+        time.sleep(0.3)
+        return api_versions(received)
+
+    monkeypatch.setattr(sockets, "open_socket", slow_handshake)
+    broker = FakeBroker(slow_answer)
+    try:
+        ConnectionPool(ConnectionOptions((broker.address,))).take_any({}).close()
+    finally:
+        broker.close()
+
+
+def test_a_wait_that_the_deadline_of_the_call_ends_does_not_blame_the_listener() -> None:
+    broker = FakeBroker(lambda received: b"")
+    connections = ConnectionPool(ConnectionOptions((broker.address,)))
+    try:
+        with pytest.raises(OutOfTimeError, match="were left of the time for all") as caught:
+            connections.take(Address.parse(broker.address), None, deadline=Deadline.after(0.2))
+    finally:
+        broker.close()
+    assert caught.value.hint is None
 
 
 def test_after_a_deadline_what_has_arrived_is_read_and_nothing_is_waited_for() -> None:

@@ -48,11 +48,11 @@ class ConnectionPool:
         node_id: int | None,
         *,
         deadline: Deadline | None = None,
-        first_answer: Deadline | None = None,
+        patience: float | None = None,
     ) -> Connection:
         """An idle connection, or a new one. One attempt.
 
-        :param deadline: for the attempt, and ``first_answer``: see :meth:`.Connection.open`.
+        :param deadline: for the attempt, and ``patience``: see :meth:`.Connection.open`.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
@@ -75,7 +75,7 @@ class ConnectionPool:
             tls=self._tls,
             node_id=node_id,
             deadline=deadline,
-            first_answer=first_answer,
+            patience=patience,
         )
         self._unreachable.remove(address)
         note_reached(self._options)
@@ -122,17 +122,15 @@ class ConnectionPool:
         options = self._options
         timeout_ms = min(options.socket_connection_setup_timeout_ms / 2, options.request_timeout_ms)
         patience = Deadline.after_ms(timeout_ms).bounded_by(deadline)
-        shortest = patience.left / _TRIED_IF_SILENT
+        shortest = timeout_ms / 1000 / _TRIED_IF_SILENT
         backoff = Backoff(options, patience, reconnecting=True)
         while True:
             error: BrokerConnectionError | None = None
             servers = list(self._candidates({}, ()))
             for number, (_, address) in enumerate(servers):
-                share = max(patience.share(len(servers) - number), Deadline.after(shortest))
+                share = max(patience.left / (len(servers) - number), shortest)
                 try:
-                    return self.take(
-                        address, None, deadline=deadline, first_answer=share.bounded_by(patience)
-                    )
+                    return self.take(address, None, deadline=deadline, patience=share)
                 except BrokerConnectionError as e:
                     if error is None or not isinstance(e, UnknownHostError):
                         error = e

@@ -14,6 +14,7 @@ from pyspark_kafkalog.broker.wire.sockets import (
     BrokenHandshakeError,
     ClosedPortError,
     NeverReachedError,
+    OutOfTimeError,
     UnknownHostError,
 )
 from pyspark_kafkalog.errors import KafkaLogError
@@ -61,7 +62,8 @@ class Backoff:
         """When attempts must end."""
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
         self._repeated = repeated or Repeated()
-        self._before_last: KafkaLogError | None = None
+        self._telling: KafkaLogError | None = None
+        """The last error that tells more than that the time was over, if there was one."""
 
     def repeat(
         self,
@@ -113,8 +115,7 @@ class Backoff:
     def pause(self, error: KafkaLogError, *, first_contact: bool = False, grow: bool = True) -> None:
         """Wait before another attempt, or raise ``error`` if no time for one is left.
 
-        An attempt that had less time than the pause before it may have failed for that reason alone:
-        then the error of the attempt before it is raised.
+        The last attempt may have failed only for want of time: then the last error that tells more is raised.
 
         :param error: why the last attempt failed.
         :param first_contact: whether no broker has answered so far: what looks like a wrong option
@@ -126,15 +127,16 @@ class Backoff:
             deadline = Deadline(self._started)
         elif first_contact and isinstance(error, ClosedPortError | BrokenHandshakeError):
             deadline = Deadline(self._started + self._connection_setup / 2).bounded_by(deadline)
+        if self._telling is None or not isinstance(error, OutOfTimeError):
+            self._telling = error
         pause = self._next * random.uniform(0.8, 1.2)
         now = time.monotonic()
         if now + pause > deadline.at:
-            raise self._before_last or error
+            raise self._telling
         if now - self._started > _QUIET_SECONDS and not self._repeated.has_warned:
             self._repeated.has_warned = True
             _log.warning("Retrying for up to %d s: %s", deadline.at - now + self._repeated.more, error)
         else:
             _log.debug("Retrying in %d ms: %s", pause * 1000, error)
         time.sleep(pause)
-        self._before_last = error if self.deadline.left < pause else None
         self._next = min(self._next * 2, self._maximum) if grow else self._next

@@ -5,7 +5,12 @@ from __future__ import annotations
 import ssl
 
 from pyspark_kafkalog.broker.wire.frames import Pace
-from pyspark_kafkalog.broker.wire.sockets import Address, BrokenHandshakeError, refused_by_tls
+from pyspark_kafkalog.broker.wire.sockets import (
+    Address,
+    BrokenHandshakeError,
+    OutOfTimeError,
+    refused_by_tls,
+)
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 
 _TLS_ALERT_OR_HANDSHAKE = (0x1503, 0x1603)
@@ -53,6 +58,8 @@ def no_answer(
     if isinstance(error, TimeoutError):
         if not pace.bytes:
             message = f"The broker did not answer within {pace.limit_ms} ms"
+            if not pace.is_stalled:
+                return OutOfTimeError(f"{message}, which were left of the time for all", broker=broker)
             if not frames and not known:
                 return BrokenHandshakeError(message, broker=broker, hint=_SILENT)
         elif pace.is_stalled:

@@ -122,26 +122,26 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         node_id: int | None = None,
         deadline: Deadline | None = None,
-        first_answer: Deadline | None = None,
+        patience: float | None = None,
         begin: Callable[[Step], None] = no_one,
     ) -> Connection:
         """Connect, shake hands, ask for the broker's versions, and authenticate.
 
         :param deadline: for everything; by default each step has the timeout of its option.
-        :param first_answer: when the broker must have sent its versions, if that is earlier.
+        :param patience: seconds that connecting, TLS and the broker's first answer may take each, if that is
+            less than their options say.
         :param begin: is told of each step as it begins.
         :raises BrokerConnectionError: if the broker cannot be reached now.
         :raises AuthenticationError: if credentials or certificates are not accepted.
         """
-        setup = Deadline.after_ms(options.socket_connection_setup_timeout_ms)
-        setup = setup.bounded_by(first_answer).bounded_by(deadline)
-        sock = sockets.open_socket(address, options, tls, setup, begin)
+        setup = options.socket_connection_setup_timeout_ms / 1000
+        setup = setup if patience is None else min(setup, patience)
+        sock = sockets.open_socket(address, options, tls, setup, deadline, begin)
         connection = cls(sock, address, options, node_id)
         try:
             with connection._bounded(deadline):
                 begin(Step.KAFKA)
-                with connection._bounded(first_answer):
-                    connection._ask_versions()
+                connection._ask_versions(patience)
                 begin(Step.SASL)
                 connection._authenticate()
         except BaseException:
@@ -323,7 +323,7 @@ class Connection:
     def __del__(self) -> None:
         self._sock.close()
 
-    def _ask_versions(self) -> None:
+    def _ask_versions(self, patience: float | None) -> None:
         """ApiVersions, which every broker answers, if need be in version 0 (KIP-511)."""
         for version in (3, 0):
             self._send(
@@ -332,7 +332,8 @@ class Connection:
                 ),
                 version,
             )
-            response = self._read(*self._next_answer(self._pace(), bytearray, _FIRST_FRAME))
+            pace = self._pace(stall=patience)
+            response = self._read(*self._next_answer(pace, bytearray, _FIRST_FRAME))
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
         if response.error_code:

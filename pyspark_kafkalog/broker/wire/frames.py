@@ -23,7 +23,7 @@ class Pace:
     def __init__(self, stall: float, total: float) -> None:
         self.bytes = 0
         """How many bytes have moved so far."""
-        self._stall = min(stall, total)
+        self._stall = stall
         self._total = total
         self._last = self._started = time.monotonic()
         self.is_stalled = True

@@ -39,6 +39,10 @@ class BrokenHandshakeError(BrokerConnectionError):
     """A connection that broke before the first responses, as when client and listener differ in protocol."""
 
 
+class OutOfTimeError(BrokerConnectionError):
+    """A wait that the caller's deadline ended, before a timeout of its own: it says little of the broker."""
+
+
 class Step(str, enum.Enum):
     """The steps to a connection that can be used, in their order."""
 
@@ -74,7 +78,8 @@ def open_socket(
     address: Address,
     options: ConnectionOptions,
     tls: ssl.SSLContext | None,
-    deadline: Deadline,
+    patience: float,
+    deadline: Deadline | None,
     begin: Callable[[Step], None] = no_one,
 ) -> socket.socket:
     """A connected socket, with TLS if a context is given.
@@ -82,6 +87,8 @@ def open_socket(
     Every address of the host name is tried (client.dns.lookup=use_all_dns_ips). Each of several
     gets its share of the time left.
 
+    :param patience: seconds that connecting may take, and then the TLS handshake.
+    :param deadline: for both.
     :param begin: is told of each step as it begins.
     :raises BrokerConnectionError: if the broker cannot be reached now.
     :raises AuthenticationError: if a certificate is not accepted.
@@ -97,8 +104,9 @@ def open_socket(
         ) from e
     begin(Step.TCP)
     errors: list[Exception] = []
+    limit = Deadline.after(patience).bounded_by(deadline)
     for number, (family, kind, protocol, _, where) in enumerate(found):
-        share = deadline.left / (len(found) - number)
+        share = limit.left / (len(found) - number)
         try:
             sock = _connected(
                 socket.socket(family, kind, protocol), where, options, max(share, SHORTEST_WAIT)
@@ -106,13 +114,15 @@ def open_socket(
         except (OSError, OverflowError) as e:
             errors.append(e)
             continue
-        sock.settimeout(max(deadline.left, SHORTEST_WAIT))
         if tls is None:
             return sock
         begin(Step.TLS)
-        return _with_tls(sock, address, tls)
+        limit = Deadline.after(patience).bounded_by(deadline)
+        sock.settimeout(max(limit.left, SHORTEST_WAIT))
+        return _with_tls(sock, address, tls, is_cut=limit is deadline)
     refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
-    raise (ClosedPortError if refused else BrokerConnectionError)(
+    is_cut = limit is deadline and isinstance(errors[-1], TimeoutError)
+    raise (ClosedPortError if refused else OutOfTimeError if is_cut else BrokerConnectionError)(
         f"Cannot connect to the broker: {errors[-1]}",
         broker=str(address),
         hint="Check that it runs, and that its advertised host and port can be reached from here.",
@@ -143,7 +153,11 @@ def _set_options(sock: socket.socket, options: ConnectionOptions) -> None:
             sock.setsockopt(socket.SOL_SOCKET, option, size)
 
 
-def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> socket.socket:
+def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext, *, is_cut: bool) -> socket.socket:
+    """The socket with TLS.
+
+    :param is_cut: whether the handshake's time ends by the caller's deadline.
+    """
     try:
         return tls.wrap_socket(sock, server_hostname=address.host.rstrip("."))
     except ssl.SSLCertVerificationError as e:
@@ -166,6 +180,8 @@ def _with_tls(sock: socket.socket, address: Address, tls: ssl.SSLContext) -> soc
         raise BrokenHandshakeError(f"TLS failed: {e}", broker=str(address), hint=NO_TLS_THERE) from e
     except OSError as e:
         sock.close()
+        if is_cut and isinstance(e, TimeoutError):
+            raise OutOfTimeError(f"TLS failed: {e}", broker=str(address)) from e
         raise BrokenHandshakeError(f"TLS failed: {e}", broker=str(address), hint=NO_TLS_THERE) from e
 
 

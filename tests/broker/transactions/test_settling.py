@@ -353,8 +353,7 @@ def test_a_marker_that_stays_pending_before_kafka_3(
     broker.create_topic(topic, 3)
 
     def write(batch: int, **options: object) -> None:
-        limits = {"kafka__request__timeout__ms": 1000, "kafka__delivery__timeout__ms": 4000}
-        query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **limits, **options)
+        query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
         query.write([values(5, 10 * batch)], batch)
 
     write(0)
@@ -364,9 +363,11 @@ def test_a_marker_that_stays_pending_before_kafka_3(
     complete_without_markers(broker.log_dir, transactional_id(topic), commit=False)
     broker.start()
     monkeypatch.setattr(Requests, "describe", lambda *_, **more: Described(Outcome.NOT_TOLD))
+    # Long enough for each request to a broker that has just started.
+    patience = {"kafka__request__timeout__ms": 5_000, "kafka__delivery__timeout__ms": 10_000}
     with pytest.raises(TransactionError, match=r"stays pending.*failOnMissingMarker=false, for one run"):
-        write(1)
-    write(1, failOnMissingMarker="false")
+        write(1, **patience)
+    write(1, failOnMissingMarker="false", **patience)
     write(2)
     expected = [b"%010d" % (10 * batch + number) for batch in range(3) for number in range(5)]
     assert sorted(shown(broker.bootstrap, topic)) == expected
