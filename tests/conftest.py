@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -50,6 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--like", choices=SERVICES, help="run what has a shared broker with one that looks like this"
     )
+    parser.addoption(
+        "--collection", action="store_true", help="run only files that use the fixture collection"
+    )
     parser.addoption("--seed", type=int, help=f"the seed (default: {FIXED_SEED}; with --soak a new one)")
 
 
@@ -80,7 +84,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-        (chosen if _is_of_tier(item, soak=config.option.soak) else others).append(item)
+        wanted = _is_of_tier(item, soak=config.option.soak)
+        wanted = wanted and (not config.option.collection or _uses_collection(item.path))
+        (chosen if wanted else others).append(item)
     config.hook.pytest_deselected(items=others)
     long = {item.path for item in chosen if any(map(item.get_closest_marker, ("slow", "spark", "broker")))}
     items[:] = sorted(chosen, key=lambda item: (_servers_of(item.path) is None, item.path not in long))
@@ -97,6 +103,12 @@ def _servers_of(path: Path) -> str | None:
         "schema registry": ("registry: SchemaRegistryServer",),
     }
     return next((servers for servers, words in shared.items() if any(word in text for word in words)), None)
+
+
+@functools.cache
+def _uses_collection(path: Path) -> bool:
+    """Whether a file has tests that :mod:`tests.fixtures_dir` gives more cases with the whole collection."""
+    return re.search(r"(fixtures_dir|largemessage\.cases) import", path.read_text()) is not None
 
 
 @pytest.hookimpl(optionalhook=True)

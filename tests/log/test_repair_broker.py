@@ -13,12 +13,12 @@ from kafka import TopicPartition as KafkaTopicPartition
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.model import TopicPartition
-from tests.fixtures_dir import CASES
+from tests.fixtures_dir import CASES, requires_fixtures
 from tests.kafka import Broker, dump_log_segments
 from tests.log.partitions import copy
 from tests.log.test_repair import readable
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, requires_fixtures]
 
 DAMAGED = [fixture for fixture in CASES if fixture.damaged]
 
