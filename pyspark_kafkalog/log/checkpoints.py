@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.filesystem.durable import replace
 from pyspark_kafkalog.log.layout import (
+    BACKUP_FILE,
+    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
     format_leader_epoch_checkpoint,
     format_offset_checkpoint,
     parse_leader_epoch_checkpoint,
@@ -28,6 +31,22 @@ def read_offsets(root: str, name: str) -> dict[TopicPartition, int]:
 def write_offsets(root: str, name: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace a checkpoint of the root."""
     replace(os.path.join(root, name), format_offset_checkpoint(offsets))
+
+
+def note_flushed(root: str, ends: Mapping[TopicPartition, int]) -> None:
+    """Let the checkpoints of a backup say that logs are on disk up to their new ``ends``.
+
+    By them it tells what was torn from what is damaged, and that its last segments are missing. Other
+    directories need none: a broker makes its own.
+
+    :raises LogDirectoryError: if one is malformed.
+    """
+    if not os.path.exists(os.path.join(root, BACKUP_FILE)):
+        return
+    for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+        known = read_offsets(root, name)
+        if {**known, **ends} != known:
+            write_offsets(root, name, {**known, **ends})
 
 
 def read_epochs(folder: str) -> list[tuple[int, int]]:

@@ -402,9 +402,9 @@ def test_journal_of_many_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(filesystem, "_FIRST_READ", 500)
     seen = []
 
-    def commit(root, entries):
+    def commit(root, entries, ends):
         seen.append((Path(root, JOURNAL_FILE).stat().st_size, read(tmp_path)))
-        committed(root, entries)
+        committed(root, entries, ends)
 
     committed = journal.commit
     monkeypatch.setattr(journal, "commit", commit)

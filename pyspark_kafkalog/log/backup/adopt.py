@@ -8,6 +8,8 @@ A new topic's leader epochs begin at 0, and a log's never go back (KIP-101), so 
 producers of both clusters would take new records for repeated old ones: so producer ids in batches get a bit
 that no cluster's ids have. No producer is left to end open transactions, so markers at the end abort them.
 
+Its indexes are written from the batches, as nothing proves the old ones.
+
 A copy is made in a folder named like those that a broker is about to delete, and so removes. Then it is
 exchanged for the empty folder.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,12 +32,11 @@ from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup.directory import check_backup, open_backup
-from pyspark_kafkalog.log.backup.log import producers_at
+from pyspark_kafkalog.log.backup.log import producers_at, read_snapshot
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
-    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     LOG_SUFFIX,
@@ -45,7 +46,6 @@ from pyspark_kafkalog.log.layout import (
     SNAPSHOT_SUFFIX,
     TXN_INDEX_SUFFIX,
     format_leader_epoch_checkpoint,
-    parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.lock import directory_lock
@@ -53,17 +53,18 @@ from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.deletion import deleted_name
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.segment.index import TXN_ENTRY
-from pyspark_kafkalog.log.segment.missing import GIVE_UP, missing_in_backup
+from pyspark_kafkalog.log.segment.missing import GIVE_UP, behind_gaps, missing_in_backup
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.recovery import begin_segment, offsets_of
+from pyspark_kafkalog.log.segment.recovery import Rebuilt, begin_segment, offsets_of, write_indexes
 from pyspark_kafkalog.log.segment.scan import Scan
-from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, TopicPartition
+from pyspark_kafkalog.log.snapshot import ProducerEntry
+from pyspark_kafkalog.model import AbortedTransaction, LogSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.rows import BIGINT, INT, STRING, Kind, column
 from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0
+_INTERVAL = LogSettings().index_interval_bytes
 _OTHER_CLUSTER = 1 << 62
 """Set in the ids of producers of the backup: a cluster counts its own up from 0."""
 
@@ -105,8 +106,7 @@ def adopt(
     Interrupted, this can run again: partitions that have records are left alone.
 
     :param topics: only these; () for all that are not internal.
-    :param execute: False to only say what would be done, and change nothing: the ends are those that the
-        backup has flushed.
+    :param execute: False to only say what would be done, and change nothing.
     :param before: called with the partitions to adopt, before the first one is, or nothing is changed; both
         directories are held.
     :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
@@ -134,8 +134,9 @@ def adopt(
             if not execute:
                 return found
             with journal.unclean(log_dir):
+                root = LogRoot(open_folder(backup))
                 for step in steps:
-                    _adopt(backup, log_dir, step)
+                    _adopt(root, log_dir, step)
                     progress()
             return found
 
@@ -146,19 +147,20 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
         raise LogDirectoryError(f"The backup has no topic {min(missing)}", file=backup)
-    starts, ends = (
-        read_offsets(backup, name) for name in (LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT)
-    )
+    starts = read_offsets(backup, LOG_START_OFFSET_CHECKPOINT)
     chosen = [p for p in partitions if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)]
     found, brokers = [], LogRoot(open_folder(log_dir)).partitions()
+    # The ends are those of the record batches: checkpoints may be older.
+    bounds, failures = LogDirectory([root]).try_watermarks(chosen)
     for p in sorted(chosen):
-        problem, start, end = _problem(log_dir, p), starts.get(p, 0), ends.get(p, 0)
+        problem, start = _problem(log_dir, p), starts.get(p, 0)
+        end = behind_gaps(root.gaps(p), bounds[p].high_watermark if p in bounds else start)
         if problem is None and p in root.renewed():
             problem = "Its new copy is not in its place yet: run the backup again, which was interrupted"
         bases = offsets_of(os.path.join(backup, str(p)), LOG_SUFFIX) if problem is None else []
         if bases and bases[0] > start:
             problem = f"{missing_in_backup(OffsetRange(start, bases[0]))}. {GIVE_UP}"
-        if problem is None and p in (failures := LogDirectory([root]).try_watermarks([p])[1]):
+        if problem is None and p in failures:
             problem = str(failures[p])
         still_open = _producers(os.path.join(backup, str(p))).open if problem is None else []
         aborted = [
@@ -204,6 +206,14 @@ def _producers(folder: str) -> ProducerState:
     return producers
 
 
+def _known_at(folder: str, base_offset: int) -> list[ProducerEntry] | None:
+    """The producers in the snapshot where a segment begins; None without one that is valid."""
+    try:
+        return read_snapshot(folder, base_offset)
+    except FileNotFoundError:
+        return None
+
+
 def _problem(log_dir: str, partition: TopicPartition) -> str | None:
     folder = os.path.join(log_dir, str(partition))
     if not os.path.exists(folder):
@@ -235,20 +245,36 @@ def _beside(folder: str, role: str) -> str:
     return os.path.join(parent, deleted_name(TopicPartition(topic, int(number)), mark))
 
 
-def _stage(source: str, folder: str, step: AdoptedPartition) -> str:
-    """Make the copy of a partition, beside the broker's folder; its path."""
-    staged = _staged(folder)
+def _stage(root: LogRoot, folder: str, step: AdoptedPartition) -> str:
+    """Make the copy of a partition, beside the broker's folder; its path.
+
+    :raises LogDirectoryError: if it can't be read, or does not end where the plan has seen it end.
+    """
+    partition = TopicPartition(step.topic, step.partition)
+    source, staged = root.folder.label(str(partition)), _staged(folder)
     shutil.rmtree(staged, ignore_errors=True)
     os.mkdir(staged)
-    for name in sorted(os.listdir(source)):
-        parsed = parse_segment_file(name)
-        if parsed is not None and parsed[1] == LOG_SUFFIX:
-            _copy_log(os.path.join(source, name), os.path.join(staged, name), parsed[0])
-        elif parsed is not None and parsed[1] in INDEX_SUFFIXES:
-            with open(os.path.join(source, name), "rb") as file:
-                data = file.read()
-            write_new(os.path.join(staged, name), _marked(data) if parsed[1] == TXN_INDEX_SUFFIX else data)
-    _end_log(staged, step.log_end_offset, _producers(source))
+    producers, end = ProducerState(), 0
+    for base_offset in offsets_of(source, LOG_SUFFIX):
+        path = os.path.join(source, segment_file(base_offset, LOG_SUFFIX))
+        if base_offset < end:
+            raise LogDirectoryError(
+                f"The segment begins before offset {end}, where the one before it ends",
+                file=path,
+                hint="Find out what is left with kafkalog verify.",
+            )
+        if (known := _known_at(source, base_offset)) is not None:
+            producers = _of_another_cluster(known)
+        end = _copy_segment(path, staged, Rebuilt(base_offset, producers, _INTERVAL))
+    end = behind_gaps(root.gaps(partition), max(end, step.log_start_offset))
+    if end != step.log_end_offset:
+        raise LogDirectoryError(
+            f"Expected a log that ends at offset {step.log_end_offset}, got one that ends at {end}",
+            topic_partition=partition,
+            file=source,
+            hint="The backup has changed meanwhile. Try again.",
+        )
+    _end_log(staged, end, producers)
     epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
     write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
     with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
@@ -257,7 +283,7 @@ def _stage(source: str, folder: str, step: AdoptedPartition) -> str:
     return staged
 
 
-def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
+def _adopt(root: LogRoot, log_dir: str, step: AdoptedPartition) -> None:
     """Exchange a partition's empty folder for a copy of the backup's.
 
     Its bounds are entered first, so that its records never lack them. They don't harm an empty log, and
@@ -270,7 +296,7 @@ def _adopt(backup: str, log_dir: str, step: AdoptedPartition) -> None:
         shutil.rmtree(emptied, ignore_errors=True)
     else:  # the exchange was interrupted
         os.rename(emptied, folder)
-    staged = _stage(os.path.join(backup, str(partition)), folder, step)
+    staged = _stage(root, folder, step)
     _enter(log_dir, partition, step)
     os.rename(folder, emptied)
     os.rename(staged, folder)
@@ -283,9 +309,10 @@ def _end_log(staged: str, end: int, producers: ProducerState) -> None:
 
     Its first snapshot has the open transactions, for a broker that recovers the segment.
     """
-    still_open = ProducerState(
-        entry._replace(producer_id=entry.producer_id | _OTHER_CLUSTER) for entry in producers.open
-    )
+    for base_offset in offsets_of(staged, LOG_SUFFIX):
+        is_empty = os.path.getsize(os.path.join(staged, segment_file(base_offset, LOG_SUFFIX))) == 0
+        assert base_offset < end or (base_offset == end and is_empty), f"{staged} goes on behind {end}"
+    still_open = ProducerState(producers.open)
     begin_segment(staged, end)
     write_new(os.path.join(staged, segment_file(end, SNAPSHOT_SUFFIX)), still_open.snapshot())
     markers = still_open.abort_markers(end, leader_epoch=0)
@@ -298,16 +325,18 @@ def _end_log(staged: str, end: int, producers: ProducerState) -> None:
         write_new(os.path.join(staged, new_end), ProducerState().snapshot())
 
 
-def _marked(data: bytes) -> bytes:
-    """The entries of a ``.txnindex``, with the ids that producers have in the copy."""
-    entries = np.frombuffer(data, TXN_ENTRY, len(data) // TXN_ENTRY.itemsize).copy()
-    entries["producer_id"] |= _OTHER_CLUSTER
-    return entries.tobytes()
+def _of_another_cluster(entries: Iterable[ProducerEntry]) -> ProducerState:
+    """Producers with the ids that they have in the copy."""
+    return ProducerState(entry._replace(producer_id=entry.producer_id | _OTHER_CLUSTER) for entry in entries)
 
 
-def _copy_log(source: str, target: str, base_offset: int) -> None:
-    """Copy a segment's batches, with a leader epoch of 0, and ids of producers that no cluster gives."""
-    scan, position = Scan(source, base_offset), 0
+def _copy_segment(source: str, staged: str, rebuilt: Rebuilt) -> int:
+    """Copy a segment's batches, with a leader epoch of 0, and ids of producers that no cluster gives; and
+    make its indexes. The offset after its last batch.
+    """
+    base_offset = rebuilt.segment.base_offset
+    scan, position, fault = Scan(source, base_offset), 0, None
+    target = os.path.join(staged, os.path.basename(source))
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with naming(target):
@@ -319,18 +348,24 @@ def _copy_log(source: str, target: str, base_offset: int) -> None:
                 ids = batches.producer_id | _OTHER_CLUSTER
                 kernels.put_ints(piece.data, batches.position + PRODUCER_ID_V2, ids, 8)
                 put_checksums(piece.data, batches.position, batches.size)
-                size = scan.end - position
-                write_all(descriptor, piece.data[:size], position)
+                data = piece.data[: scan.end - position]
+                _, fault = rebuilt.add(data, walk(data))
+                if fault is not None:
+                    break
+                write_all(descriptor, data, position)
                 position = scan.end
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    if scan.fault is not None:
+    fault = fault or scan.fault
+    if fault is not None:
         raise LogDirectoryError(
-            f"A record batch can't be read: {scan.fault}",
+            f"A record batch can't be read: {fault}",
             file=source,
             hint="Find out what is left with kafkalog verify.",
         )
+    write_indexes(staged, base_offset, rebuilt.indexes())
+    return rebuilt.segment.next_offset
 
 
 def _enter(log_dir: str, partition: TopicPartition, step: AdoptedPartition) -> None:

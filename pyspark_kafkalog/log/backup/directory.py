@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
@@ -208,7 +208,8 @@ class BackupDirectory:
             if self.is_empty(partition):
                 self._check_nothing_is_lost(partition)
                 self.set_log_start_offset(partition, start)
-            with self._cutting_unflushed(partition):
+            was_clean = self.was_clean and partition not in self._unclean
+            with nullcontext() if was_clean else self._cutting_unflushed(partition):
                 log = open_log(
                     self.root,
                     partition,
@@ -216,8 +217,10 @@ class BackupDirectory:
                     start=self.log_start_offset(partition),
                     topic_id=topic_id,
                     recovery_point=self.log_end_offset(partition),
-                    was_clean=self.was_clean and partition not in self._unclean,
+                    was_clean=was_clean,
                 )
+            if log.next_offset > self.log_end_offset(partition) and was_clean:
+                self.flushed(partition, log.next_offset)  # a writer that notes no ends has been there
             self._pass_gaps(log)
             known = self.complete(partition)
             if known is not None and known.offset > log.next_offset:  # what was there may be compacted by now
@@ -400,6 +403,7 @@ class BackupDirectory:
         with partition_lock(self.root, str(partition), _LOCK_TIMEOUT):
             try:
                 if partition not in self._closed:
+                    self._unclean.add(partition)  # a task may have been killed
                     self.open(partition, LogSettings(), start=self.log_start_offset(partition), topic_id="")
                     self._close_log(partition)
             finally:

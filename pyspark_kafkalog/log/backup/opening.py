@@ -24,6 +24,7 @@ from pyspark_kafkalog.log.lock import partition_lock
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.missing import GIVE_UP, missing_in_backup
 from pyspark_kafkalog.log.segment.recovery import offsets_of
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 
 _LOCK_TIMEOUT = 10.0
@@ -44,6 +45,7 @@ def open_log(
     :param start: the log start offset, as checkpointed; a log without records begins there.
     :param topic_id: its topic's id, which a log without records gets if it has none; empty if not known.
     :param recovery_point: the offset below which all is on disk, as checkpointed.
+    :param was_clean: whether the directory was shut down cleanly: all that is there is on disk, then.
     :raises LogDirectoryError: if it is damaged, lacks its first segment, or has records but no topic id,
         although that is known.
     """
@@ -66,9 +68,8 @@ def open_log(
             f" since then, write the lines 'version: 0' and 'topic_id: {topic_id}' into the file. Otherwise,"
             " move the folder away.",
         )
-    return BackupLog.open(
-        folder, partition, settings, start, recovery_point=recovery_point, was_clean=was_clean
-    )
+    known = MAX_OFFSET if was_clean else recovery_point
+    return BackupLog.open(folder, partition, settings, start, recovery_point=known, was_clean=was_clean)
 
 
 @contextmanager
@@ -96,9 +97,11 @@ def task_log(
                 recovery_point=recovery_point,
                 was_clean=was_clean,
             ) as log:
+                if was_clean:
+                    recovery_point = max(recovery_point, log.next_offset)
                 yield log
         except OSError as e:
-            if e.errno == errno.EIO if log is None else log.has_failed:
+            if e.errno == errno.EIO and not was_clean if log is None else log.has_failed:
                 cut_unflushed(os.path.join(root, str(partition)), recovery_point)
             raise
 

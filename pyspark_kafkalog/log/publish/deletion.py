@@ -27,7 +27,7 @@ import numpy as np
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
+from pyspark_kafkalog.log.checkpoints import note_flushed, read_offsets, write_offsets
 from pyspark_kafkalog.log.journal_file import Deletion
 from pyspark_kafkalog.log.layout import OFFSET_CHECKPOINTS
 from pyspark_kafkalog.log.publish.appender import append, open_partition, pending_batches
@@ -105,7 +105,8 @@ def _append_tombstones(root: str, tombstones: Mapping[TopicPartition, np.ndarray
                 # It has records, so its end does not depend on where the log starts.
                 settings = read_log_settings(root, [partition.topic])[partition.topic]
                 log = open_partition(folder.path, partition, settings, 0)
-                append(log, pending_batches(data), settings, framed_last=True)
+                appended = append(log, pending_batches(data), settings, framed_last=True)
+                note_flushed(root, {partition: appended.end})
         except KafkaLogError as e:  # else a repair could not mend it
             _log.warning("Could not delete the offsets of groups in %s: %s", partition, e)
 

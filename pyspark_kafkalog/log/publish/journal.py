@@ -17,7 +17,8 @@ of a deletion has the batches themselves; see :mod:`.deletion`.
 
 ``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
 snapshots. It is gone while the journal stands, and comes back when all that was
-appended is committed and on disk: the broker then reads on from its last snapshot.
+appended is committed and on disk, and the checkpoints of a backup say so: the broker
+then reads on from its last snapshot.
 After an undo it does not come back: the folder's state is no longer certain.
 """
 
@@ -33,6 +34,7 @@ import numpy as np
 
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
+from pyspark_kafkalog.log.checkpoints import note_flushed
 from pyspark_kafkalog.log.journal_file import (
     Begun,
     Deletion,
@@ -54,6 +56,7 @@ from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
+_NO_ENDS: Mapping[TopicPartition, int] = {}
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -92,9 +95,10 @@ def begin(
     return begun
 
 
-def commit(root: str, begun: Begun) -> None:
+def commit(root: str, begun: Begun, ends: Mapping[TopicPartition, int] = _NO_ENDS) -> None:
     """Make all that was appended since :func:`begin` visible at once; it must be on disk.
 
+    :param ends: where the partitions that were appended to end.
     :raises OSError: if that fails. Once it is visible, nothing is raised.
     """
     path = os.path.join(root, JOURNAL_FILE)
@@ -109,11 +113,12 @@ def commit(root: str, begun: Begun) -> None:
         # A network mount may report a failure after it has done it.
     try:
         sync_folder(root)
+        note_flushed(root, ends)
         if begun.clean_shutdown is not None:
             put(root, CLEAN_SHUTDOWN_FILE, begun.clean_shutdown)
     except Exception as e:
         # The records are visible: an error now would say that they are not.
-        _log.warning("Published, but could not flush %s: %s", root, e)
+        _log.warning("Published, but could not put the files of %s in order: %s", root, e)
 
 
 def recover(root: str) -> None:

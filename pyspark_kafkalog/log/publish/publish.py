@@ -26,6 +26,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.kafka_uuid import random_uuid
+from pyspark_kafkalog.log.checkpoints import note_flushed
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
@@ -144,7 +145,9 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
     of_topic = settings[partition.topic]
     with disk_errors("Could not append", root), journal.unclean(root):
         log = _open_existing(LogRoot(open_folder(root)), partition, of_topic)
-        return append(log, pending, of_topic, _append_time(settings), framed_last=True)
+        appended = append(log, pending, of_topic, _append_time(settings), framed_last=True)
+        note_flushed(root, {partition: appended.end})
+        return appended
 
 
 def _append_at_once(
@@ -170,7 +173,7 @@ def _append_at_once(
                 plan=plan,
             )
             offsets = _append_all(root, logs, pending, settings, append_time, progress)
-            journal.commit(root, begun)
+            journal.commit(root, begun, {partition: end for partition, (_, end) in offsets.items()})
         except BaseException:
             _undo(root)
             raise
