@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import allocate, binary_column, int64_column
-from pyspark_kafkalog.errors import RecordTooLargeError
+from pyspark_kafkalog.errors import InvalidRecordError, RecordTooLargeError
 from pyspark_kafkalog.largemessage.format import (
     HEADER_ONLY_TYPE,
     LM,
@@ -138,6 +138,23 @@ class SplitRecords:
         self._settings = settings
         self._max_bytes = max_bytes
         self._serializer = serializer
+
+    def check_uncut(self, rows: np.ndarray | None, partition: TopicPartition) -> None:
+        """Refuse messages of several segments in a compacted topic. They share a key, so one would be left.
+
+        :raises InvalidRecordError: if there is one.
+        """
+        if self._large is not None:
+            lengths, counts = self._large.lengths, self._large.counts
+            cut = np.flatnonzero(counts > 1) if rows is None else rows[counts[rows] > 1]
+            if cut.size:
+                raise InvalidRecordError(
+                    f"A value of {lengths[cut[0]]} bytes makes {counts[cut[0]]} message segments, of which"
+                    " compaction would keep only the last: cleanup.policy is compact",
+                    topic_partition=partition,
+                    hint="Take compact out of the topic's cleanup.policy, or the option's, or write such"
+                    " values whole: raise max.message.segment.bytes and the topic's max.message.bytes.",
+                )
 
     def of(
         self, rows: np.ndarray | None, partition: TopicPartition

@@ -88,8 +88,11 @@ def write_rows(
             if audit is not None:
                 audit.attempted(partition.topic, records, chosen)
             for part, wanted in split.of(chosen, partition):
+                settings = sink.settings(partition)
+                if settings.needs_keys:
+                    split.check_uncut(chosen, partition)
                 try:
-                    encoded = encode(part, wanted, sink.settings(partition), topic_partition=partition)
+                    encoded = encode(part, wanted, settings, topic_partition=partition)
                 except RecordTooLargeError as e:
                     raise _too_large(e, partition, is_split=splitter is not None) from None
                 sink.append(partition, encoded)

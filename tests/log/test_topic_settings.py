@@ -68,6 +68,12 @@ def cleanup_policy(make: Callable[..., Topic]) -> None:
     with pytest.raises(InvalidRecordError, match="A row has no key"):
         make("delete").write(key=None, cleanup_policy="compact")
     assert make("delete").write(key=None)
+    large = {"large_message_enabled": "true", "max_message_segment_bytes": "1000"}
+    for key in ("k", None):
+        with pytest.raises(InvalidRecordError, match=r"2 message segments, of which compaction would keep"):
+            make("compact").write(key=key, size=1500, **large)
+        assert make("delete").write(key=key, size=1500, **large)
+    assert make("compact").write(size=999, **large)
     topic = make("", retention_ms="1", segment_bytes="200")
     topic.write(20, at=NOW - DAY)
     assert topic.kafka.logs.retain(execute=True)[0].segments == 0
