@@ -25,10 +25,14 @@ FLUSH_BYTES = 32 << 20
 
 
 class GapError(Exception):
-    """The source has deleted these offsets, which were not copied before."""
+    """The source has deleted these offsets, which were not copied before.
 
-    def __init__(self, offsets: OffsetRange) -> None:
+    :param begin: where its first batch begins, which may have records before its log start offset.
+    """
+
+    def __init__(self, offsets: OffsetRange, begin: int) -> None:
         start, end = self.offsets = offsets
+        self.begin = begin
         super().__init__(
             f"Offsets {start} to {end - 1} are gone from the source, and were never copied. Go on behind them"
             " with --allow-gaps, or begin a new backup in another directory"
@@ -108,7 +112,7 @@ class Executor(Protocol):
 def bring_up_to_date(source: Source, log: BackupLog, bounds: CopyBounds, topic_id: str, hooks: Hooks) -> None:
     """Copy what the log lacks, if the source has all of it, and the same history.
 
-    :raises GapError: if the source no longer has a range behind the end of the log, up to a whole batch.
+    :raises GapError: if the source no longer has a range behind the end of the log.
     :raises DivergedError: if the log has records that the source does not have, or no longer; nothing of a
         new history is appended then.
     :raises UnprovenError: if nothing tells whether the histories are the same.
@@ -119,8 +123,9 @@ def bring_up_to_date(source: Source, log: BackupLog, bounds: CopyBounds, topic_i
     start = bounds.log_start_offset
     if log.next_offset < start:
         begin = whole_batch(source, log.partition, start) if start < bounds.high_watermark else start
-        if log.next_offset < begin or not topic_id:
-            raise GapError(OffsetRange(log.next_offset, max(begin, log.next_offset + 1)))
+        if topic_id and begin < log.batches_end:
+            raise DivergedError(log, begin)
+        raise GapError(OffsetRange(log.next_offset, start), begin)
     shared = SharedEnd(source, log, start, topic_id)
     wanted = OffsetRange(max(shared.first, start), max(bounds.end, log.next_offset))
     if wanted.end > bounds.high_watermark:  # a new leader does not know yet how far it may be read

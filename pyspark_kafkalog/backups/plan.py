@@ -281,15 +281,20 @@ def _at(source: Source, partition: TopicPartition, marks: Watermarks, time: int 
 
 
 def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:
-    """The base offset of the record batch that ``offset`` lies in; itself, if it lies in none."""
+    """The base offset of the record batch that ``offset`` lies in; itself, if it lies in none.
+
+    :raises DataLossError: if the source has just deleted it.
+    """
     pieces = source.fetch(Fetch(partition, OffsetRange(offset, offset + 1)))
     try:
         for piece in pieces:
             batches = batches_of(piece)
             return min(offset, int(batches.base_offset[0])) if batches.magic[0] == 2 else offset
-    except DataLossError:  # there are no records after it
-        pass
-    return offset
+    except DataLossError:
+        marks = source.watermarks([partition], read_committed=False).get(partition)
+        if marks is None or offset < marks.log_start_offset:
+            raise
+    return offset  # there are no records after it
 
 
 def _other_topic(target: BackupDirectory, partition: TopicPartition, topic_id: str) -> str | None:

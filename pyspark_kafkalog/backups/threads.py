@@ -139,7 +139,7 @@ class Threads:
             if self._rules.allow_gaps and not planned.topic_ids[partition.topic]:
                 raise UnprovenError(partition, "all that it shared with the copy was deleted")
             if self._rules.allow_gaps:
-                self._target.add_gap(partition, error.offsets)
+                self._target.add_gap(partition, error.offsets, error.begin)
             return self._rules.allow_gaps
         if isinstance(error, DivergedError):
             if error.is_whole or not self._rules.truncate:

@@ -1,9 +1,10 @@
 """What a backup is a backup of: ``.kafkalog-backup`` in the log root, which brokers ignore.
 
 JSON with a version, the source's cluster id, and for each partition the ranges of offsets that its
-source had deleted before they could be copied; when its copy was last complete, and up to which offset; if it
-is being replaced by a new copy, where that begins; and whether ``log-start-offset-checkpoint`` says of every
-partition where it begins, so that a first segment behind that means that there was one before.
+source had deleted before they could be copied; where the record batch begins in which the last of them ends,
+or that follows it; when its copy was last complete, and up to which offset; if it is being replaced by a new
+copy, where that begins; and whether ``log-start-offset-checkpoint`` says of every partition where it begins,
+so that a first segment behind that means that there was one before.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class BackupFile:
     cluster_id: str | None = None
     has_starts: bool = False
     gaps: dict[TopicPartition, list[OffsetRange]] = field(default_factory=dict)
+    next_batches: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the record batch begins in which the last gap ends, or that follows it."""
     complete: dict[TopicPartition, Complete] = field(default_factory=dict)
     renewed: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the new copies begin."""
@@ -62,6 +65,9 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             partition_of(name): [OffsetRange(int(start), int(end)) for start, end in ranges]
             for name, ranges in content["gaps"].items()
         }
+        next_batches = {
+            partition_of(name): int(base) for name, base in content.get("next_batches", {}).items()
+        }
         complete = {
             partition_of(name): Complete(int(time), int(offset))
             for name, (time, offset) in content.get("complete", {}).items()
@@ -71,6 +77,7 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             None if cluster_id is None else str(cluster_id),
             content.get("has_starts") is True,
             gaps,
+            next_batches,
             complete,
             renewed,
         )
@@ -90,6 +97,7 @@ def write_backup_file(root: str, content: BackupFile) -> None:
             "cluster_id": content.cluster_id,
             "has_starts": content.has_starts,
             "gaps": _by_name(content.gaps),
+            "next_batches": _by_name(content.next_batches),
             "complete": _by_name(content.complete),
             "renewed": _by_name(content.renewed),
         },

@@ -11,8 +11,9 @@ from confluent_kafka import Producer
 
 from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.admin.verify import verify
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from tests.backups.consuming import consume
+from tests.broker.producing import connected, numbered, produce
 from tests.kafka import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
@@ -101,3 +102,28 @@ def test_the_same_applications_go_on(new_broker: Callable[..., Broker], tmp_path
     again.commit_transaction(30)
     assert values(new, "open") == ["done", "new-1", "new-2"]
     assert values(new, "plain") == ["a", "b", "c", "d", "e", "f", "g"]
+
+
+def test_a_broker_does_not_show_what_was_deleted(new_broker: Callable[..., Broker], tmp_path: Path) -> None:
+    """The gap of the backup ends within a batch, which the broker loads, and recovers after a kill."""
+    old, new, directory = new_broker(), new_broker(), tmp_path / "backup"
+    old.start()
+    old.create_topic("t")
+    produce(connected(old.bootstrap), "t", [numbered(10)])
+    connect(old.bootstrap).logs.backup(str(directory), BackupRules(groups=()))
+    produce(connected(old.bootstrap), "t", [numbered(100, start=10)])
+    old.delete_records("t", 60)
+    (row,) = connect(old.bootstrap).logs.backup(str(directory), BackupRules(groups=(), allow_gaps=True))
+    assert (row.problem, row.gaps) == (None, [OffsetRange(10, 60)])
+    old.stop(kill=True)
+    new.start()
+    new.create_topic("t")
+    new.stop()
+    connect(directory).logs.adopt(str(new.log_dir), groups=False, execute=True)
+    kept = {at: b"%010d" % at for at in (*range(10), *range(60, 110))}
+    for _ in range(2):
+        new.start()
+        found = consume(new.bootstrap, "t", [0])[0]
+        assert {at: record.value for at, record in found.items()} == kept
+        new.stop(kill=True)
+        (new.log_dir / "recovery-point-offset-checkpoint").unlink()

@@ -12,11 +12,15 @@ import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
-from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.backups.copier import RULES, STAGES
-from tests.backups.histories import T0, content, make_log, set_log_start
+from tests.backups.histories import T0, content, make_log, make_log_of, set_log_start
+from tests.backups.test_gaps import of_transaction
 from tests.backups.test_history import check_sound
+from tests.codec.raw import values
 from tests.faults.steps import KILLED, Runner, changes, step_runner
+from tests.log.partitions import offsets_read
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +69,56 @@ def test_kill_at_every_step(copier: Runner, tmp_path: Path, soak: bool) -> None:
     steps = changes(tmp_path / "steps")
     assert {run(number) for number in (steps if soak else steps[::18])} == {KILLED}
     assert len(seen) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", [9, 40])
+def test_kill_at_every_step_of_a_gap_that_ends_within_a_batch(
+    copier: Runner, begin: int, tmp_path: Path, soak: bool
+) -> None:
+    """Whatever was written, what the source has deleted is never in the copy."""
+    open_ones = [of_transaction(5, 7), of_transaction(7, 8)]
+    make_log_of(tmp_path / "first", [values(5, base_offset=0), *open_ones])
+    make_log_of(
+        tmp_path / "longer", [values(60, base_offset=begin), values(5, base_offset=begin + 60)], start=begin
+    )
+    set_log_start(tmp_path / "longer", begin + 20)
+    connect(tmp_path / "first").logs.backup(str(tmp_path / "whole"), RULES)
+    (row,) = connect(tmp_path / "longer").logs.backup(str(tmp_path / "whole"), RULES)
+    gaps, gone, seen = [OffsetRange(9, begin + 20)], set(range(9, begin + 20)), set[int]()
+    assert (row.problem, row.gaps) == (None, gaps)
+    whole = content(tmp_path / "whole")
+
+    def run(step: int) -> int:
+        folder = tmp_path / f"run-{step}"
+        folder.mkdir()
+        code = copier(folder, step)
+        if step == 0:
+            (folder / "steps").rename(tmp_path / "steps")
+        for _ in range(2):
+            if (folder / "copy" / "t-0").exists():
+                assert not gone.intersection(stored(folder / "copy"))
+            (row,) = connect(tmp_path / "longer").logs.backup(str(folder / "copy"), RULES)
+            assert row.problem is None
+        assert not gone.intersection(stored(folder / "copy"))
+        if row.gaps == gaps:
+            assert content(folder / "copy") == whole
+            seen.add(step)
+        check_sound(folder / "copy")
+        shutil.rmtree(folder)
+        return code
+
+    assert run(0) == 0
+    steps = changes(tmp_path / "steps")
+    assert {run(number) for number in (steps if soak else steps[::12])} == {KILLED}
+    assert len(seen) > 3
+
+
+def stored(root: Path) -> list[int]:
+    """The offsets that read_uncommitted shows."""
+    place = LogDirectory.open(str(root))
+    marks = place.watermarks([T0], read_committed=False)[T0]
+    return offsets_read(place, T0, OffsetRange(marks.log_start_offset, marks.high_watermark))
 
 
 @pytest.mark.slow

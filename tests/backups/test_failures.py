@@ -649,11 +649,11 @@ def test_what_could_not_be_noted_is_not_acted_upon(tmp_path: Path) -> None:
                 with pytest.raises(OSError, match="No space left"):
                     directory.open(new, SMALL, start=500, topic_id="")
                 with pytest.raises(OSError, match="No space left"):
-                    directory.add_gap(PARTITIONS[0], gap)
+                    directory.add_gap(PARTITIONS[0], gap, gap.end)
         assert directory.log_start_offset(new) == 0
         assert directory.gaps(PARTITIONS[0]) == ()
         directory.open(new, SMALL, start=500, topic_id="").append(piece(batch(500, 1)))
-        directory.add_gap(PARTITIONS[0], gap)
+        directory.add_gap(PARTITIONS[0], gap, gap.end)
     with open_backup(str(target)) as directory:
         assert directory.log_start_offset(new) == 500
         assert directory.gaps(PARTITIONS[0]) == (gap,)

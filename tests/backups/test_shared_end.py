@@ -31,12 +31,14 @@ from tests.backups.histories import (
     TOPIC_ID,
     batch,
     content,
+    make_log,
     piece,
     set_log_start,
     visible,
 )
 from tests.backups.test_history import ALLOW_GAPS, NO_GROUPS, TRUNCATE, check_sound, run
 from tests.broker.producing import connected, numbered, produce, unused_topic
+from tests.codec.raw import marker
 from tests.kafka import Broker
 from tests.kafka_old import OldBroker
 from tests.log.partitions import control_batch, data_batch
@@ -126,25 +128,39 @@ def test_a_log_refuses_a_batch_that_begins_before_its_end(tmp_path: Path) -> Non
     assert content(tmp_path) == batch(5, 1) + batch(10, 1)
 
 
-@pytest.mark.parametrize(("begin", "gaps"), [(20, [OffsetRange(10, 20)]), (10, [])])
-def test_a_gap_ends_where_the_batch_begins_in_which_the_source_does(
-    begin: int, gaps: list[OffsetRange], tmp_path: Path
+@pytest.mark.parametrize("begin", [20, 10], ids=["behind lost batches", "next"])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_gap_ends_within_the_batch_in_which_the_source_begins(
+    begin: int, compression: str, tmp_path: Path
 ) -> None:
-    """The marker that aborts what is open before the gap stands before that batch."""
-    source, target = tmp_path / "source", tmp_path / "target"
+    """The marker that aborts what is open before the gap stands before that batch, if one is lost."""
+    source, target, log_dir = tmp_path / "source", tmp_path / "target", tmp_path / "broker"
     in_transaction = np.frombuffer(batch(5, 1), np.uint8).copy()
     stamp(in_transaction, producer_id=9, producer_epoch=0, base_sequence=0)
     before = [batch(0, 1), in_transaction.tobytes()]
     make(source, before)
     run(source, target)
-    after = [batch_of(begin, 20, ""), batch(begin + 20, 1)]
+    cut = batch_of(begin, 20, "", EncodeSettings(compression=compression))
+    after = [cut, batch(begin + 20, 1), marker(9, commit=True, offset=begin + 25)]
     make(source, [*before, *([batch_of(10, 10, "")] if begin == 20 else []), *after])
     set_log_start(source, begin + 10)
-    assert ("are gone from the source" in (run(source, target).problem or "")) == bool(gaps)
-    for _ in range(2):
-        row = run(source, target, ALLOW_GAPS)
-        assert (row.problem, row.gaps, row.log_end_offset) == (None, gaps, begin + 25)
-    assert content(target).endswith(b"".join(after))
+    held = content(target)
+    gone = f"Offsets 10 to {begin + 9} are gone from the source"
+    assert gone in (run(source, target).problem or "")
+    assert content(target) == held
+    for rules in (ALLOW_GAPS, NO_GROUPS):
+        row = run(source, target, rules)
+        assert (row.problem, row.gaps) == (None, [OffsetRange(10, begin + 10)])
+        assert row.log_end_offset == begin + 26
+        committed = range(5 if begin == 20 else 10)
+        assert visible(target) == [*committed, *range(begin + 10, begin + 25)]
+        kept = [left(cut, *range(begin + 10, begin + 20)), *after[1:]]
+        assert content(target).endswith(b"".join(kept))
+    log_dir.mkdir()
+    (log_dir / "meta.properties").write_text("version=1\n")
+    make_log(log_dir, [])
+    assert connect(target).logs.adopt(str(log_dir), groups=False, execute=True)[0].problem is None
+    assert visible(log_dir) == visible(target)
     check_sound(target)
 
 

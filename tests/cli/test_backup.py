@@ -13,6 +13,7 @@ import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests.backups.consuming import consume
 from tests.backups.histories import make_log
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.cli.running import command, run
@@ -72,6 +73,35 @@ def test_records_deleted_before_they_were_copied(broker: Broker, topic: str, tmp
     assert "Offsets 1000 to 1199 are gone from the source, and were never copied" in done.err
     done = run(*words, "--allow-gaps")
     assert (done.code, done.lines[1][3:]) == (0, ["1500", "1500", *done.lines[1][5:7], "1000-1199"])
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_records_deleted_within_a_batch_never_come_back(
+    broker: Broker, topic: str, compression: str, tmp_path: Path
+) -> None:
+    """Who deletes them erases them: neither the backup nor what is restored from it has them."""
+    words = ("backup", broker.bootstrap, tmp_path / "b", "--topic", topic, "--no-groups")
+    assert run(*words).code == 0
+    produce(connected(broker.bootstrap), topic, [numbered(300)], compression=compression)
+    broker.delete_records(topic, 1200)
+    done = run(*words)
+    assert (done.code, "Offsets 1000 to 1199 are gone from the source" in done.err) == (1, True)
+    for more in ["--allow-gaps"], []:
+        done = run(*words, *more)
+        assert (done.code, done.lines[1][3], done.lines[1][-1]) == (0, "1300", "1000-1199")
+    assert run("verify", tmp_path / "b").code == 0
+    kept = {*range(1000), *range(1200, 1300)}
+    offsets = connect(tmp_path / "b").read(topic, columns=["offset"]).read_all()["offset"].to_pylist()
+    assert (len(offsets), set(offsets)) == (len(kept), kept)
+    held = (tmp_path / "b" / f"{topic}-0" / f"{0:020d}.log").read_bytes()
+    assert compression != "none" or b"\x140000000199\0" not in held
+    again = f"{topic}-again"
+    restore = ("restore", tmp_path / "b", broker.bootstrap, "--topic", topic, "--rename", f"{topic}={again}")
+    assert run(*restore, "--state", tmp_path / "state", "--execute").code == 0
+    source = consume(broker.bootstrap, topic, [0])[0]
+    restored = consume(broker.bootstrap, again, [0])[0]
+    assert [r.value for at, r in source.items()] == [r.value for r in restored.values()][-100:]
+    assert len(restored) == len(kept)
 
 
 def test_gaps_are_told_where_a_backup_is_verified_and_restored(

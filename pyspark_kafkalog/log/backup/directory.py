@@ -109,25 +109,30 @@ class BackupDirectory:
         """The ranges of offsets that were gone before they could be copied, in order."""
         return () if self._file is None else tuple(self._file.gaps.get(partition, ()))
 
-    def add_gap(self, partition: TopicPartition, gap: OffsetRange) -> None:
+    def add_gap(self, partition: TopicPartition, gap: OffsetRange, begin: int) -> None:
         """Note that a range could not be copied, and let the partition's log go on behind it.
 
-        One that begins at the same offset is replaced. Transactions that are open there end as aborted.
+        One that begins at the same offset is replaced. Transactions that are open there end as aborted, if
+        there are offsets of which no batch is left.
 
+        :param begin: the base offset of the next batch: before the gap's end, if that lies in the batch.
         :raises DataLossError: if there are more of them than offsets; nothing has changed then.
         """
         log = self._logs[partition]
-        log.check_skip(gap.end)
+        log.check_skip(begin)
         with self._guard:
             others = [known for known in self.gaps(partition) if known.start != gap.start]
-            self._set_gaps(partition, sorted([*others, gap]))
+            self._change_file(  # first of all: what is not on disk is not acted upon
+                gaps={**self._known.gaps, partition: sorted([*others, gap])},
+                next_batches={**self._known.next_batches, partition: begin},
+            )
         self._pass_gaps(log)
 
     def _pass_gaps(self, log: BackupLog) -> None:
         """Go on behind a gap at the end of the log, which has at most markers to show for it."""
         for gap in self.gaps(log.partition):
             if gap.start <= log.next_offset < gap.end:
-                log.skip_to(gap.end)
+                log.skip_to(gap.end, min(gap.end, self._known.next_batches.get(log.partition, gap.end)))
 
     def _forget_gaps(self, partition: TopicPartition, offset: int) -> None:
         """Forget those from ``offset`` on, where another history begins."""
@@ -135,11 +140,7 @@ class BackupDirectory:
             known = self.gaps(partition)
             kept = [gap for gap in known if gap.start < offset]
             if len(kept) < len(known):
-                self._set_gaps(partition, kept)
-
-    def _set_gaps(self, partition: TopicPartition, gaps: list[OffsetRange]) -> None:
-        """Replace a partition's gaps, on disk first: what is not there is not acted upon."""
-        self._change_file(gaps={**self._known.gaps, partition: gaps})
+                self._change_file(gaps={**self._known.gaps, partition: kept})
 
     @property
     def _known(self) -> BackupFile:

@@ -1,6 +1,7 @@
 """Append record batches that have their offsets already, as a follower does with those of its leader.
 
-Nothing in a batch is changed. Kafka's ``UnifiedLog.appendAsFollower``, ``LocalLog.roll``.
+Nothing in a batch is changed, but that one in which a gap ends loses its records in the gap. Kafka's
+``UnifiedLog.appendAsFollower``, ``LocalLog.roll``.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from pyspark_kafkalog.codec import read_kernels as read
 from pyspark_kafkalog.codec.buffers import as_array
+from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum, walk
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
     OverlapError,
+    OversizedRecordError,
 )
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
@@ -76,7 +80,7 @@ class BackupLog:
         """Leader epochs, each with its first offset."""
         self._limits = SegmentLimits.of(settings)
         self._writer = None if segment is None else self._writing(segment, aborted_bytes)
-        self._batches_end = next_offset if segment is None else segment.next_offset
+        self.batches_end = next_offset if segment is None else segment.next_offset
         """Where the last batch ends; a gap may follow."""
         self.is_empty = not has_batches(folder)
         """Whether the log has no record batch."""
@@ -168,30 +172,32 @@ class BackupLog:
         log._save_epochs()
         return log
 
-    def check_skip(self, offset: int) -> None:
+    def check_skip(self, begin: int) -> None:
         """:raises DataLossError: if :meth:`skip_to` has no room for the markers."""
         count = len(self._producers.open)
-        if count > offset - self.next_offset:
+        if self.batches_end < begin and count > begin - self.batches_end:
             raise DataLossError(
-                f"Offsets {self.next_offset} to {offset - 1} are gone, and {count} transactions are open"
+                f"Offsets {self.batches_end} to {begin - 1} are gone, and {count} transactions are open"
                 " there, whose markers would need as many offsets",
                 topic_partition=self.partition,
                 hint="Begin a new backup in another directory.",
             )
 
-    def skip_to(self, offset: int) -> None:
+    def skip_to(self, offset: int, begin: int) -> None:
         """Go on at a later offset: what lies between is gone.
 
         Transactions that are open here may have ended there, and what the same producer ends later may be
-        another one: markers, at the last of these offsets, abort them.
+        another one: markers, at the last offsets of which no batch is left, abort them.
 
+        :param begin: where the next batch begins: before ``offset``, if that lies in it.
         :raises DataLossError: if there are more of them than offsets; nothing has changed then.
         """
-        self.check_skip(offset)
-        first = offset - len(self._producers.open)
-        markers = self._producers.abort_markers(first, self.epochs[-1][0] if self.epochs else -1)
-        with self._noting_failure():
-            self._append(markers, walk(markers))
+        self.check_skip(begin)
+        if self.batches_end < begin:
+            first = begin - len(self._producers.open)
+            markers = self._producers.abort_markers(first, self.epochs[-1][0] if self.epochs else -1)
+            with self._noting_failure():
+                self._append(markers, walk(markers))
         self.next_offset = offset
 
     @property
@@ -208,6 +214,8 @@ class BackupLog:
     def append(self, piece: Slice) -> int:
         """Append the batches of a slice, but those that the log has already; returns how many bytes.
 
+        One in which a gap ends loses its records in the gap, as to a cleaner: its range of offsets stays.
+
         :raises OverlapError: if one begins before the end of the log and ends behind it; nothing is appended.
         :raises CorruptRecordError: if a checksum is wrong; the batches before it are appended.
         """
@@ -215,13 +223,21 @@ class BackupLog:
         first = int(np.searchsorted(batches.last_offset, self.next_offset))
         if first < len(batches) and batches.magic[first] == 2 and not self.is_empty:
             base_offset = int(batches.base_offset[first])
-            if base_offset < self._batches_end:
+            if base_offset < self.batches_end:
                 raise OverlapError(
-                    f"A record batch that begins before offset {self._batches_end} can't be appended",
+                    f"A record batch that begins before offset {self.batches_end} can't be appended",
                     topic_partition=self.partition,
                     offset=base_offset,
                 )
         valid = first_bad_checksum(data, batches, first, len(batches))
+        size = int(batches.size[first:].sum())
+        ends_gap = self.batches_end < self.next_offset and not self.is_empty
+        if first < valid and ends_gap and int(batches.base_offset[first]) < self.next_offset:
+            left = self._behind_gap(piece, batches, first)
+            with self._noting_failure():
+                self._append(left, walk(left))
+            size += left.size - int(batches.size[first])
+            first += 1
         with self._noting_failure():
             self._append(data, batches.take(np.arange(first, valid)))
         if valid < len(batches):
@@ -232,7 +248,28 @@ class BackupLog:
                 file=piece.origin.file,
                 position=piece.origin.position + int(batches.position[valid]),
             )
-        return int(batches.size[first:].sum())
+        return size
+
+    def _behind_gap(self, piece: Slice, batches: Batches, row: int) -> np.ndarray:
+        """A batch without its records in the gap at the end of the log.
+
+        :raises KafkaLogError: if its records can't be read.
+        """
+        begin, end = int(batches.position[row]), int(batches.position[row] + batches.size[row])
+        data, no, start = as_array(piece.buffer)[begin:end], np.zeros(1, bool), self.next_offset
+        rules = BatchRules(whole=no, discarded=no, stays_empty=~no, starts_horizon=no)
+        file, position = piece.origin.file, piece.origin.position + begin
+        try:
+            filtered = filter_batches(
+                data, walk(data), rules, lambda found, _: found.table[read.OFFSET] >= start
+            )
+        except CorruptRecordError as e:
+            raise CorruptRecordError(
+                e.message, topic_partition=self.partition, offset=start, file=file, position=position
+            ) from None
+        except OversizedRecordError as e:
+            raise e.within(self.partition, file, position) from None
+        return filtered.data
 
     def _append(self, data: np.ndarray, batches: Batches) -> None:
         first, self._is_clean = 0, False
@@ -252,7 +289,7 @@ class BackupLog:
                 writer.begin_flush(end - begin)
                 writer.write_aborted(aborted)
                 self._add_epochs(part)
-                self.next_offset = self._batches_end = int(part.last_offset[-1]) + 1
+                self.next_offset = self.batches_end = int(part.last_offset[-1]) + 1
             writer.write_indexes()
             if stop < len(batches):
                 self.flush()
