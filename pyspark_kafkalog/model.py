@@ -169,20 +169,6 @@ def went_back(
     )
 
 
-class Seen(NamedTuple):
-    """What a plan saw of a partition; those who carry it out rely on it.
-
-    ``topic_id`` is empty and ``leader_epoch`` -1 if unknown. The records below ``end`` existed.
-    """
-
-    topic_id: str = ""
-    leader_epoch: int = -1
-    end: int = 0
-
-
-NOTHING_SEEN = Seen()
-
-
 @dataclass(frozen=True, slots=True)
 class StoredSize:
     """The bytes of a partition's record batches, and the base offsets of its segments, None if unknown."""
@@ -215,6 +201,55 @@ class AbortedTransaction:
     last_offset: int | None = None
 
 
+class BatchHeader(NamedTuple):
+    """What copies of a record batch share of its header, in the terms of :class:`.codec.walk.Batches`.
+
+    The base offset of a message set (v0, v1) is -1; ``records`` are those that the header claims.
+    """
+
+    magic: int
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    leader_epoch: int
+    crc: int
+    base_timestamp: int
+    max_timestamp: int
+    size: int
+    attributes: int
+    records: int
+
+
+class Decided(NamedTuple):
+    """How the transactions with data in ``offsets`` have ended: all but the ``aborted`` ones are committed.
+
+    It holds for a log that has the batch ``proof``: the last that was looked at, so that all before it is the
+    same in a log that has it.
+    """
+
+    offsets: OffsetRange
+    aborted: tuple[AbortedTransaction, ...]
+    proof: BatchHeader
+
+
+class Seen(NamedTuple):
+    """What a plan saw of a partition; those who carry it out rely on it.
+
+    ``topic_id`` is empty and ``leader_epoch`` -1 if unknown. The records below ``end`` existed.
+    ``decided`` is what it knows of the transactions there, None if nothing.
+    """
+
+    topic_id: str = ""
+    leader_epoch: int = -1
+    end: int = 0
+    decided: Decided | None = None
+
+
+NOTHING_SEEN = Seen()
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """The origin of a buffer, for error messages: a file, and the position of buffer[0] in it."""
@@ -237,27 +272,6 @@ class Slice:
     headers: np.ndarray
     origin: Origin
     aborted: tuple[AbortedTransaction, ...] = ()
-
-
-class BatchHeader(NamedTuple):
-    """What copies of a record batch share of its header, in the terms of :class:`.codec.walk.Batches`.
-
-    The base offset of a message set (v0, v1) is -1; ``records`` are those that the header claims.
-    """
-
-    magic: int
-    base_offset: int
-    last_offset: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    leader_epoch: int
-    crc: int
-    base_timestamp: int
-    max_timestamp: int
-    size: int
-    attributes: int
-    records: int
 
 
 class QueryBatch(NamedTuple):
@@ -474,6 +488,15 @@ class Files(Protocol):
 
     def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
         """Faults of a partition's files besides its record batches."""
+
+    def decided(
+        self, partition: TopicPartition, offsets: OffsetRange, *, look: bool = True
+    ) -> Decided | None:
+        """How the transactions with data in ``offsets`` have ended, for tasks; None leaves it to them.
+
+        :param offsets: those of a split, which may begin with EARLIEST and end with LATEST.
+        :param look: whether others will need what follows, too, so that it may be worth reading here.
+        """
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """What a backup lacks, as its source had deleted it before it could be copied, in order."""

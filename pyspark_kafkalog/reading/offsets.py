@@ -31,7 +31,7 @@ from pyspark_kafkalog.options.user_options import log_once
 from pyspark_kafkalog.reading.commits import check_commits
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.reading.partitions import look_up_partitions, names_of, with_topic_ids
-from pyspark_kafkalog.reading.splits import Split, cuts_between, split_ranges
+from pyspark_kafkalog.reading.splits import Split, cuts_between, split_ranges, with_decided
 from pyspark_kafkalog.topics import cleanup_policies
 
 
@@ -166,12 +166,15 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
         for partition in partitions
     }
     cuts = cuts_between(splits)
-    return [
+    planned = [
         Split(partition, OffsetRange(start, end), within[partition], seen[partition])
         for partition in partitions
         if _is_worth_a_task(requested[partition], ends[partition], existing[partition], within[partition])
         for start, end in pairwise([starts[partition], *cuts.get(partition, ()), ends[partition]])
     ]
+    if not options.read_committed:
+        return planned
+    return with_decided(place, planned, look=lambda split: bool(cuts.get(split.partition)))
 
 
 def _is_open(options: ReadOptions) -> bool:

@@ -6,7 +6,15 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark_kafkalog.model import ALL_OFFSETS, NOTHING_SEEN, OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.model import (
+    ALL_OFFSETS,
+    NOTHING_SEEN,
+    Files,
+    OffsetRange,
+    Place,
+    Seen,
+    TopicPartition,
+)
 
 TASK_OFFSETS = 10_000
 TASK_BYTES = 1 << 20
@@ -64,6 +72,17 @@ def split_ranges(
         for split, is_large in zip(splits, large, strict=True)
         for part in _cut(split, _part_count(_size(split), total_large, wanted) if is_large else 1)
     ]
+
+
+def with_decided(place: Place, splits: Sequence[Split], *, look: Callable[[Split], bool]) -> list[Split]:
+    """``splits`` of a read_committed read, in order, with what their tasks need not look for themselves.
+
+    :param look: see :meth:`pyspark_kafkalog.model.Files.decided`.
+    """
+    if not isinstance(place, Files):
+        return list(splits)
+    found = [(s, place.decided(s.partition, s.offsets, look=look(s))) for s in splits]
+    return [replace(split, seen=split.seen._replace(decided=decided)) for split, decided in found]
 
 
 def cuts_between(splits: Iterable[Split]) -> dict[TopicPartition, list[int]]:

@@ -16,7 +16,7 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
 from pyspark_kafkalog.options.settings import ReadOptions, Selection
 from pyspark_kafkalog.reading.offsets import initial_offsets, start_from_group
 from pyspark_kafkalog.reading.partitions import look_up_partitions, with_topic_ids
-from pyspark_kafkalog.reading.splits import Split, split_ranges
+from pyspark_kafkalog.reading.splits import Split, split_ranges, with_decided
 from pyspark_kafkalog.streams.data_loss import (
     check_nothing_lost_while_available_now,
     find_data_loss,
@@ -400,7 +400,7 @@ class StreamPlanner:
         self._announce(ids, end)
         if self._sharing is not None and self._sharing.is_committed_by_sink:
             self._sharing.planned({p: begin for p, begin in begins.items() if begin < end.get(p, begin)})
-        return split_ranges(
+        splits = split_ranges(
             [
                 Split(
                     partition,
@@ -413,6 +413,9 @@ class StreamPlanner:
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
         )
+        if not self._options.read_committed:
+            return splits
+        return with_decided(self._place, splits, look=lambda _: True)
 
     def _lost(self, partition: TopicPartition, offset: int, why: str) -> None:
         loss = log_went_back(partition, offset, why)

@@ -26,11 +26,12 @@ from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpo
 from pyspark_kafkalog.log.read.partition import FolderGoneError, Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
-from pyspark_kafkalog.log.read.transactions import StableOffset, with_aborted
+from pyspark_kafkalog.log.read.transactions import StableOffset, holds, with_aborted
 from pyspark_kafkalog.log.segment.missing import REPAIR, missing_in_backup
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import (
     BatchHeader,
+    Decided,
     Fetch,
     OffsetRange,
     Seen,
@@ -81,6 +82,8 @@ class LogDirectory:
         self._stable: dict[TopicPartition, StableOffset] = {}
         self._seen_ends: dict[TopicPartition, int] = {}
         """Where plans have seen logs end."""
+        self._planned: dict[TopicPartition, Decided | None] = {}
+        """What plans have found out of transactions."""
 
     @classmethod
     def open(
@@ -218,6 +221,7 @@ class LogDirectory:
         other evidence than the directory itself.
         """
         self._seen_ends[partition] = seen.end
+        self._planned[partition] = seen.decided
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record with timestamp >= the given ms, or None.
@@ -318,7 +322,42 @@ class LogDirectory:
                 "The folder may not be the one that was planned for", topic_partition=wanted.partition
             )
         slices = self._read(source, replace(wanted, topic_id=own_id))
-        return with_aborted(slices, ask) if wanted.read_committed else slices
+        if not wanted.read_committed:
+            return slices
+        return with_aborted(slices, wanted.offsets, ask, partial(self._known, wanted))
+
+    def decided(
+        self, partition: TopicPartition, offsets: OffsetRange, *, look: bool = True
+    ) -> Decided | None:
+        """See :meth:`pyspark_kafkalog.model.Files.decided`.
+
+        It is asked after :meth:`watermarks`. From an object store tasks read sooner, each for itself.
+        """
+
+        def found(p: Partition) -> Decided | None:
+            stable = self._stable.setdefault(partition, StableOffset(p))
+            wanted = offsets._replace(end=stable.end) if offsets.end < 0 else offsets
+            known = stable.decided(wanted) if wanted.start >= 0 else None
+            if known is not None or not look or p.folder.is_store:
+                return known
+            segments = p.segments()
+            wanted = wanted._replace(start=max(wanted.start, p.log_start_offset(segments)))
+            if wanted.start >= wanted.end:
+                return None
+            return stable.decided(wanted) or stable.look_ahead(wanted, p.log_end_offset(segments))
+
+        with suppress(KafkaLogError):
+            return self._ask(partition, found)
+        return None
+
+    def _known(self, wanted: Fetch) -> Decided | None:
+        """What a plan, or this place, has found out of transactions, if it was in this log."""
+        stable = self._stable.get(wanted.partition)
+        planned = self._planned.get(wanted.partition)
+        for known in (planned, None if stable is None else stable.decided(wanted.offsets)):
+            if known is not None and self._ask(wanted.partition, partial(holds, decided=known)):
+                return known
+        return None
 
     def _read(self, source: Partition, wanted: Fetch) -> Iterator[Slice]:
         """The slices of ``source``, and of the folders in other roots that it is moved to meanwhile."""

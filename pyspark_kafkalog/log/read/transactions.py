@@ -9,6 +9,7 @@ Sources: Kafka's ``ProducerStateManager``, ``TransactionIndex``, ``UnifiedLog``.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -17,26 +18,35 @@ from typing import Any
 
 import numpy as np
 
+from pyspark_kafkalog.codec.batch_identity import header_of
 from pyspark_kafkalog.codec.isolation import TransactionScan
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
 from pyspark_kafkalog.log.segment import index
-from pyspark_kafkalog.log.segment.segment import SCAN_WINDOW, OpenSegment, Segment
+from pyspark_kafkalog.log.segment.segment import SCAN_WINDOW, SMALL_WINDOW, OpenSegment, Segment
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
-from pyspark_kafkalog.model import AbortedTransaction, Fetch, OffsetRange, Slice
+from pyspark_kafkalog.model import AbortedTransaction, BatchHeader, Decided, Fetch, OffsetRange, Slice
 
 Ask = Callable[[Callable[[Partition], Any]], Any]
 """Asks a partition, and asks again if it has moved to another log root meanwhile."""
 
+_MOST_KEPT = 10_000
+"""Aborted transactions of a partition that are kept for later plans."""
+_MOST_SENT = 1_000
+"""Aborted transactions that are sent with a split, in about 20 kB."""
+
 
 class _Scan(TransactionScan):
-    """The transactions of the batches below the offset ``seen``."""
+    """The transactions of the batches from the offset ``start`` on to before ``seen``."""
 
-    def __init__(self, seen: int = 0) -> None:
+    def __init__(self, start: int = 0) -> None:
         super().__init__()
-        self.seen = seen
+        self.start = self.seen = start
+        """All aborted transactions whose markers are from ``start`` on are kept."""
+        self.last: BatchHeader | None = None
+        """The last batch that :meth:`scan_to` has taken in."""
 
     def take(self, piece: Slice) -> None:
         """Take in the batches of a slice that are not below ``seen``."""
@@ -64,6 +74,46 @@ class _Scan(TransactionScan):
         """Whether a transaction with data below ``end`` has no marker yet."""
         return self.first_open_offset is not None and self.first_open_offset < end
 
+    @property
+    def stable_end(self) -> int:
+        """The end of the offsets whose transactions are all decided."""
+        first_open_offset = self.first_open_offset
+        return self.seen if first_open_offset is None else min(self.seen, first_open_offset)
+
+    def decided(self, offsets: OffsetRange) -> Decided | None:
+        """What is known of all transactions with data in ``offsets``, if that is not too much to send."""
+        if self.last is None or offsets.start < self.start or self.stable_end < offsets.end:
+            return None
+        ended = bisect_left(self.aborted, offsets.start, key=_marker_offset)
+        aborted = tuple(t for t in self.aborted[ended:] if t.first_offset < offsets.end)
+        return Decided(offsets, aborted, self.last) if len(aborted) <= _MOST_SENT else None
+
+    def scan_to(self, partition: Partition, log_end: int, needed: int | None = None) -> bool:
+        """Go on to the end of the log, or until all with data below ``needed`` is decided.
+
+        :return: False if the log no longer has the last batch: what came before it may have changed, too.
+        """
+        if self.seen >= log_end:
+            return True
+        last = self.last
+        start = self.seen if last is None else last.last_offset
+        for piece in _scanned(partition, OffsetRange(start, log_end)):
+            batches = batches_of(piece)
+            if last is not None and header_of(batches) != last:
+                return False
+            last = None
+            self.take(piece)
+            self.last = header_of(batches.between(len(batches) - 1, len(batches)))
+            if needed is not None and self.seen >= needed and not self.is_undecided(needed):
+                break
+        self._forget_old()
+        return last is None
+
+    def _forget_old(self) -> None:
+        if len(self.aborted) > _MOST_KEPT:
+            self.start = _marker_offset(self.aborted[-_MOST_KEPT - 1]) + 1
+            del self.aborted[:-_MOST_KEPT]
+
     def scan_ahead(self, partition: Partition, end: int) -> DataLossError | None:
         """Scan on until all transactions with data below ``end`` are decided, or the log ends.
 
@@ -81,36 +131,84 @@ class _Scan(TransactionScan):
 
 
 class StableOffset:
-    """The last stable offset of a partition, kept up to date while the log grows."""
+    """The last stable offset of a partition, kept up to date while the log grows, and what is decided."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._scan = _Scan()
+        self._ahead = _Scan()
+        """Goes ahead of the splits that are planned one after the other."""
 
     def last_stable_offset(self, log: OffsetRange) -> int:
         """The first offset of the oldest open transaction, or the end of ``log``, the whole log."""
-        if not log.start < self._scan.seen <= log.end:
-            self._scan = _newest_snapshot(self._partition, log)
-        for piece in _scanned(self._partition, OffsetRange(self._scan.seen, log.end)):
-            self._scan.take(piece)
-        self._scan.seen = log.end
-        self._scan.aborted.clear()
-        first_open_offset = self._scan.first_open_offset
-        return log.end if first_open_offset is None else max(log.start, first_open_offset)
+        scan = self._scan
+        if not log.start < scan.seen <= log.end or not scan.scan_to(self._partition, log.end):
+            scan = self._scan = _newest_snapshot(self._partition, log)
+            scan.scan_to(self._partition, log.end)
+        scan.seen = log.end
+        return max(log.start, scan.stable_end)
+
+    @property
+    def end(self) -> int:
+        """The last stable offset, as it was last found."""
+        return self._scan.stable_end
+
+    def decided(self, offsets: OffsetRange) -> Decided | None:
+        """What is known of ``offsets`` without reading."""
+        return self._scan.decided(offsets) or self._ahead.decided(offsets)
+
+    def look_ahead(self, offsets: OffsetRange, log_end: int) -> Decided | None:
+        """What is decided of ``offsets``, read once for all splits that follow, if they will need it."""
+        if not self._is_far_ahead(offsets, log_end):
+            return None
+        ahead = self._ahead
+        goes_on = ahead.start <= offsets.start <= ahead.seen
+        if not goes_on or not ahead.scan_to(self._partition, log_end, offsets.end):
+            ahead = self._ahead = _Scan(offsets.start)
+            ahead.scan_to(self._partition, log_end, offsets.end)
+        return ahead.decided(offsets)
+
+    def _is_far_ahead(self, offsets: OffsetRange, log_end: int) -> bool:
+        """Whether the marker of a transaction that is open at the end lies beyond half of as many offsets."""
+        scan, enough = _Scan(offsets.end - 1), offsets.end + (offsets.end - offsets.start) // 2
+        for piece in _scanned(self._partition, OffsetRange(scan.seen, log_end), SMALL_WINDOW):
+            scan.take(piece)
+            if scan.seen >= enough or not scan.is_undecided(offsets.end):
+                break
+        return scan.is_undecided(offsets.end)
 
 
-def with_aborted(slices: Iterator[Slice], ask: Ask) -> Iterator[Slice]:
-    """Add to each slice the aborted transactions that overlap it.
+def holds(partition: Partition, decided: Decided) -> bool:
+    """Whether the log still is the one of which this was found out."""
+    last_offset = decided.proof.last_offset
+    with suppress(DataLossError):
+        for piece in _scanned(partition, OffsetRange(last_offset, last_offset + 1), SMALL_WINDOW):
+            return header_of(batches_of(piece)) == decided.proof
+    return False
 
-    If a transaction is open where a slice ends, its marker is sought in
-    ``.txnindex``, then in the batches that follow. Everything is scanned once.
+
+def with_aborted(
+    slices: Iterator[Slice], offsets: OffsetRange, ask: Ask, decided: Callable[[], Decided | None]
+) -> Iterator[Slice]:
+    """Add to each slice the aborted transactions that overlap it, and have data in ``offsets``.
+
+    If a transaction is open where a slice ends, how it ends may be ``decided``: that is asked once. Else
+    its marker is sought in ``.txnindex``, then in the batches that follow. Everything is scanned once.
     """
     scan = _Scan()
     indexed: _IndexedAborts | None = None
+    known: Decided | None = None
+    is_asked = False
     for piece in slices:
         batches = batches_of(piece)
         start, end = int(batches.base_offset[0]), int(batches.last_offset[-1]) + 1
         scan.take(piece)
+        if scan.is_undecided(end) and not is_asked:
+            known, is_asked = decided(), True
+        needed = OffsetRange(start, end).within(offsets)
+        if known is not None and needed.within(known.offsets) == needed:
+            yield replace(piece, aborted=known.aborted)
+            continue
         if scan.is_undecided(end):
             indexed = ask(partial(_IndexedAborts, start=start)) if indexed is None else indexed
             for producer_id, first_offset in list(scan.open.items()):
@@ -125,9 +223,14 @@ def with_aborted(slices: Iterator[Slice], ask: Ask) -> Iterator[Slice]:
         yield replace(piece, aborted=tuple(t for t in scan.aborted if t.first_offset < end))
 
 
-def _scanned(partition: Partition, offsets: OffsetRange) -> Iterator[Slice]:
+def _marker_offset(transaction: AbortedTransaction) -> int:
+    assert transaction.last_offset is not None, "the marker was seen"
+    return transaction.last_offset
+
+
+def _scanned(partition: Partition, offsets: OffsetRange, max_bytes: int = SCAN_WINDOW) -> Iterator[Slice]:
     wanted = Fetch(partition.topic_partition, offsets, on_corrupt=_pass_over)
-    return partition.read(wanted, max_bytes=SCAN_WINDOW)
+    return partition.read(wanted, max_bytes=max_bytes)
 
 
 def _pass_over(error: CorruptRecordError | DataLossError) -> None:
