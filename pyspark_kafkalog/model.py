@@ -486,7 +486,7 @@ class Files(Protocol):
     def segments(self, partition: TopicPartition) -> list[StoredSegment]:
         """The live segments of a partition, in order."""
 
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
+    def file_faults(self, partition: TopicPartition) -> list[KafkaLogError]:
         """Faults of a partition's files besides its record batches."""
 
     def decided(

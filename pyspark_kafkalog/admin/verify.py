@@ -2,7 +2,7 @@
 
 It reads as a reader with ``failOnDataLoss=false`` does, so it reports exactly the
 damage that such a reader would skip, and records that are too large for it. In a directory
-it also checks the indexes and whatever follows the last batch of a log.
+it also checks what lies beside the batches, as a repair does, and whatever follows the last batch of a log.
 """
 
 from __future__ import annotations

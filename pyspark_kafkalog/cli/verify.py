@@ -28,8 +28,10 @@ def verify(
 ) -> None:
     """Read everything and report damage.
 
-    Checks the checksum, framing, offsets and content of every record batch, internal topics included,
-    and the indexes of a directory. Exits with 1 if it finds damage. What a broker with tiered storage has
+    Checks the checksum, framing, offsets and content of every record batch, internal topics included. Of a
+    directory it checks what lies beside them, too: indexes, snapshots of producers, leader epochs, topic ids
+    and checkpoints. No checksum covers the leader epoch of a record batch: one that its checkpoint does not
+    know is told. Exits with 1 if it finds damage. What a broker with tiered storage has
     moved out of its directory, and what a backup could not copy, is noted, and does not count as damage.
     """
     from pyspark_kafkalog.admin.verify import VerifiedPartition

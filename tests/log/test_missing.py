@@ -17,7 +17,16 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
 from tests.cli.running import run
-from tests.log.partitions import T0, batch, data_batch, offsets_read, write_index, write_segment
+from tests.log.partitions import (
+    FIRST_TIMESTAMP,
+    T0,
+    batch,
+    data_batch,
+    offsets_read,
+    write_index,
+    write_segment,
+    write_time_index,
+)
 
 ALL = OffsetRange(0, 40)
 KEPT = [*range(10), *range(20, 40)]
@@ -31,7 +40,10 @@ def log(root: Path, base_offset: int) -> Path:
 def root(tmp_path: Path) -> Path:
     """Offsets 0 to 39 in segments of ten, each with an index, but the segment 10 has lost its ``.log``."""
     for base_offset in range(0, 40, 10):
-        write_index(write_segment(tmp_path / "t-0", [batch(base_offset, 5), batch(base_offset + 5, 5)]), [])
+        segment = write_segment(tmp_path / "t-0", [batch(base_offset, 5), batch(base_offset + 5, 5)])
+        write_index(segment, [])
+        if base_offset != 10:  # of which tests remove the other one, too
+            write_time_index(segment, [(FIRST_TIMESTAMP + base_offset + 9, 9)])
     log(tmp_path, 10).unlink()
     return tmp_path
 
@@ -112,7 +124,7 @@ def test_an_index_before_the_first_segment_proves_nothing(root: Path) -> None:
 
 def test_verify_tells_that_the_end_is_missing(root: Path) -> None:
     log(root, 30).unlink()
-    write_segment(root / "t-0", [batch(10)])
+    write_time_index(write_segment(root / "t-0", [batch(10)]), [(FIRST_TIMESTAMP + 19, 9)])
     (damage,) = damages(root)
     assert damage.message == f"The segment {log(root, 30).name} is missing, with all from offset 30 on"
     assert offsets_read(LogDirectory.open(str(root)), T0, OffsetRange(0, 30)) == list(range(30))
@@ -152,7 +164,9 @@ def gap_within(root: Path) -> None:
 
     emptied[23:27] = (4).to_bytes(4, "big")
     emptied[17:21] = crc32c(bytes(emptied[21:])).to_bytes(4, "big")
-    write_segment(root / "t-0", [batch(20, 5), bytes(emptied)])
+    segment = write_segment(root / "t-0", [batch(20, 5), bytes(emptied)])
+    for suffix in (".index", ".timeindex"):
+        segment.with_suffix(suffix).unlink()
 
 
 @pytest.mark.parametrize("sign", [configured, cleaned, deleted, gap_between, gap_within])

@@ -39,8 +39,10 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.segment.aside import put_aside
+from pyspark_kafkalog.log.segment.beside import BROKEN_SNAPSHOT, broken_snapshots, leaves_out
+from pyspark_kafkalog.log.segment.epochs import BegunEpoch, epoch_fault, mended_epochs
 from pyspark_kafkalog.log.segment.index import TXN_ENTRY
-from pyspark_kafkalog.log.segment.index_check import IndexCheck
+from pyspark_kafkalog.log.segment.index_check import IndexCheck, has_all
 from pyspark_kafkalog.log.segment.leftovers import plan_leftovers
 from pyspark_kafkalog.log.segment.loading import live_segments
 from pyspark_kafkalog.log.segment.producers import ProducerState
@@ -117,7 +119,10 @@ class PartitionRepair:
         self._producers = ProducerState()
         self._end = 0
         """The offset after the last batch so far."""
-        self._epochs: list[tuple[int, int]] = []
+        self._epochs: list[BegunEpoch] = []
+        """Those of the batches so far."""
+        self._is_whole = True
+        """Whether all that was ever in the log is known so far."""
         self._stored_bytes = 0
         self._dropped: OffsetRange | None = None
         self._dropped_records = 0
@@ -181,16 +186,20 @@ class PartitionRepair:
             self._count_dropped(segments[at:], 0)
             self._end_before(segments[at:])
             return False
-        self._load_snapshot(base_offset)
+        has_snapshot = self._load_snapshot(base_offset)
+        if at == 0:
+            self._is_whole = has_snapshot or base_offset == 0
         before = self._producers.snapshot() if self._mode.salvage else b""
         # To salvage is to do as readers do, who believe the next segment where two overlap. Else the first
         # counts, as what is damaged must stay so when what follows has gone.
         below = following.base_offset if following is not None and self._mode.salvage else MAX_OFFSET
         scan = Scan(self._path(segment.name), max(base_offset, self._end), below)
         rebuilt = Rebuilt(base_offset, self._producers, self._interval)
-        indexes = IndexCheck(segment)
+        indexes, read_to = IndexCheck(segment), self._end
         for piece in rebuilt.read(scan):
             indexes.add(piece.position, piece.batches)
+            self._is_whole = self._is_whole and not leaves_out(piece.batches, read_to)
+            read_to = int(piece.batches.last_offset[-1]) + 1
             self._progress(int(piece.batches.size.sum()))
         fault = rebuilt.fault
         if fault == TOO_FAR and not self._mode.salvage:
@@ -217,26 +226,26 @@ class PartitionRepair:
         return self._mode.salvage
 
     def _take(self, rebuilt: Rebuilt) -> None:
+        latest = self._epochs[-1].epoch if self._epochs else -1
+        begun = [entry for entry in rebuilt.epochs if entry.epoch > latest]
+        if begun and begun[0].after == rebuilt.segment.base_offset:  # the batch before is in another segment
+            begun[0] = begun[0]._replace(after=self._end)
+        self._epochs += begun
         self._end = max(self._end, rebuilt.segment.next_offset)
-        latest = self._epochs[-1][0] if self._epochs else -1
-        self._epochs += [entry for entry in rebuilt.epochs if entry[0] > latest]
 
     # Indexes
 
     def _check_indexes(self, segment: Segment, rebuilt: Rebuilt, check: IndexCheck) -> None:
         """Rebuild the indexes of a whole segment that are missing or not as they should be."""
-        faults = {
-            os.path.splitext(str(fault.file))[1]: fault.message for fault in check.faults(self._partition)
-        }
         contents = rebuilt.indexes()
-        missing = _missing_transactions(check, contents[TXN_INDEX_SUFFIX])
-        rebuild: dict[str, str] = {}
-        if not check.is_closed() or {INDEX_SUFFIX, TIME_INDEX_SUFFIX} & faults.keys():
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                rebuild[suffix] = faults.get(suffix, "it is missing, or not that of a closed segment")
-        if TXN_INDEX_SUFFIX in faults or missing:
-            rebuild[TXN_INDEX_SUFFIX] = faults.get(TXN_INDEX_SUFFIX, "it lacks aborted transactions")
-        for suffix, why in rebuild.items():
+        aborted = np.frombuffer(contents[TXN_INDEX_SUFFIX], TXN_ENTRY)
+        found = check.faults(self._partition, aborted, is_closed=True, is_whole=self._is_whole)
+        faults = {suffix: fault.message for suffix, fault in found}
+        rebuild = set(faults)
+        if {INDEX_SUFFIX, TIME_INDEX_SUFFIX} & rebuild:
+            rebuild |= {INDEX_SUFFIX, TIME_INDEX_SUFFIX}
+        for suffix in sorted(rebuild):
+            why = faults.get(suffix, "the other one is at fault")
             self._step("rebuild", segment_file(segment.base_offset, suffix + segment.suffix), why)
         if self._mode.execute and rebuild:
             chosen = {suffix: contents[suffix] for suffix in rebuild}
@@ -262,7 +271,8 @@ class PartitionRepair:
         if not self._mode.execute:
             return
         contents = rebuilt.indexes()
-        if not _missing_transactions(check, contents[TXN_INDEX_SUFFIX]):
+        aborted = np.frombuffer(contents[TXN_INDEX_SUFFIX], TXN_ENTRY)
+        if has_all(check.aborted, aborted, is_whole=self._is_whole):
             aborted = check.aborted  # which may know more than the segments that are left
             contents[TXN_INDEX_SUFFIX] = aborted[aborted["last_offset"] < self._end].tobytes()
         write_indexes(self._folder.path, segment.base_offset, contents)
@@ -375,7 +385,7 @@ class PartitionRepair:
             self._producers = ProducerState(entries)
         elif data is not None:
             if not any(step.file == self._path(name) for step in self._steps):  # a dry run comes twice
-                self._step("rebuild", name, "its checksum is wrong")
+                self._step("rebuild", name, BROKEN_SNAPSHOT)
             if self._mode.execute:
                 write_new(self._path(name), self._producers.snapshot())
         return entries is not None
@@ -395,6 +405,11 @@ class PartitionRepair:
                 os.unlink(self._path(name))
         if not self._load_snapshot(self._end) and self._mode.execute:
             write_new(self._path(segment_file(self._end, SNAPSHOT_SUFFIX)), self._producers.snapshot())
+        for name in broken_snapshots(self._folder):  # where no segment begins
+            if not any(step.file == self._path(name) for step in self._steps):
+                self._step("remove", name, BROKEN_SNAPSHOT)
+                if self._mode.execute:
+                    os.unlink(self._path(name))
 
     def _known_epochs(self) -> list[tuple[int, int]]:
         """What ``leader-epoch-checkpoint`` says; nothing if it is malformed."""
@@ -407,10 +422,13 @@ class PartitionRepair:
         """Leader epochs beyond the end go, and those of batches come (LeaderEpochFileCache)."""
         epochs = [entry for entry in known if 0 <= entry[1] <= self._end and entry[0] >= 0]
         latest = epochs[-1][0] if epochs else -1
-        epochs += [entry for entry in self._epochs if entry[0] > latest]
+        epochs += [(begun.epoch, begun.offset) for begun in self._epochs if begun.epoch > latest]
+        fault = epoch_fault(epochs, self._epochs, self._start, self._end, self._end)
+        if fault is not None:
+            epochs = mended_epochs(self._epochs, self._start)
         if epochs == known:
             return
-        self._step("rebuild", LEADER_EPOCH_CHECKPOINT, "it does not fit the record batches")
+        self._step("rebuild", LEADER_EPOCH_CHECKPOINT, fault or "it does not fit the record batches")
         if self._mode.execute:
             write_epochs(self._folder.path, epochs)
 
@@ -437,13 +455,3 @@ class PartitionRepair:
 
     def _path(self, name: str) -> str:
         return self._folder.label(name)
-
-
-def _missing_transactions(check: IndexCheck, rebuilt: bytes) -> bool:
-    """Whether ``.txnindex`` lacks some of the aborted transactions that the batches show."""
-    fields = ["producer_id", "first_offset", "last_offset"]
-    wanted, known = (
-        {tuple(entry) for entry in entries[fields].tolist()}
-        for entries in (np.frombuffer(rebuilt, TXN_ENTRY), check.aborted)
-    )
-    return not wanted <= known

@@ -22,7 +22,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.folder import Folder, wait
 from pyspark_kafkalog.filesystem.locate import locate
-from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, parse_offset_checkpoint
+from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, PARTITION_METADATA_FILE, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.partition import FolderGoneError, Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
@@ -273,15 +273,30 @@ class LogDirectory:
         """The id of the cluster that the directory belongs to, if a broker's file in it says so."""
         return next(filter(None, (root.cluster_id() for root in self._roots)), None)
 
-    def file_faults(self, partition: TopicPartition) -> list[CorruptRecordError | DataLossError]:
+    def file_faults(self, partition: TopicPartition) -> list[KafkaLogError]:
         """See :meth:`pyspark_kafkalog.model.Files.file_faults`: in indexes, a torn tail, missing segments."""
 
-        def found(p: Partition) -> list[CorruptRecordError | DataLossError]:
+        def found(p: Partition) -> list[KafkaLogError]:
             return p.file_faults(partial(self._is_compacted, p), partial(self.gaps, partition))
 
-        faults = self._ask(partition, found)
+        faults = [*self._ask(partition, found), *self._faults_around(partition)]
         lost = None if faults else self._lost_end(partition)
         return faults if lost is None else [lost]
+
+    def _faults_around(self, partition: TopicPartition) -> Iterator[KafkaLogError]:
+        """What is wrong with a partition beside others, and with the files of its root."""
+        own = self._ask(partition, Partition.topic_id)
+        of_topic = self.topic_ids([partition.topic]).get(partition.topic)
+        if own and of_topic and own != of_topic:
+            yield CorruptRecordError(
+                f"The topic's id here is {own}, that of its first partition {of_topic}",
+                topic_partition=partition,
+                file=self._existing(partition).folder.label(PARTITION_METADATA_FILE),
+                hint="One is of another topic, or damaged: a broker does not take both for the same topic.",
+            )
+        for root in self._roots:
+            if root.find_live(partition) is not None:
+                yield from root.malformed_checkpoints()
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """See :meth:`pyspark_kafkalog.model.Files.gaps`."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, LogDirectoryError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile, wait
 from pyspark_kafkalog.filesystem.locate import no_such_directory
 from pyspark_kafkalog.log.layout import (
@@ -25,7 +25,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.read.neighbours import Neighbours
-from pyspark_kafkalog.log.segment.index_check import IndexCheck
+from pyspark_kafkalog.log.segment.beside import WRITING, Beside
 from pyspark_kafkalog.log.segment.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment.missing import (
     GIVE_UP,
@@ -53,9 +53,6 @@ from pyspark_kafkalog.model import (
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-_WRITING = 0.1
-"""Seconds in which a writer finishes a batch that it has begun."""
 
 
 class _Listing(NamedTuple):
@@ -201,8 +198,8 @@ class Partition:
 
     def file_faults(
         self, is_compacted: Callable[[], bool], known_gaps: Callable[[], Sequence[OffsetRange]]
-    ) -> list[CorruptRecordError | DataLossError]:
-        """Faults of the indexes, bytes after the last batch, and segments that seem to be missing.
+    ) -> list[KafkaLogError]:
+        """Faults of what lies beside the batches, bytes after the last one, segments that seem to be missing.
 
         :param is_compacted: whether the topic may be compacted, as far as the directory knows.
         :param known_gaps: what a backup could not copy, in order: that isn't a fault.
@@ -213,18 +210,21 @@ class Partition:
         torn = self.torn_tail
         without_log = bases_without_log(self.folder.names())
         if torn is not None or without_log:
-            time.sleep(_WRITING)
+            time.sleep(WRITING)
         without_log &= bases_without_log(self.folder.names())
-        faults: list[CorruptRecordError | DataLossError] = []
+        faults: list[KafkaLogError] = []
         search = GapSearch()
+        beside = Beside(self.folder, self.topic_partition)
         for segment in segments:
-            indexes = IndexCheck(segment)
+            beside.begin(segment)
             with segment.open() as opened:
                 for window in opened.sound_windows(0):
-                    indexes.add(window.position, window.batches)
+                    beside.add(window)
                     search.add(segment, window)
                 search.end(segment, opened.size)
-            faults += indexes.faults(self.topic_partition)
+            faults += beside.segment_faults()
+        faults += beside.file_faults(self._bounds)
+        faults += self._deleted_at_start()
         if not search.may_be_compacted and search.gaps and not is_compacted():
             start = self.log_start_offset(segments)
             known = known_gaps()  # asked after the segments, as a running backup notes a gap first
@@ -252,6 +252,24 @@ class Partition:
                 )
             )
         return faults
+
+    def _deleted_at_start(self) -> Iterator[KafkaLogError]:
+        """The fault of a log that a broker would take for empty."""
+        segments = self.segments()
+        start, end = self.log_start_offset(segments), self.log_end_offset(self.segments())
+        if end < start and _total_size(segments):
+            yield CorruptRecordError(
+                f"The log ends before its log start offset {start}: a broker would delete all of it",
+                topic_partition=self.topic_partition,
+                offset=end,
+                file=self.folder.label(),
+                hint="Mend log-start-offset-checkpoint.",
+            )
+
+    def _bounds(self) -> tuple[int, int]:
+        """Log start offset, and the end at a later moment."""
+        segments = self.segments()
+        return self.log_start_offset(segments), self.end()
 
     def read(self, wanted: Fetch, *, max_bytes: int) -> Iterator[Slice]:
         """The batches that are ``wanted``, in slices of at most ``max_bytes``, or of one larger batch.

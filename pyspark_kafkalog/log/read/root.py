@@ -24,6 +24,7 @@ from pyspark_kafkalog.log.layout import (
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
     OF_FILE_SYSTEMS,
+    OFFSET_CHECKPOINTS,
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     is_beside_partitions,
@@ -225,6 +226,14 @@ class LogRoot:
         """What a backup could not copy, in order; see :mod:`.backup_file`."""
         file = self._backup_file()
         return () if file is None else tuple(sorted(file.gaps.get(partition, ())))
+
+    def malformed_checkpoints(self) -> Iterator[LogDirectoryError]:
+        """The errors of checkpoints of offsets that can't be read; beside some a broker does not start."""
+        for name in OFFSET_CHECKPOINTS:
+            try:
+                self._checkpoint(name)
+            except LogDirectoryError as e:
+                yield e
 
     def _checkpoint(self, name: str, entry: Entry | None = None) -> dict[TopicPartition, int]:
         entry = entry or self.folder.look(name)

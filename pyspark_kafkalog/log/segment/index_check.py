@@ -14,7 +14,13 @@ import pyarrow as pa
 from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import InputFile
-from pyspark_kafkalog.log.layout import INDEX_SUFFIX, INDEX_SUFFIXES, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from pyspark_kafkalog.log.layout import (
+    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_file,
+)
 from pyspark_kafkalog.log.segment.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -29,6 +35,7 @@ from pyspark_kafkalog.model import TopicPartition
 
 _RETRIES = 5
 _NONE = np.empty(0, TXN_ENTRY)
+_NOT_CLOSED = 0, "The index is missing, or not that of a closed segment"
 _HINT = "Delete it while the directory is not in use; a broker rebuilds it."
 
 
@@ -46,6 +53,7 @@ class IndexCheck:
 
     def __init__(self, segment: Segment) -> None:
         # Read before the batches: if the log grows meanwhile, the indexes know no more than the batches.
+        self._segment = segment
         self._indexes = {suffix: _read(segment, suffix) for suffix in INDEX_SUFFIXES}
         self._offsets = _OffsetCheck(self._indexes[INDEX_SUFFIX], segment.base_offset)
         self._times = _TimeCheck(self._indexes[TIME_INDEX_SUFFIX], segment.base_offset)
@@ -55,23 +63,41 @@ class IndexCheck:
         self._offsets.add(position, batches)
         self._times.add(batches)
 
-    def faults(self, partition: TopicPartition) -> Iterator[CorruptRecordError]:
-        """The first fault of each index. A missing index is not a fault."""
+    def faults(
+        self, partition: TopicPartition, aborted: np.ndarray, *, is_closed: bool, is_whole: bool
+    ) -> Iterator[tuple[str, CorruptRecordError]]:
+        """The suffix and the first fault of each index that has one.
+
+        :param aborted: the entries of ``.txnindex`` that follow from the batches, of
+            :data:`.index.TXN_ENTRY`. That index is read again: it is written after them.
+        :param is_closed: whether nothing is missing at their ends, as in a segment that was closed. A broker
+            that finds no ``.index`` makes all of them, so this need not be asked then.
+        :param is_whole: whether all records are known from which the transactions have begun.
+        """
         found = {INDEX_SUFFIX: self._offsets.fault(), TIME_INDEX_SUFFIX: self._times.fault()}
-        transactions = self._indexes[TXN_INDEX_SUFFIX]
+        if is_closed:
+            for suffix, check in ((INDEX_SUFFIX, self._offsets), (TIME_INDEX_SUFFIX, self._times)):
+                found[suffix] = found[suffix] or (None if check.is_closed() else _NOT_CLOSED)
+        self._indexes[TXN_INDEX_SUFFIX] = transactions = _read(self._segment, TXN_INDEX_SUFFIX)
         if transactions is not None and transactions.data.size and not transactions.aborted.size:
             found[TXN_INDEX_SUFFIX] = 0, "The transaction index is not one that Kafka writes"
+        elif not has_all(self.aborted, aborted, is_whole=is_whole):
+            found[TXN_INDEX_SUFFIX] = 0, "The transaction index lacks transactions that were aborted"
         for suffix, fault in found.items():
-            index = self._indexes[suffix]
-            if index is not None and fault is not None:
+            if fault is not None:
                 position, message = fault
-                yield CorruptRecordError(
-                    message, topic_partition=partition, file=index.file, position=position, hint=_HINT
+                file = self._segment.folder.label(
+                    segment_file(self._segment.base_offset, suffix + self._segment.suffix)
                 )
+                error = CorruptRecordError(
+                    message, topic_partition=partition, file=file, position=position, hint=_HINT
+                )
+                yield suffix, error
 
-    def is_closed(self) -> bool:
-        """Whether they are whole, as in a segment that was closed: nothing is missing at their ends."""
-        return self._offsets.is_closed() and self._times.is_closed()
+    @property
+    def is_missing(self) -> bool:
+        """Whether there is no ``.index``."""
+        return self._indexes[INDEX_SUFFIX] is None
 
     @property
     def aborted(self) -> np.ndarray:
@@ -119,7 +145,7 @@ class _OffsetCheck:
 
 
 class _TimeCheck:
-    """``.timeindex``: no batch up to an entry's offset is newer, and they rise."""
+    """``.timeindex``: each entry has the largest timestamp up to its offset, and they rise."""
 
     def __init__(self, index: _Index | None, base_offset: int) -> None:
         self._index = index
@@ -131,26 +157,48 @@ class _TimeCheck:
         self._right = np.zeros(self._time.size, bool)
         self._checked = 0
         self._newest = -1
+        self._is_exact = True
 
     def add(self, batches: Batches) -> None:
         newest = np.maximum.accumulate(np.append(self._newest, batches.max_timestamp))[1:]
         end = int(np.searchsorted(self._offset, batches.last_offset[-1], "right"))
         rows = slice(self._checked, max(end, self._checked))
         at = np.searchsorted(batches.last_offset, self._offset[rows])
-        self._right[rows] = newest[at] <= self._time[rows]
+        # Brokers before Kafka 0.11 indexed other timestamps, too.
+        self._is_exact = self._is_exact and bool((batches.magic == 2).all())
+        exact, time = self._is_exact, self._time[rows]
+        self._right[rows] = newest[at] == time if exact else newest[at] <= time
         self._checked, self._newest = rows.stop, int(newest[-1])
 
     def fault(self) -> tuple[int, str] | None:
         size = 0 if self._index is None else self._index.data.size
         if size % TIME_ENTRY.itemsize:
             return size, f"Expected a time index size that is a multiple of {TIME_ENTRY.itemsize}, got {size}"
-        return _fault(~self._right, self._entries, "is older than records before it, or goes back")
+        return _fault(~self._right, self._entries, "has not the timestamp of records up to it, or goes back")
 
     def is_closed(self) -> bool:
         if self._index is None:
             return self._newest < 0  # old brokers have none if no record has a timestamp
         last = int(self._time[-1]) if self._time.size else -1
         return self._index.data.size == self._entries.nbytes and last >= self._newest
+
+
+def has_all(known: np.ndarray, wanted: np.ndarray, *, is_whole: bool) -> bool:
+    """Whether an index of transactions has what follows from the batches, so that no reader is misled.
+
+    A reader drops a producer's records from an entry's first offset on, and looks for no more entries behind
+    one whose last stable offset is behind what it reads. Where records are gone, both may be lower.
+    """
+    by_marker = {(entry["producer_id"], entry["last_offset"]): entry for entry in known}
+    for entry in wanted:
+        found = by_marker.get((entry["producer_id"], entry["last_offset"]))
+        if found is None or found["last_stable_offset"] > entry["last_stable_offset"]:
+            return False
+        if found["first_offset"] > entry["first_offset"]:
+            return False
+        if is_whole and found["first_offset"] < entry["first_offset"]:
+            return False
+    return True
 
 
 def index_state(segment: Segment) -> Literal["ok", "missing", "damaged"]:

@@ -33,6 +33,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.segment import append_kernels as kernels
+from pyspark_kafkalog.log.segment.epochs import BegunEpoch, begun_epochs
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.producers import ProducerState
@@ -57,8 +58,8 @@ class Rebuilt:
 
     def __init__(self, base_offset: int, producers: ProducerState | None, index_interval_bytes: int) -> None:
         self.segment = ActiveSegment(base_offset)
-        self.epochs: list[tuple[int, int]] = []
-        """The leader epochs that begin in it, with their first offsets."""
+        self.epochs: list[BegunEpoch] = []
+        """The leader epochs that begin in it."""
         self.fault: str | None = None
         """What is wrong with the batch after those of the last :meth:`read`; None if nothing is."""
         self._producers = producers
@@ -94,12 +95,13 @@ class Rebuilt:
                 batches = batches.take(np.arange(broken))
                 aborted = self._producers.add(data, batches)
             self._indexes[TXN_INDEX_SUFFIX].append(aborted.tobytes())
+        latest = self.epochs[-1].epoch if self.epochs else -1
+        self.epochs += begun_epochs(batches, latest, self.segment.next_offset)
         _, offset_index, time_index = self.segment.append(
             self._limits, batches.size, batches.last_offset, batches.max_timestamp, closing=False
         )
         self._indexes[INDEX_SUFFIX].append(offset_index)
         self._indexes[TIME_INDEX_SUFFIX].append(time_index)
-        self.epochs += new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
         return len(batches), fault
 
     def indexes(self) -> dict[str, bytes]:
@@ -146,7 +148,8 @@ def recover_segment(
         cut(path, end)
     indexes = rebuilt.indexes()
     write_indexes(folder, base_offset, indexes)
-    return Recovered(rebuilt.segment, rebuilt.epochs, len(indexes[TXN_INDEX_SUFFIX]))
+    epochs = [(begun.epoch, begun.offset) for begun in rebuilt.epochs]
+    return Recovered(rebuilt.segment, epochs, len(indexes[TXN_INDEX_SUFFIX]))
 
 
 def check_tail(path: str, position: int, next_offset: int) -> None:
@@ -168,9 +171,7 @@ def check_tail(path: str, position: int, next_offset: int) -> None:
 
 def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:
     """The leader epochs above ``latest`` that begin in ``batches``, each with its first offset."""
-    epochs = np.where(batches.magic == 2, batches.leader_epoch, -1)
-    rising = np.flatnonzero(epochs > np.maximum.accumulate(np.append(latest, epochs))[:-1])
-    return list(zip(epochs[rising].tolist(), batches.base_offset[rising].tolist(), strict=True))
+    return [(begun.epoch, begun.offset) for begun in begun_epochs(batches, latest, 0)]
 
 
 def offsets_of(folder: str, suffix: str) -> list[int]:

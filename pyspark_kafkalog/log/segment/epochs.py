@@ -1,0 +1,79 @@
+"""Leader epochs: what ``leader-epoch-checkpoint`` may say beside the record batches of a partition.
+
+A batch has the epoch of the leader that took it, under no checksum. The checkpoint has where each epoch
+begins: behind the last batch of the one before, and not behind its own first one.
+
+Sources: Kafka's ``LeaderEpochFileCache``, ``UnifiedLog.maybeAssignEpochStartOffset``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from pyspark_kafkalog.codec.walk import Batches
+
+_LAST = 1 << 31
+"""Above all epochs."""
+
+
+class BegunEpoch(NamedTuple):
+    """A leader epoch of batches: its first batch begins with ``offset``, the one before ends at ``after``."""
+
+    epoch: int
+    offset: int
+    after: int
+
+
+def begun_epochs(batches: Batches, latest: int, end: int) -> list[BegunEpoch]:
+    """The leader epochs above ``latest`` that begin in ``batches``, which follow those up to ``end``."""
+    epochs = np.where(batches.magic == 2, batches.leader_epoch, -1)
+    rising = np.flatnonzero(epochs > np.maximum.accumulate(np.append(latest, epochs))[:-1])
+    after = np.append(end, batches.last_offset + 1)[rising]
+    columns = epochs[rising].tolist(), batches.base_offset[rising].tolist(), after.tolist()
+    return [BegunEpoch(*entry) for entry in zip(*columns, strict=True)]
+
+
+def epoch_fault(
+    known: Sequence[tuple[int, int]], begun: Sequence[BegunEpoch], start: int, batches_end: int, end: int
+) -> str | None:
+    """What is wrong with the ``known`` epochs of a checkpoint, each with its first offset; None for nothing.
+
+    :param begun: those of the record batches.
+    :param start: the log start offset: no epoch has to begin before it.
+    :param batches_end: follows the last record batch.
+    :param end: where the log ends, which may be behind a gap.
+    """
+    falls = any(epoch <= before or offset < other for (before, other), (epoch, offset) in pairwise(known))
+    if falls or any(epoch < 0 or offset < 0 for epoch, offset in known):
+        return "its leader epochs or their offsets fall"
+    if known and known[-1][1] > max(end, start):
+        return f"epoch {known[-1][0]} begins at offset {known[-1][1]}, behind the end of the log"
+    # A deletion cuts the epochs at once, and the checkpoint of log start offsets up to a minute later.
+    start = max([start, *(offset for _, offset in known[:1])])
+    shown, has = _from(begun, start), {epoch for epoch, _ in known}
+    lacking = next((entry for entry in shown if entry.epoch not in has), None)
+    if lacking is not None:
+        return f"it lacks epoch {lacking.epoch} of the record batch at offset {lacking.offset}"
+    ends = [*shown, BegunEpoch(_LAST, max(batches_end, end, start), batches_end)] if shown else []
+    for epoch, first in known if shown else ():
+        next_one = ends[bisect_left(ends, epoch, key=lambda entry: entry.epoch)]
+        if not next_one.after <= first <= next_one.offset:
+            return f"epoch {epoch} begins at offset {first}, which does not fit the record batches"
+    return None
+
+
+def mended_epochs(begun: Sequence[BegunEpoch], start: int) -> list[tuple[int, int]]:
+    """What a checkpoint at fault should say: the epochs of the batches, as after a recovery by a broker."""
+    return [(entry.epoch, max(entry.offset, start)) for entry in _from(begun, start)]
+
+
+def _from(begun: Sequence[BegunEpoch], start: int) -> list[BegunEpoch]:
+    """The epochs from the log start offset on; the one in which that lies may begin anywhere before it."""
+    before = [entry for entry in begun if entry.offset <= start]
+    shown = [*before[-1:], *(entry for entry in begun if entry.offset > start)]
+    return [shown[0]._replace(offset=max(shown[0].offset, start), after=0), *shown[1:]] if shown else []
