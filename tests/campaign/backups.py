@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import pyarrow as pa
 from confluent_kafka import Producer
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.campaign.histories import Verdict, check_committed, check_copy
 from tests.campaign.stores import Stores
@@ -70,6 +73,38 @@ class Backups:
                 self._stores.keep(self._log)
             return found
 
+    def write_and_adopt(self, choice: float) -> bool:
+        """Write to a copy of the backup, and let a broker adopt it. False without a backup.
+
+        All that a reader of the copy then has must come from the broker, once, and what is acknowledged
+        after it.
+        """
+        copy, topic = self._folder / f"written-{choice}", self._topics.kept
+        with self._at_rest:
+            if not self._log.is_dir():
+                return False
+            shutil.copytree(self._log, copy)
+        numbers = [-number for number in range(2, 12)]
+        rows = pa.table({"value": [b"%d" % number for number in numbers]})
+        rows = rows.append_column("partition", pa.array([number % 3 for number in numbers], pa.int32()))
+        with connect(str(copy)) as backup:
+            backup.write(rows, topic)
+            there = {state.topic for state in backup.topics.partitions()}
+            original = {name: self._read(backup, name) for name in self._copied if name in there}
+        broker = Broker(self._folder / f"adopter-{choice}", heap="256m")
+        try:
+            self._adopt(broker, copy)
+            for name, expected in original.items():
+                found = self._numbers(broker, name, name)
+                self._find(
+                    check_copy(expected, found, {*numbers} if name == topic else set(), set()), of=name
+                )
+            self._write_on(broker, self._topics.transacted)
+        finally:
+            broker.discard()
+            shutil.rmtree(copy)
+        return True
+
     def check(self, committed: Mapping[str, set[int]], aborted: set[int], groups: Iterable[str]) -> None:
         """Hold the backup, what is restored from it, and a broker that adopts it, against the cluster.
 
@@ -87,7 +122,7 @@ class Backups:
         self._restore(renamed)
         broker = Broker(self._folder / "adopted", heap="256m")
         try:
-            self._adopt(broker)
+            self._adopt(broker, self._log)
             for service, names in ((self._cluster, renamed), (broker, {name: name for name in self._copied})):
                 for topic, name in names.items():
                     copy = self._numbers(service, name, topic)
@@ -130,8 +165,8 @@ class Backups:
         words += [word for topic in renamed for word in ("--topic", topic)]
         self._must(_run("restore", self._log, self._cluster.bootstrap, *words, "--execute"))
 
-    def _adopt(self, broker: Broker) -> None:
-        """Let a broker of another cluster adopt the backup."""
+    def _adopt(self, broker: Broker, backup: Path) -> None:
+        """Let a broker of another cluster adopt a backup."""
         broker.start()
         for topic in self._copied:
             broker.create_topic(topic, self._topics.partitions[topic])
@@ -139,7 +174,7 @@ class Backups:
         groups = connect(broker.bootstrap).groups
         groups.commit("first", {TopicPartition(self._topics.kept, 0): CommittedOffset(0)})
         broker.stop()
-        self._must(_run("adopt", self._log, broker.log_dir, "--execute"))
+        self._must(_run("adopt", backup, broker.log_dir, "--execute"))
         broker.start()
 
     def _write_on(self, broker: Broker, topic: str) -> None:
@@ -161,6 +196,16 @@ class Backups:
         committed = topic == self._topics.transacted
         for partition, _, value in stored_values(service.bootstrap, name, read_committed=committed):
             numbers[partition].append(int(value))
+        return numbers
+
+    def _read(self, backup: Kafka, topic: str) -> dict[int, list[int]]:
+        """The same, as a reader of the backup has them."""
+        isolation = "read_committed" if topic == self._topics.transacted else "read_uncommitted"
+        options = {"kafka.isolation.level": isolation}
+        rows = backup.read(topic, columns=["partition", "value"], options=options).read_all()
+        numbers: dict[int, list[int]] = defaultdict(list)
+        for row in rows.sort_by("partition").to_pylist():
+            numbers[row["partition"]].append(int(row["value"]))
         return numbers
 
     def _check_groups(self, service: KafkaService, names: Iterable[str], groups: Iterable[str]) -> None:

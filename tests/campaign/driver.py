@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from pyspark_kafkalog.options.offsets_json import parse_offsets
+from tests.campaign import spelling
 from tests.campaign.members import IS_LOST
 from tests.faults.application import Application
 
@@ -55,6 +56,8 @@ class Stream:
     """It finished more once than its checkpoint knows, and its group may still show that."""
     deaths: list[str] = field(default_factory=list)
     starts: int = 0
+    spelling: int = 0
+    """How its next start spells its options; 0 as here."""
 
     @property
     def rejoins(self) -> bool:
@@ -71,11 +74,12 @@ class Stream:
 
     def settings(self) -> dict[str, Any]:
         """What the application needs to know of it."""
+        checkpoint = spelling.checkpoint(str(self.checkpoint), self.spelling)
         return {
             "name": self.name,
-            "source": self.source,
-            "sink": self.sink,
-            "checkpoint": str(self.checkpoint),
+            "source": spelling.source({**self.source, "checkpointLocation": checkpoint}, self.spelling),
+            "sink": spelling.sink(self.sink, self.spelling),
+            "checkpoint": checkpoint,
             "value": ROW,
         }
 

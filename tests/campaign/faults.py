@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import shutil
 import signal
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,15 +17,17 @@ from typing import Any, TypeVar
 import psutil
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from tests.campaign.backups import Backups
 from tests.campaign.disks import Disk
 from tests.campaign.driver import Driver, Stream
 from tests.campaign.members import MEMBER_SESSION, Members
+from tests.campaign.moved_disks import MovedDisks
 from tests.campaign.schedule import NotDone, Step
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets
+from tests.cli.running import command
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import (
     API_VERSIONS,
@@ -43,6 +49,8 @@ SESSION = 6
 """Seconds after which a broker that is not heard of leads no more."""
 REFUSAL = 90
 """Seconds in which a query must refuse another history, or go on."""
+REPORT = 60
+"""Seconds in which a report must end on a busy machine; a reader waits three times as long for a leader."""
 SPARKS_LOGS = ("offsets", "commits")
 """Of a checkpoint."""
 COORDINATING = "__consumer_offsets"
@@ -74,6 +82,8 @@ class Faults:
         self._driver = driver
         self._workload = workload
         self._topics = topics
+        self._reported: list[str] = []
+        """The topics without a leader of which reports were seen."""
 
     def do(self, step: Step) -> str:
         """Do a fault, and say what it hit.
@@ -349,6 +359,68 @@ class Faults:
         if not self._backups.set_back(step.choice):
             raise NotDone("no run was over")
         return "to an older one"
+
+    def respell(self, step: Step) -> str:
+        """Kill -9 Spark's driver; queries start again with options spelled otherwise that name the same."""
+        with self._driver.killed():
+            self._keep()
+            for number, stream in enumerate(self._driver.streams.values()):
+                stream.spelling = 1 + int(step.choice * 100) + number
+        return "of all queries"
+
+    def write_to_backup(self, step: Step) -> str:
+        """A copy of the backup is written to, and a broker adopts it."""
+        if not self._backups.write_and_adopt(step.choice):
+            raise NotDone("there is no backup so far")
+        return "that a broker then adopted"
+
+    def swap_disks(self, step: Step) -> str:
+        """A broker of its own moves partitions between its disks, beside readers of both."""
+        with tempfile.TemporaryDirectory(prefix="kafkalog-disks-") as folder:
+            looks = MovedDisks(Path(folder)).swapped_for(step.seconds)
+        return f"of a broker, beside {looks} looks"
+
+    def lose_leader(self, step: Step) -> str:
+        """The only replica of a partition is gone for good; reports show the rest within seconds."""
+        node, alone = self._node(step), f"alone-{len(self._reported)}-{self._topics.kept}"
+        self._attempt(lambda: self._exists(alone) or self._make_alone(alone, node))
+        self._cluster.kill(node)
+        try:
+            time.sleep(SESSION)
+            self._reported.append(alone)
+            self._look_at_reports(alone, step.seconds)
+            shutil.rmtree(self._cluster.brokers[node].partition_folder(alone, 0))
+        finally:
+            self._cluster.restart(node)
+        self._attempt(lambda: self._cluster.delete_topic(alone))
+        return f"of {alone} on broker {node}"
+
+    def _make_alone(self, topic: str, node: int) -> None:
+        self._cluster.make_topic(topic, 1, {"min.insync.replicas": 1}, replication_factor=1)
+        with self._cluster.admin() as admin:
+            admin.alter_partition_reassignments({TopicPartition(topic, 0): [node]})
+        self._cluster.wait_until(lambda: self._cluster.leader(topic) == node, f"{topic} does not move")
+
+    def _look_at_reports(self, alone: str, seconds: float) -> None:
+        """Each report ends in time, with the partition that has no leader as a row, and the others."""
+        servers, kept = self._cluster.proxied_bootstrap, self._topics.kept
+        for words, of_partitions in (
+            (("topics", servers, "--json"), True),
+            (("offsets", servers, "--json"), False),
+            (("lag", servers, "--json"), False),
+            (("lag", servers, "--prometheus"), False),
+        ):
+            began = time.monotonic()
+            done = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+            took, said = time.monotonic() - began, " ".join(map(str, words))
+            if took > REPORT:
+                self._backups.findings.append(f"{said} took {took:.0f} s")
+            if "Traceback" in done.stderr or done.returncode not in (0, 1):
+                self._backups.findings.append(f"{said} ended with {done.returncode}: {done.stderr[-1000:]}")
+            elif of_partitions:
+                rows = {row["topic"]: row for row in json.loads(done.stdout)}
+                if rows[alone]["highWatermark"] is not None or rows[kept]["highWatermark"] is None:
+                    self._backups.findings.append(f"{said} shows {rows[alone]} and {rows[kept]}")
 
     def stop_member(self, step: Step) -> str:
         """A member leaves its group, and joins again."""

@@ -15,6 +15,7 @@ BROKER_FAULTS = {
     "restart": 1,
     "kill_at_end": 2,
     "set_back_broker": 1,
+    "lose_leader": 1,
 }
 """What befalls one broker at a time, as any two are needed to acknowledge, and how often."""
 OTHER_FAULTS = (
@@ -39,6 +40,9 @@ OTHER_FAULTS = (
     "set_back_group",
     "kill_backup",
     "set_back_backup",
+    "respell",
+    "write_to_backup",
+    "swap_disks",
 )
 """What may happen meanwhile, one after the other."""
 MEMBER_FAULTS = ("stop_member", "pause_member", "kill_member")
@@ -52,6 +56,7 @@ _BROKER_SECONDS = {
     "restart": (8.0, 8.0),
     "kill_at_end": (8.0, 12.0),
     "set_back_broker": (8.0, 12.0),
+    "lose_leader": (25.0, 35.0),
 }
 """How long a broker stands still or is away: longer than its session of 6 s.
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import struct
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from confluent_kafka import Producer
 
@@ -23,7 +20,8 @@ from pyspark_kafkalog.log.read import directory
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
-from tests.kafka import Broker, random_uuid
+from tests.kafka import Broker
+from tests.kafka_disks import add_disk, move
 from tests.log.partitions import T0, batch, control_batch, data_batch, offsets_read, write_segment
 
 ALL = OffsetRange(0, 40)
@@ -194,36 +192,12 @@ def test_another_topic_on_the_other_disk_is_not_read_on(disks: tuple[Path, Path]
 PARTITIONS, RECORDS = 4, 500
 
 
-def move(broker: Broker, disk: Path, topic: str) -> None:
-    """Have the broker move all partitions to a disk: AlterReplicaLogDirs v1."""
-
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
-
-    numbers = struct.pack(f">{PARTITIONS + 1}i", PARTITIONS, *range(PARTITIONS))
-    body = struct.pack(">i", 1) + text(str(disk)) + struct.pack(">i", 1) + text(topic) + numbers
-    request = struct.pack(">hhi", 34, 1, 1) + text("test") + body
-    host, _, port = broker.bootstrap.partition(":")
-    with socket.create_connection((host, int(port)), 30) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        answer = connection.makefile("rb")
-        (size,) = struct.unpack(">i", answer.read(4))
-        errors = np.frombuffer(answer.read(size)[-6 * PARTITIONS :], [("partition", ">i4"), ("code", ">i2")])
-    assert not errors["code"].any()
-
-
 @pytest.mark.broker
 def test_a_brokers_disks(new_broker: Callable[..., Broker], tmp_path: Path, soak: bool) -> None:
     """Each look at both, while partitions are moved back and forth, finds every record."""
     disks = tmp_path / "broker-0" / "data", tmp_path / "broker-0" / "more"
     broker = new_broker({"log.dirs": ",".join(map(str, disks)), "file.delete.delay.ms": 100})
-    disks[1].mkdir()
-    meta = (disks[0] / "meta.properties").read_text()
-    other = "".join(
-        f"directory.id={random_uuid()}\n" if line.startswith("directory.id") else line
-        for line in meta.splitlines(keepends=True)
-    )
-    (disks[1] / "meta.properties").write_text(other)
+    add_disk(*disks)
     broker.start()
     connect(broker.bootstrap).topics.create([NewTopic("t", PARTITIONS)])
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -238,7 +212,7 @@ def test_a_brokers_disks(new_broker: Callable[..., Broker], tmp_path: Path, soak
     def moves() -> None:
         for round_ in range(60 if soak else 6):
             target = disks[round_ % 2]
-            move(broker, target, "t")
+            move(broker, target, "t", PARTITIONS)
             while sorted(path.name for path in target.glob("t-?")) != [*map(str, partitions)]:
                 time.sleep(0.01)
         done.set()
