@@ -9,9 +9,6 @@ from tests.kafka_secure import PASSWORD, USER, SecureBroker
 
 Options = dict[str, str]
 
-PATIENCE = {"kafka.socket.connection.setup.timeout.ms": "1500"}
-"""What looks like the wrong protocol is tried for so long."""
-
 _PACKAGE = "org.apache.kafka.common.security"
 
 
@@ -20,7 +17,6 @@ def at(broker: SecureBroker, protocol: str) -> Options:
     options = {
         "kafka.bootstrap.servers": broker.address(protocol),
         "kafka.security.protocol": protocol,
-        **PATIENCE,
     }
     if protocol.endswith("SSL"):
         options["kafka.ssl.truststore.type"] = "PEM"

@@ -15,7 +15,6 @@ from tests.kafka_certificates import KEY_PASSWORD
 from tests.kafka_secure import PASSWORD, SecureBroker, unsecured_token
 from tests.security.exchange import write
 from tests.security.logins import (
-    PATIENCE,
     Options,
     at,
     by_another_name,
@@ -29,9 +28,12 @@ pytestmark = pytest.mark.broker
 WRONG = "wrong-pass-55aa01"
 Login = Callable[[SecureBroker], Options]
 
+PATIENCE = {"kafka.socket.connection.setup.timeout.ms": "1500"}
+"""What looks like the wrong protocol is tried for so long."""
+
 
 def elsewhere(options: Options, address: str) -> Options:
-    return {**options, "kafka.bootstrap.servers": address}
+    return {**options, "kafka.bootstrap.servers": address, **PATIENCE}
 
 
 def plain(address: str) -> Options:
