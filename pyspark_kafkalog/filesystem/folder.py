@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
@@ -37,6 +38,8 @@ NEW_SUFFIX = ".new"
 """Ends the name of a whole file that is about to replace the one it is named after."""
 _MAX_TEXT_FILE = 64 << 20
 _FIRST_READ = 64 << 10
+_ZEROS_WINDOW = 1 << 20
+_SEEK_DATA = getattr(os, "SEEK_DATA", None)
 _ATTEMPTS = 60
 """How often to look again at files that keep changing, over 4 seconds in all."""
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -110,6 +113,42 @@ class InputFile:
             if isinstance(self._stream, io.FileIO):
                 return _read(self._stream, size)
             return self._stream.read_buffer(size)
+
+    def skip_zeros(self, position: int) -> int:
+        """Where the first byte from ``position`` on is that is not zero; the size of the file without one.
+
+        :raises FileNotFoundError: if a file server has deleted the file.
+        """
+        while (position := self._skip_hole(position)) < self.size:
+            data = np.frombuffer(self.read(position, min(_ZEROS_WINDOW, self.size - position)), np.uint8)
+            if data.any():
+                return position + int(np.flatnonzero(data)[0])
+            if not data.size:  # it has become shorter
+                break
+            position += data.size
+        return self.size
+
+    def end_before_zeros(self, position: int) -> int:
+        """Where the zeros at the end of the file begin, ``position`` at least.
+
+        :raises FileNotFoundError: if a file server has deleted the file.
+        """
+        end = position
+        while (position := self.skip_zeros(position)) < self.size:
+            data = np.frombuffer(self.read(position, min(_ZEROS_WINDOW, self.size - position)), np.uint8)
+            end = position + int(np.flatnonzero(data).max(initial=-1)) + 1
+            position += max(data.size, 1)
+        return end
+
+    def _skip_hole(self, position: int) -> int:
+        """``position``, or the end of the hole that it is in: there a local disk keeps nothing."""
+        if isinstance(self._stream, io.FileIO) and _SEEK_DATA is not None:
+            try:
+                return os.lseek(self._stream.fileno(), position, _SEEK_DATA)
+            except OSError as e:
+                if e.errno == errno.ENXIO:
+                    return self.size
+        return position
 
     def __enter__(self) -> InputFile:
         return self

@@ -463,6 +463,8 @@ def test_a_preallocated_file_ends_in_zeros(root: Path, caplog: pytest.LogCapture
     used = last.stat().st_size
     os.truncate(last, 100_000)
     place = LogDirectory.open(str(root))
+    assert bounds(place) == Watermarks(0, 30, 30)
+    assert place.file_faults(T0) == []
     for base_offset in range(30, 60, 10):
         assert bounds(place) == Watermarks(0, base_offset, base_offset)
         assert offsets_read(place, T0, OffsetRange(20, base_offset)) == list(range(20, base_offset))
@@ -470,6 +472,14 @@ def test_a_preallocated_file_ends_in_zeros(root: Path, caplog: pytest.LogCapture
             file.seek(used)
             file.write(batch(base_offset))
         used += len(batch(base_offset))
+    assert not caplog.records
+    with last.open("r+b") as file:
+        file.seek(used + 50_000)
+        file.write(b"torn")
+    assert bounds(LogDirectory.open(str(root))) == Watermarks(0, 60, 60)
+    assert f"from byte {used} on" in caplog.text
+    (fault,) = LogDirectory.open(str(root)).file_faults(T0)
+    assert "Expected a whole record batch" in str(fault)
 
 
 def test_an_unfinished_publish_is_hidden(root: Path) -> None:

@@ -47,7 +47,7 @@ from pyspark_kafkalog.log.segment.leftovers import plan_leftovers
 from pyspark_kafkalog.log.segment.loading import live_segments
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.recovery import TOO_FAR, Rebuilt, remove_segment, write_indexes
-from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, Scan
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, Scan, ends_in_zeros
 from pyspark_kafkalog.log.segment.segment import Segment
 from pyspark_kafkalog.log.segment.steps import Action, RepairStep
 from pyspark_kafkalog.log.segment.writer import spans_too_much
@@ -171,7 +171,7 @@ class PartitionRepair:
             log_start_offset=max(first, self._start),
             log_end_offset=max(self._end, self._start),
             stored_bytes=self._stored_bytes,
-            cut_bytes=sum(step.size or 0 for step in self._steps),
+            cut_bytes=sum(step.size or 0 for step in self._steps if step.action == "cut"),
             steps=tuple(self._steps),
             dropped=self._dropped,
             dropped_records=self._dropped_records,
@@ -205,7 +205,8 @@ class PartitionRepair:
         if fault == TOO_FAR and not self._mode.salvage:
             raise spans_too_much(scan.path, self._partition)
         end = rebuilt.segment.sizes()[LOG_SUFFIX]
-        if fault is not None and self._mode.salvage:
+        is_room = fault is not None and following is None and ends_in_zeros(scan.path, end)
+        if fault is not None and self._mode.salvage and not is_room:
             producers = ProducerState(parse_snapshot(before) or ())
             salvaged = salvage_segment(
                 self._partition, segment, segments, following, producers, self._interval
@@ -221,8 +222,15 @@ class PartitionRepair:
         if fault is None:
             self._check_indexes(segment, rebuilt, indexes)
             return True
-        later = [] if self._mode.salvage else segments[at + 1 :]
-        self._cut(segment, rebuilt, indexes, end, scan.size, fault, later)
+        if is_room:
+            self._step("trim", segment.name, f"it is preallocated from byte {end} on", end, scan.size - end)
+        else:
+            if not self._mode.salvage:
+                self._count_dropped(segments[at:], end)
+            damaged = self._step("cut", segment.name, fault, end, scan.size - end, self._end)
+            self._end_before([] if self._mode.salvage else segments[at + 1 :], damaged)
+        if self._mode.execute:
+            self._cut(segment, rebuilt, indexes, end)
         return self._mode.salvage
 
     def _take(self, rebuilt: Rebuilt) -> None:
@@ -253,23 +261,8 @@ class PartitionRepair:
 
     # Cuts
 
-    def _cut(
-        self,
-        segment: Segment,
-        rebuilt: Rebuilt,
-        check: IndexCheck,
-        end: int,
-        size: int,
-        why: str,
-        later: list[Segment],
-    ) -> None:
+    def _cut(self, segment: Segment, rebuilt: Rebuilt, check: IndexCheck, end: int) -> None:
         """End the log at ``end`` of a segment."""
-        if not self._mode.salvage:
-            self._count_dropped([segment, *later], end)
-        damaged = self._step("cut", segment.name, why, end, size - end, self._end)
-        self._end_before(later, damaged)
-        if not self._mode.execute:
-            return
         contents = rebuilt.indexes()
         aborted = np.frombuffer(contents[TXN_INDEX_SUFFIX], TXN_ENTRY)
         if has_all(check.aborted, aborted, is_whole=self._is_whole):

@@ -43,7 +43,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.segment.index import OFFSET_ENTRY, TIME_ENTRY
-from pyspark_kafkalog.log.segment.scan import opened, read_at, read_rest
+from pyspark_kafkalog.log.segment.scan import opened, read_at, read_data
 
 _HEADER = np.dtype(
     {
@@ -187,8 +187,8 @@ class _Expected:
                 regions = np.minimum([positions[wrong], ends[rows][wrong]], size)
                 for begin, stop_at in regions.T.tolist():
                     if rest is None:
-                        rest, origin = read_rest(log, begin), begin
-                    found = find_batch(rest, begin - origin, stop=stop_at - origin)
+                        origin, rest = read_data(path, begin)
+                    found = find_batch(rest, max(begin - origin, 0), stop=stop_at - origin)
                     if found is not None:
                         raise ForeignError(f"{path} has a foreign record batch at byte {origin + found}")
         return bool(size > start)
@@ -205,9 +205,9 @@ class _Expected:
         found, batches = headers.view(_HEADER).reshape(-1), self._batches[rows[present]]
         same = (
             (found["offset"] == self._offsets[rows[present]])
-            & (found["size"] + LOG_OVERHEAD == batches["size"])
+            & (found["size"] == batches["size"].astype(np.int64) - LOG_OVERHEAD)
             & (found["epoch"] == self._end.leader_epoch)
-            & (found["last_offset_delta"] + 1 == batches["records"])
+            & (found["last_offset_delta"] == batches["records"].astype(np.int64) - 1)
         )
         as_it_was = found["crc"] == batches["crc"]
         if self._append_time is None:

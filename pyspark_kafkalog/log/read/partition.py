@@ -192,9 +192,12 @@ class Partition:
 
     @property
     def torn_tail(self) -> tuple[str, int] | None:
-        """File and position where the log ended before the file did, at the last look."""
+        """File and position where the log ended before the file did, at the last look.
+
+        None if only the room of a preallocated file follows.
+        """
         end = self._end
-        return None if end is None or end.torn_at is None else (end.segment.file, end.torn_at)
+        return None if end is None or end.torn_at is None or end.is_room else (end.segment.file, end.torn_at)
 
     def file_faults(
         self, is_compacted: Callable[[], bool], known_gaps: Callable[[], Sequence[OffsetRange]]

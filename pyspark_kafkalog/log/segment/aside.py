@@ -5,7 +5,8 @@ then the bytes::
 
     {"segment": "00000000000000000000.log", "position": 206, "length": 5153, "offset": 2, "why": "..."}
 
-A piece was in its segment at ``position``. Those that are cut at once are written from the last to the first.
+A piece was in its segment at ``position``. Many zeros at its end, as in a preallocated segment, are left out
+and counted by ``zeros``. Those that are cut at once are written from the last to the first.
 So pieces give the old files if they are put in again in reverse, the last one of the file first, whichever
 repair has cut it. Indexes follow from the segments, and are not kept. With ``inserted``, so many bytes of
 markers stand in the place of the piece.
@@ -21,11 +22,12 @@ import numpy as np
 
 from pyspark_kafkalog.filesystem.durable import naming, sync_folder, write_all
 from pyspark_kafkalog.filesystem.sharing import open_new
-from pyspark_kafkalog.log.segment.scan import opened, read_at
+from pyspark_kafkalog.log.segment.scan import before_zeros, opened, read_at
 
 ASIDE_FILE = ".kafkalog-cut"
 _CHUNK = 8 << 20
 _MAX_LINE = 64 << 10
+_MAX_ZEROS = 4 << 10
 
 
 def put_aside(
@@ -46,6 +48,10 @@ def put_aside(
     if inserted:
         header["inserted"] = inserted
     source = os.path.join(folder, segment)
+    zeros = position + length - before_zeros(source, position, position + length)
+    if zeros > _MAX_ZEROS:
+        length -= zeros
+        header |= {"length": length, "zeros": zeros}
     target = open_new(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         with naming(path):

@@ -23,6 +23,8 @@ class LogEnd(NamedTuple):
     """Position of the last batch."""
     torn_at: int | None
     """Position after which no batch begins; None if the last batch ends with the file."""
+    is_room: bool = False
+    """Whether only zeros are there: the file is preallocated (``preallocate``), and nothing is torn."""
 
 
 def live_segments(folder: Folder) -> list[Segment]:
@@ -91,7 +93,7 @@ def find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:
     segment = opened.segment
     if known is None or not _continues(opened, known):
         known = LogEnd(segment, segment.base_offset, opened.last_known_batch(), None)
-    _, log_end_offset, last_batch, torn_at = known
+    _, log_end_offset, last_batch, torn_at, is_room = known
     position = last_batch
     while True:
         try:
@@ -100,11 +102,12 @@ def find_end(opened: OpenSegment, known: LogEnd | None) -> LogEnd:
                 log_end_offset = int(window.batches.last_offset[-1]) + 1
             return LogEnd(segment, log_end_offset, last_batch, None)
         except FramingError as e:
-            # A preallocated file ends in zeros, which are searched only once.
+            # Zeros are searched only once, as a batch takes their place when it is appended.
             searched = torn_at is not None and torn_at <= e.position and known.segment.size == segment.size
-            found = None if searched else opened.next_batch(e.position + 1, e.next_offset)
+            is_room = (searched and is_room) or opened.ends_in_zeros(e.position)
+            found = None if searched or is_room else opened.next_batch(e.position + 1, e.next_offset)
             if found is None:
-                return LogEnd(segment, log_end_offset, last_batch, e.position)
+                return LogEnd(segment, log_end_offset, last_batch, e.position, is_room)
             position = found
 
 

@@ -37,7 +37,15 @@ from pyspark_kafkalog.log.segment.epochs import BegunEpoch, begun_epochs
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.scan import Piece, Scan, find_behind, opened, read_at, read_rest
+from pyspark_kafkalog.log.segment.scan import (
+    Piece,
+    Scan,
+    ends_in_zeros,
+    find_behind,
+    opened,
+    read_at,
+    read_rest,
+)
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, spans_too_much
 from pyspark_kafkalog.model import TopicPartition
 
@@ -231,7 +239,8 @@ def open_active_segment(
         segment = _rebuild(scan, partition, folder, base_offset, index_interval_bytes)
     torn = scan.size - scan.end
     if torn:
-        _log.warning("Cut off the torn tail of %s: %d bytes from byte %d on", path, torn, scan.end)
+        if not ends_in_zeros(path, scan.end):
+            _log.warning("Cut off the torn tail of %s: %d bytes from byte %d on", path, torn, scan.end)
         cut(path, scan.end)
     return segment
 

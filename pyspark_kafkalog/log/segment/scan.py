@@ -6,6 +6,7 @@ process. :mod:`.segment` reads them from any place, by the same rules.
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -16,13 +17,16 @@ from typing import NamedTuple
 import numpy as np
 
 from pyspark_kafkalog.codec.buffers import Buffer
-from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC
+from pyspark_kafkalog.codec.format import HEADER_SIZE_UP_TO_MAGIC, LOG_OVERHEAD
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, check_batch, find_batch, first_bad_checksum, walk
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import naming
+from pyspark_kafkalog.filesystem.folder import InputFile
 
 MAX_OFFSET = 2**63 - 1
 _WINDOW = 8 << 20
+_ZEROS_IN_BATCH = 8 << 20
+"""The most zeros at the end of a batch with which it is found behind damage if more zeros follow."""
 _WRONG_CHECKSUM = "its checksum is wrong"
 _LAST_CHECKSUM = "its checksum is wrong, and no batch follows it"
 _OUT_OF_ORDER = "its offsets are out of order"
@@ -163,9 +167,9 @@ def find_behind(path: str, position: int, next_offset: int) -> int | None:
     :param next_offset: batches with lower offsets don't count.
     :raises CorruptRecordError: if the search would take too long.
     """
-    with opened(path) as descriptor:
-        found = find_batch(read_rest(descriptor, position + 1), 0, min_offset=next_offset, strict=True)
-    return None if found is None else position + 1 + found
+    begin, data = read_data(path, position + 1)
+    found = find_batch(data, 0, min_offset=next_offset, strict=True)
+    return None if found is None else begin + found
 
 
 @contextmanager
@@ -198,6 +202,46 @@ def read_rest(descriptor: int, position: int) -> np.ndarray:
     """The bytes of an open file from ``position`` on, in one piece, as a batch may have any size."""
     rest = np.empty(max(os.fstat(descriptor).st_size - position, 0), np.uint8)
     return rest[: read_at(descriptor, rest, position)]
+
+
+def read_data(path: str, position: int) -> tuple[int, np.ndarray]:
+    """The bytes of a file from ``position`` on, in one piece, as a batch may have any size, and their start.
+
+    Zeros before the first batch that may be there, and at the end of the file, are left out.
+    """
+    with opened(path) as descriptor:
+        file = _as_file(descriptor, path)
+        begin = first_batch_at(file, position)
+        end = min(file.end_before_zeros(begin) + _ZEROS_IN_BATCH, file.size)
+        data = np.empty(max(end - begin, 0), np.uint8)
+        return begin, data[: read_at(descriptor, data, begin)]
+
+
+def first_batch_at(file: InputFile, position: int) -> int:
+    """The first position, ``position`` or later, where a batch may begin; the file's size without one.
+
+    Of a batch, no more than the offset and a part of its size, which is not zero, are zeros at its beginning.
+    """
+    data = file.skip_zeros(position)
+    return data if data == file.size else max(position, data - LOG_OVERHEAD + 1)
+
+
+def ends_in_zeros(path: str, position: int) -> bool:
+    """Whether a file has only zeros from ``position`` on, as one that is preallocated."""
+    with opened(path) as descriptor:
+        file = _as_file(descriptor, path)
+        return file.skip_zeros(position) == file.size
+
+
+def before_zeros(path: str, position: int, end: int) -> int:
+    """Where the zeros before the position ``end`` of a file begin, ``position`` at least."""
+    with opened(path) as descriptor:
+        return _as_file(descriptor, path, end).end_before_zeros(position)
+
+
+def _as_file(descriptor: int, path: str, size: int | None = None) -> InputFile:
+    size = os.fstat(descriptor).st_size if size is None else size
+    return InputFile(io.FileIO(descriptor, closefd=False), path, size)
 
 
 def read_at(descriptor: int, into: np.ndarray, position: int) -> int:

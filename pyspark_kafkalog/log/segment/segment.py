@@ -25,7 +25,7 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.filesystem.folder import Folder, InputFile
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
 from pyspark_kafkalog.log.segment import index
-from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, framed
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, first_batch_at, framed
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -235,7 +235,7 @@ class OpenSegment:
 
         :raises CorruptRecordError: if the search would take too long.
         """
-        while position < self.size:
+        while (position := first_batch_at(self._log, position)) < self.size:
             data = self._log.read(position, min(_SEARCH_WINDOW, self.size - position))
             is_last = data.size < _SEARCH_WINDOW
             stop = None if is_last else _SEARCH_WINDOW - _SEARCH_OVERLAP
@@ -255,6 +255,10 @@ class OpenSegment:
                 return None
             position += _SEARCH_WINDOW - _SEARCH_OVERLAP
         return None
+
+    def ends_in_zeros(self, position: int) -> bool:
+        """Whether there are only zeros from ``position`` on, as in a file that is preallocated."""
+        return self._log.skip_zeros(position) == self.size
 
     def window_at(self, position: int) -> Window | None:
         """Some batches, the first of which starts at ``position``; None if none can be framed there."""
