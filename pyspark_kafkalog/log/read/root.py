@@ -78,10 +78,10 @@ class LogRoot:
         if self._only is not None:
             return
         try:
-            entries = self.folder.list()
+            names = {*self.folder.names()}
         except FileNotFoundError:
             raise no_such_directory(self.folder) from None
-        if _is_partition(entries):
+        if _is_partition(names):
             raise LogDirectoryError(
                 "The folder holds segments but is not named after a partition"
                 if parse_partition_folder(self.folder.name) is None
@@ -89,9 +89,9 @@ class LogRoot:
                 file=self.folder.label(),
                 hint="Rename it to <topic>-<partition>, such as orders-0; to write, give the folder above.",
             )
-        if entries.keys() <= OF_FILE_SYSTEMS or any(map(is_beside_partitions, entries)):
+        if names <= OF_FILE_SYSTEMS or any(map(is_beside_partitions, names)):
             return
-        folders = [name for name, entry in entries.items() if entry.type == fs.FileType.Directory]
+        folders = [name for name, entry in self.folder.list().items() if entry.type == fs.FileType.Directory]
         if not any(parse_partition_folder(name) and self._may_be_partition(name) for name in folders):
             below = [name for name in sorted(folders)[:_LOOKED_INTO] if self._has_partitions(name)]
             raise LogDirectoryError(
