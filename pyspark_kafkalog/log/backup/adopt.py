@@ -44,7 +44,6 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
-    TXN_INDEX_SUFFIX,
     format_leader_epoch_checkpoint,
     segment_file,
 )
@@ -317,11 +316,11 @@ def _end_log(staged: str, end: int, producers: ProducerState) -> None:
     write_new(os.path.join(staged, segment_file(end, SNAPSHOT_SUFFIX)), still_open.snapshot())
     markers = still_open.abort_markers(end, leader_epoch=0)
     if markers.size:
-        batches = walk(markers)
         write_new(os.path.join(staged, segment_file(end, LOG_SUFFIX)), markers.tobytes())
-        aborted = still_open.add(markers, batches)
-        write_new(os.path.join(staged, segment_file(end, TXN_INDEX_SUFFIX)), aborted.tobytes())
-        new_end = segment_file(end + len(batches), SNAPSHOT_SUFFIX)
+        rebuilt = Rebuilt(end, still_open, _INTERVAL)
+        rebuilt.add(markers, walk(markers))
+        write_indexes(staged, end, rebuilt.indexes())
+        new_end = segment_file(rebuilt.segment.next_offset, SNAPSHOT_SUFFIX)
         write_new(os.path.join(staged, new_end), ProducerState().snapshot())
 
 
