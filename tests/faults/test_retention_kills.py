@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2
+from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.log.layout import LEADER_EPOCH_CHECKPOINT, format_leader_epoch_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot
@@ -23,6 +26,12 @@ def prepare(root: Path) -> None:
     log(root, 8, T1)
     for partition in (T0, T1):
         folder = root / str(partition)
+        for segment in folder.glob("*.log"):
+            data = np.fromfile(segment, np.uint8)
+            batches = walk(data)
+            for position in batches.position[batches.base_offset >= 30]:
+                data[position + LEADER_EPOCH_V2 + 3] = 3  # which no checksum covers
+            segment.write_bytes(data.tobytes())
         (folder / LEADER_EPOCH_CHECKPOINT).write_bytes(format_leader_epoch_checkpoint([(0, 0), (3, 30)]))
         (folder / f"{20:020d}.snapshot").write_bytes(format_snapshot([ProducerEntry(7, 1, 5, 19, 0, NOW)]))
     (root / ".kafka_cleanshutdown").write_text("0")
