@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 
@@ -14,6 +14,7 @@ from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.output import json_option, progress, show_json, show_rows
 from pyspark_kafkalog.cli.parameters import exclude_option, on_place, selection, topic_option
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.saying import said
 
 
@@ -39,8 +40,10 @@ def verify(
     with _without_warnings():  # what they say is reported below
         with said("Looking up partitions"):
             partitions = partitions_of(kafka.place, selection(topics, exclude), internal=True)
-            sizes = kafka.place.stored_sizes(partitions)
-        total = sum(size.stored_bytes for size in sizes.values()) if sizes else None
+            total = None
+            with suppress(KafkaLogError):  # that of a partition, which is told with its row
+                sizes = kafka.place.stored_sizes(partitions)
+                total = sum(size.stored_bytes for size in sizes.values()) or None
         with progress("Verifying", total, in_bytes=True) as done:
             found = list(kafka.records.verify(partitions, progress=done))
     damages = [damage for partition in found for damage in partition.damages]

@@ -294,22 +294,25 @@ class Folder:
                 raise LogDirectoryError("Not a regular file", file=label)
             return InputFile(io.FileIO(descriptor), label, status.st_size, status.st_mtime_ns)
 
-    def read(self, name: str, *, before: bytes | None = None) -> bytes | None:
+    def read(self, name: str, *, before: bytes | None = None, most: int | None = None) -> bytes | None:
         """The bytes of the small file ``name``; None if there is none.
 
         :param before: read only up to these bytes; the file may be large then.
+        :param most: the bytes that it may have; 64 MiB by default.
+        :raises LogDirectoryError: if it has more, or if :meth:`open` refuses it.
         """
+        most = most or _MAX_TEXT_FILE
         try:
             with self.open(name) as file:
                 size = file.size if before is None else _FIRST_READ
-                while size <= _MAX_TEXT_FILE:
+                while size <= most:
                     data: bytes = file.read(0, min(size, file.size)).to_pybytes()
                     if before is not None and before in data:
                         return data[: data.index(before)]
                     if size >= file.size:
                         return data
                     size *= 4
-                raise LogDirectoryError(f"Expected a small text file, got {file.size} bytes", file=file.name)
+                raise LogDirectoryError(f"Expected a small file, got {file.size} bytes", file=file.name)
         except FileNotFoundError:
             return None
 

@@ -62,9 +62,10 @@ def locate(location: str) -> Folder:
     """
     match = _SCHEME.match(location)
     try:
-        folder = (
-            _local(location) if match is None else _remote(location, match["scheme"].lower(), match["rest"])
-        )
+        if match is None:
+            folder = local_folder(location)
+        else:
+            folder = _remote(location, match["scheme"].lower(), match["rest"])
         folder.filesystem.get_file_info(folder.path)
         return folder
     except Exception as e:
@@ -91,7 +92,8 @@ def without_secrets(location: str) -> str:
     return scheme + separator + rest.rpartition("@")[2].partition("?")[0]
 
 
-def _local(path: str) -> Folder:
+def local_folder(path: str) -> Folder:
+    """The folder at a path of this machine, whether it exists or not."""
     if not path:
         raise ValueError("the path is empty")
     return Folder(fs.LocalFileSystem(), os.path.abspath(path), os.path.realpath(path))
@@ -102,7 +104,7 @@ def _remote(location: str, scheme: str, rest: str) -> Folder:
     if scheme in _ARROW_SCHEMES and "::" not in location:
         filesystem, path = fs.FileSystem.from_uri(quote(scheme + rest, safe=_OF_URIS))
         if scheme == "file":
-            return _local(path)
+            return local_folder(path)
         prefix = f"{scheme}://"
     else:
         import fsspec

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.filesystem.durable import replace
+from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log.layout import (
     BACKUP_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -64,9 +65,8 @@ def write_epochs(folder: str, epochs: Iterable[tuple[int, int]]) -> None:
 
 
 def read_if_there(path: str) -> bytes:
-    """The content of a small file; empty if it does not exist."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return b""
+    """The content of a small file; empty if it does not exist.
+
+    :raises LogDirectoryError: if it is large, or a link that leads out of its folder.
+    """
+    return local_folder(os.path.dirname(path)).read(os.path.basename(path)) or b""

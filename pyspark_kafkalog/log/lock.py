@@ -180,8 +180,9 @@ def locked_partitions(root: str) -> set[str]:
     files = [name for name in os.listdir(root) if name.startswith(_PARTITION_LOCK_PREFIX)]
     names = {name.removeprefix(_PARTITION_LOCK_PREFIX) for name in files}
     for name in [name for name in names if len(name) == _DIGEST_SIZE]:
-        with open(os.path.join(root, _PARTITION_LOCK_PREFIX + name), encoding="utf-8") as file:
-            names.add(file.read())
+        from pyspark_kafkalog.filesystem.locate import local_folder
+
+        names.add((local_folder(root).read(_PARTITION_LOCK_PREFIX + name) or b"").decode())
     return names
 
 

@@ -332,9 +332,9 @@ def test_links_may_lead_about_inside_the_root_only(root: Path, tmp_path: Path) -
         assert caught.value.file == str(segment(root, 30))
 
     os.symlink(tmp_path / "secret-0", root / "secret-0")
-    for ask in (place.topics, lambda: bounds(place, TopicPartition("secret", 0))):
-        with pytest.raises(LogDirectoryError, match="symbolic link leads out"):
-            ask()
+    assert place.topics() == {"t": (0,), "secret": (0,)}
+    with pytest.raises(LogDirectoryError, match="symbolic link leads out"):
+        bounds(place, TopicPartition("secret", 0))
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

@@ -33,7 +33,7 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup.directory import check_backup, open_backup
 from pyspark_kafkalog.log.backup.log import producers_at, read_snapshot
-from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
+from pyspark_kafkalog.log.checkpoints import read_if_there, read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
@@ -205,14 +205,6 @@ def _producers(folder: str) -> ProducerState:
     return producers
 
 
-def _known_at(folder: str, base_offset: int) -> list[ProducerEntry] | None:
-    """The producers in the snapshot where a segment begins; None without one that is valid."""
-    try:
-        return read_snapshot(folder, base_offset)
-    except FileNotFoundError:
-        return None
-
-
 def _problem(log_dir: str, partition: TopicPartition) -> str | None:
     folder = os.path.join(log_dir, str(partition))
     if not os.path.exists(folder):
@@ -262,7 +254,7 @@ def _stage(root: LogRoot, folder: str, step: AdoptedPartition) -> str:
                 file=path,
                 hint="Find out what is left with kafkalog verify.",
             )
-        if (known := _known_at(source, base_offset)) is not None:
+        if (known := read_snapshot(source, base_offset)) is not None:
             producers = _of_another_cluster(known)
         end = _copy_segment(path, staged, Rebuilt(base_offset, producers, _INTERVAL))
     end = behind_gaps(root.gaps(partition), max(end, step.log_start_offset))
@@ -276,8 +268,8 @@ def _stage(root: LogRoot, folder: str, step: AdoptedPartition) -> str:
     _end_log(staged, end, producers)
     epochs = format_leader_epoch_checkpoint([(0, step.log_start_offset)])
     write_new(os.path.join(staged, LEADER_EPOCH_CHECKPOINT), epochs)
-    with open(os.path.join(folder, PARTITION_METADATA_FILE), "rb") as file:
-        write_new(os.path.join(staged, PARTITION_METADATA_FILE), file.read())
+    metadata = read_if_there(os.path.join(folder, PARTITION_METADATA_FILE))
+    write_new(os.path.join(staged, PARTITION_METADATA_FILE), metadata)
     sync_folder(staged)
     return staged
 

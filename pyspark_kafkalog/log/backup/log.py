@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
     OversizedRecordError,
 )
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder, write_new
-from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
 from pyspark_kafkalog.filesystem.sharing import new_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.layout import (
@@ -406,12 +406,12 @@ def _closed_segment(
 
 
 def read_snapshot(folder: str, offset: int) -> list[ProducerEntry] | None:
-    """The producers in a partition's snapshot for an offset; None if it is invalid.
+    """The producers in a partition's snapshot for an offset; None without one that is valid.
 
-    :raises FileNotFoundError: if there is none.
+    :raises LogDirectoryError: if it is too large for one, or a link that leads out of the folder.
     """
-    with open(os.path.join(folder, segment_file(offset, SNAPSHOT_SUFFIX)), "rb") as file:
-        return parse_snapshot(file.read())
+    data = local_folder(folder).read(segment_file(offset, SNAPSHOT_SUFFIX))
+    return None if data is None else parse_snapshot(data)
 
 
 def producers_at(folder: str, bases: list[int], progress: Callable[[], None] = lambda: None) -> ProducerState:
@@ -420,10 +420,7 @@ def producers_at(folder: str, bases: list[int], progress: Callable[[], None] = l
     :param progress: called after each piece that was read.
     """
     for at in range(len(bases) - 1, -1, -1):
-        try:
-            entries = read_snapshot(folder, bases[at])
-        except FileNotFoundError:
-            entries = None
+        entries = read_snapshot(folder, bases[at])
         if entries is not None or at == 0:
             producers = ProducerState(entries or ())
             for base_offset in bases[at:-1]:

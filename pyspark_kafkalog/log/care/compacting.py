@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from pyspark_kafkalog.filesystem.durable import disk_errors
+from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log.care.compaction import Compacted, CompactionSettings, LogBounds, compact
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
@@ -38,6 +39,7 @@ def compact_partition(
     """
     folder = os.path.join(root, str(partition))
     now_ms = time.time_ns() // 1_000_000
+    local_folder(root).check_inside(str(partition))
     with disk_errors("Could not compact the partition", folder):
         if not execute:
             bounds = _bounds(root, partition)

@@ -16,7 +16,7 @@ from functools import partial
 
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace
-from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
 from pyspark_kafkalog.log.care.retention import (
     Deletion,
     RetentionRules,
@@ -246,10 +246,9 @@ def _now() -> int:
 def _read_checked(root: str) -> dict[str, int]:
     """When each topic was last looked at (ms); an unreadable file says nothing."""
     try:
-        with open(os.path.join(root, _CHECKED_FILE), encoding="utf-8") as file:
-            content = json.load(file)
+        content = json.loads(local_folder(root).read(_CHECKED_FILE) or b"{}")
         return {str(topic): int(checked) for topic, checked in content.items()}
-    except (OSError, *UNREADABLE):
+    except (OSError, LogDirectoryError, *UNREADABLE):
         return {}
 
 

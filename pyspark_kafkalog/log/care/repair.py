@@ -157,6 +157,7 @@ class _Repair:
         folder = self._folder.child(str(partition))
         bytes_between = int(interval) if interval.isdecimal() else LogSettings().index_interval_bytes
         try:
+            self._folder.check_inside(str(partition))
             with disk_errors("Could not repair the partition", folder.path):
                 found = PartitionRepair(
                     folder, partition, log_start_offset, self._mode, bytes_between, self._progress

@@ -438,10 +438,12 @@ class DirectoryGroups:
         if parse_partition_folder(str(partition)) != partition:
             return -1
         for root in self._roots:
-            with suppress(FileNotFoundError, LogDirectoryError):
-                path = os.path.join(root.folder.path, str(partition), LEADER_EPOCH_CHECKPOINT)
-                with open(path, "rb") as file:
-                    epochs = parse_leader_epoch_checkpoint(file.read(), path)
+            with suppress(LogDirectoryError):
+                folder = root.folder.child(str(partition))
+                data = folder.read(LEADER_EPOCH_CHECKPOINT)
+                if data is None:
+                    continue
+                epochs = parse_leader_epoch_checkpoint(data, folder.label(LEADER_EPOCH_CHECKPOINT))
                 return max((epoch for epoch, start in epochs if start < max(offset, 1)), default=-1)
         return -1
 

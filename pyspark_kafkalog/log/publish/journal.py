@@ -34,6 +34,7 @@ import numpy as np
 
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
+from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log.checkpoints import note_flushed
 from pyspark_kafkalog.log.journal_file import (
     Begun,
@@ -48,6 +49,7 @@ from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     JOURNAL_FILE,
+    JOURNAL_SEPARATOR,
     RECOVERY_POINT_CHECKPOINT,
 )
 from pyspark_kafkalog.log.publish import deletion
@@ -56,6 +58,8 @@ from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
 _TEMPORARY_FILE = ".kafkalog-publish.tmp"
+_MAX_JOURNAL = 1 << 30
+"""Bytes: more than for 30 million record batches."""
 _NO_ENDS: Mapping[TopicPartition, int] = {}
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -247,7 +251,8 @@ def read_ledger(path: str) -> Ledger | None:
 
     :raises LogDirectoryError: if it can't be read.
     """
-    text = _read_text(path)
+    # It may be the whole journal of a large batch.
+    text = _text(*os.path.split(path), before=JOURNAL_SEPARATOR.encode())
     try:
         return None if text is None else parse_ledger(text)
     except MalformedError as e:
@@ -263,14 +268,8 @@ def unusable(path: str) -> LogDirectoryError:
     )
 
 
-def _text(root: str, name: str) -> str | None:
-    return _read_text(os.path.join(root, name))
-
-
-def _read_text(path: str) -> str | None:
-    """The content of a small file, a character for each byte; None if it does not exist."""
-    try:
-        with open(path, encoding="latin-1", newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
+def _text(root: str, name: str, before: bytes | None = None) -> str | None:
+    """The content of a file, up to ``before``, a character for each byte; None if it does not exist."""
+    most = _MAX_JOURNAL if name == JOURNAL_FILE else None
+    data = local_folder(root).read(name, before=before, most=most)
+    return None if data is None else data.decode("latin-1")

@@ -31,7 +31,7 @@ import numpy as np
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace
-from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.filesystem.locate import local_folder, locate
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.log.segment.scan import open_regular, read_at
@@ -320,8 +320,8 @@ def _state(entries: list[os.DirEntry[str]]) -> str:
 
 def _read_notes(path: str) -> dict[str, dict[str, Any]]:
     try:
-        with open(path, encoding="utf-8") as file:
-            notes = json.load(file)
+        folder, name = os.path.split(path)
+        notes = json.loads(local_folder(folder).read(name) or b"{}")
         return {
             job: {
                 "state": note["state"],

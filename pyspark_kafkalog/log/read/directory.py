@@ -119,14 +119,21 @@ class LogDirectory:
         """
         created = {partition for partition, end in self._unpublished().items() if end is None}
         firsts = [TopicPartition(topic, 0) for topic in topics]
-        found = [first for first in firsts if first not in created and self._find(first, fresh=True)]
+        found = [first for first in firsts if first not in created and self._is_readable(first)]
         known = {
             first.topic: topic_id for first, topic_id in self._ask_each(found, Partition.topic_id).items()
         }
         others = self.topics(set(topics) - set(known)) if len(known) < len(topics) else {}
-        firsts = [TopicPartition(topic, numbers[0]) for topic, numbers in others.items()]
-        ids = self._ask_each(firsts, Partition.topic_id)
+        of_topics = [[TopicPartition(topic, n) for n in numbers] for topic, numbers in others.items()]
+        firsts = [next(filter(self._is_readable, partitions), partitions[0]) for partitions in of_topics]
+        ids = self._ask_each([*filter(self._is_readable, firsts)], Partition.topic_id)
         return known | {first.topic: ids.get(first, "") for first in firsts}
+
+    def _is_readable(self, partition: TopicPartition) -> bool:
+        """Whether the partition is here, and no link that leads out of its root."""
+        with suppress(LogDirectoryError):
+            return self._find(partition, fresh=True) is not None
+        return False
 
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool

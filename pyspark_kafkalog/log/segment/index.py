@@ -43,6 +43,15 @@ MAX_RELATIVE = 2**31 - 1
 _MAX_TXN_INDEX = 64 << 20
 
 
+def most_bytes(log_size: int) -> int:
+    """The bytes that an index has at most beside a ``.log`` of this size, if it is closed.
+
+    An entry has less than half the bytes of the batch that it is for. One in use is preallocated, by default
+    with 10 MiB.
+    """
+    return log_size // 2 + _MAX_TXN_INDEX
+
+
 class OffsetEntry(NamedTuple):
     """An entry of ``.index``: the batches of one append start at ``position`` and end with ``offset``."""
 

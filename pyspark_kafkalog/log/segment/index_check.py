@@ -22,12 +22,14 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.segment.index import (
+    MAX_RELATIVE,
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,
     aborted_transactions,
     floor_position,
     floor_timestamp,
+    most_bytes,
 )
 from pyspark_kafkalog.log.segment.scan import MAX_OFFSET
 from pyspark_kafkalog.log.segment.segment import Segment
@@ -46,6 +48,8 @@ class _Index(NamedTuple):
     data: pa.Buffer
     aborted: np.ndarray
     """The entries of a transaction index; none if it is invalid."""
+    size: int
+    """Bytes of the file, of which no more are in ``data`` than its segment can need."""
 
 
 class IndexCheck:
@@ -83,6 +87,9 @@ class IndexCheck:
             found[TXN_INDEX_SUFFIX] = 0, "The transaction index is not one that Kafka writes"
         elif not has_all(self.aborted, aborted, is_whole=is_whole):
             found[TXN_INDEX_SUFFIX] = 0, "The transaction index lacks transactions that were aborted"
+        for suffix, index in self._indexes.items():
+            if index is not None and index.size > MAX_RELATIVE:
+                found[suffix] = 0, f"Expected an index of at most {MAX_RELATIVE} bytes, got {index.size}"
         for suffix, fault in found.items():
             if fault is not None:
                 position, message = fault
@@ -131,7 +138,7 @@ class _OffsetCheck:
         self._last = int(batches.last_offset[-1])
 
     def fault(self) -> tuple[int, str] | None:
-        size = 0 if self._index is None else self._index.data.size
+        size = 0 if self._index is None else self._index.size
         if size % OFFSET_ENTRY.itemsize:
             return size, f"Expected an index size that is a multiple of {OFFSET_ENTRY.itemsize}, got {size}"
         return _fault(
@@ -141,7 +148,7 @@ class _OffsetCheck:
         )
 
     def is_closed(self) -> bool:
-        return self._index is not None and self._index.data.size == self._entries.nbytes
+        return self._index is not None and self._index.size == self._entries.nbytes
 
 
 class _TimeCheck:
@@ -171,7 +178,7 @@ class _TimeCheck:
         self._checked, self._newest = rows.stop, int(newest[-1])
 
     def fault(self) -> tuple[int, str] | None:
-        size = 0 if self._index is None else self._index.data.size
+        size = 0 if self._index is None else self._index.size
         if size % TIME_ENTRY.itemsize:
             return size, f"Expected a time index size that is a multiple of {TIME_ENTRY.itemsize}, got {size}"
         return _fault(~self._right, self._entries, "has not the timestamp of records up to it, or goes back")
@@ -180,7 +187,7 @@ class _TimeCheck:
         if self._index is None:
             return self._newest < 0  # old brokers have none if no record has a timestamp
         last = int(self._time[-1]) if self._time.size else -1
-        return self._index.data.size == self._entries.nbytes and last >= self._newest
+        return self._index.size == self._entries.nbytes and last >= self._newest
 
 
 def has_all(known: np.ndarray, wanted: np.ndarray, *, is_whole: bool) -> bool:
@@ -237,8 +244,10 @@ def _read(segment: Segment, suffix: str) -> _Index | None:
             if file is None:
                 return None
             aborted = aborted_transactions(file) if suffix == TXN_INDEX_SUFFIX else _NONE
-            index = _Index(file.name, file.read(0, file.size), aborted)
-            if index.data.size == file.size:  # else a broker has just rolled the segment and cut it
+            # What is behind that is told by its size, or it is of zeros that a broker has preallocated.
+            most = min(file.size, most_bytes(segment.size))
+            index = _Index(file.name, file.read(0, most), aborted, file.size)
+            if index.data.size == most:  # else a broker has just rolled the segment and cut it
                 break
     return index
 

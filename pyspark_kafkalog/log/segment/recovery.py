@@ -34,7 +34,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.segment import append_kernels as kernels
 from pyspark_kafkalog.log.segment.epochs import BegunEpoch, begun_epochs
-from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
+from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, most_bytes
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.scan import (
@@ -249,6 +249,9 @@ def _closed_index(folder: str, base_offset: int, suffix: str, entry: np.dtype) -
     """The entries of an index; None unless they are whole and rise, as in a closed segment."""
     try:
         with opened(os.path.join(folder, segment_file(base_offset, suffix))) as descriptor:
+            log_size = os.path.getsize(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)))
+            if os.fstat(descriptor).st_size > most_bytes(log_size):
+                return None
             data = read_rest(descriptor, 0)
     except FileNotFoundError:
         return None
