@@ -82,8 +82,6 @@ class Faults:
         self._driver = driver
         self._workload = workload
         self._topics = topics
-        self._reported: list[str] = []
-        """The topics without a leader of which reports were seen."""
 
     def do(self, step: Step) -> str:
         """Do a fault, and say what it hit.
@@ -382,13 +380,12 @@ class Faults:
 
     def lose_leader(self, step: Step) -> str:
         """The only replica of a partition is gone for good; reports show the rest within seconds."""
-        node, alone = self._node(step), f"alone-{len(self._reported)}-{self._topics.kept}"
+        node, alone = self._node(step), f"alone-{step.choice}-{self._topics.kept}"
         self._attempt(lambda: self._exists(alone) or self._make_alone(alone, node))
         self._cluster.kill(node)
         try:
             time.sleep(SESSION)
-            self._reported.append(alone)
-            self._look_at_reports(alone, step.seconds)
+            self._look_at_reports(alone)
             shutil.rmtree(self._cluster.brokers[node].partition_folder(alone, 0))
         finally:
             self._cluster.restart(node)
@@ -401,7 +398,7 @@ class Faults:
             admin.alter_partition_reassignments({TopicPartition(topic, 0): [node]})
         self._cluster.wait_until(lambda: self._cluster.leader(topic) == node, f"{topic} does not move")
 
-    def _look_at_reports(self, alone: str, seconds: float) -> None:
+    def _look_at_reports(self, alone: str) -> None:
         """Each report ends in time, with the partition that has no leader as a row, and the others."""
         servers, kept = self._cluster.proxied_bootstrap, self._topics.kept
         for words, of_partitions in (
