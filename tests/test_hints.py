@@ -41,8 +41,8 @@ def hints() -> list[str]:
 
 _ROOT = click.Context(kafkalog, **kafkalog.context_settings)
 _COMMAND = re.compile(r"(?<![-\w.'/])kafkalog (?=[a-z])([^;:()]*)")
-_NO_COMMANDS = ("kafkalog commits", "kafkalog member of", "kafkalog zookeeper", "kafkalog demo")
-"""Names of threads, and of a session."""
+_NO_COMMANDS = ("kafkalog member of", "kafkalog demo")
+"""Names of a thread, and of a session."""
 _ARGUMENT = re.compile(r"\{…\}|[A-Z]+|(\{…\}|[a-z]+)=VALUE|--[a-z-]+")
 _FLAG = re.compile(r"(?<![-\w])--[a-z][a-z-]+")
 _OTHER_FLAGS = {"--help", "--start-offset"}

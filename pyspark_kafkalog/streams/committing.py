@@ -77,7 +77,7 @@ class OffsetCommitter:
         self._before = before
         self._as_committed = as_committed
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, "kafkalog commits")
+        self._thread = ThreadPoolExecutor(1, "kafkalog-commits")
         self._last: Future[None] | None = None
         self._finished: Offsets = {}
         self._committed: Offsets = {}
@@ -220,7 +220,7 @@ class CompletionWatch:
             self._end = end
             self._changed.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._watch, name="kafkalog commits", daemon=True)
+            self._thread = threading.Thread(target=self._watch, name="kafkalog-commits", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:

@@ -21,6 +21,8 @@ from pyspark_kafkalog.reading.splits import Split
 from tests.fixtures_dir import FIXTURES, SMALL_FIXTURES
 
 SCHEMA = pa.schema(list(ROW_TYPES.items()))
+MAX_TRACKED_MESSAGES = 500
+"""Of a partition, by default."""
 _SETTINGS = {
     "message.assembler.buffer.capacity": "buffer_capacity",
     "message.assembler.expiration.offset.gap": "expiration_offset_gap",
@@ -56,7 +58,9 @@ class Scenario:
     @property
     def max_tracked_messages(self) -> int:
         """Of their consumer."""
-        return int(self.entry["consumer_config"].get("max.tracked.messages.per.partition", 500))
+        return int(
+            self.entry["consumer_config"].get("max.tracked.messages.per.partition", MAX_TRACKED_MESSAGES)
+        )
 
     @property
     def read_committed(self) -> bool:
@@ -122,6 +126,11 @@ class InMemory:
     @property
     def log_end_offset(self) -> int:
         return len(self.values)
+
+    @property
+    def max_tracked_messages(self) -> int:
+        """Their default."""
+        return MAX_TRACKED_MESSAGES
 
     @cached_property
     def rows(self) -> pa.RecordBatch:

@@ -56,7 +56,7 @@ class Stream:
         self.reader = DefaultSource(given).streamReader(columns(offset="long"))
         self.at = seen
         checkpoint = options.get("checkpointLocation")
-        self.plans = None if checkpoint is None else Path(checkpoint, "offsets")
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
         if seen is not None:
             assert self.reader.partitions(seen, seen) == []
 
@@ -68,10 +68,14 @@ class Stream:
         start = self.reader.initialOffset() if self.at is None else self.at
         if start == end:
             return 0
-        if self.plans is not None:
-            number = max((int(plan.name) for plan in self.plans.iterdir()), default=-1) + 1
-            (self.plans / str(number)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+        if self.checkpoint is not None:
+            plans, commits = self.checkpoint / "offsets", self.checkpoint / "commits"
+            number = str(max((int(plan.name) for plan in plans.iterdir()), default=-1) + 1)
+            (plans / number).write_text(f"v1\n{{}}\n{json.dumps(end)}")
         rows = sum(rows_of(self.reader, split) for split in self.reader.partitions(start, end))
+        if self.checkpoint is not None:
+            commits.mkdir(exist_ok=True)
+            (commits / number).write_text('v1\n{"nextBatchWatermarkMs":0}')
         self.at = end
         return rows
 

@@ -444,7 +444,7 @@ def at_once(ask: Callable[[_Asked], Answer], brokers: Collection[_Asked]) -> lis
     """
     if len(brokers) < 2:
         return [ask(broker) for broker in brokers]
-    with ThreadPoolExecutor(min(len(brokers), _AT_ONCE), "kafkalog broker") as threads:
+    with ThreadPoolExecutor(min(len(brokers), _AT_ONCE), "kafkalog-ask") as threads:
         return list(threads.map(ask, brokers))
 
 

@@ -340,7 +340,7 @@ def _stop(client: KazooClient) -> None:
             client.stop()
             client.close()
 
-    thread = threading.Thread(target=stop, name="kafkalog zookeeper", daemon=True)
+    thread = threading.Thread(target=stop, name="kafkalog-zookeeper", daemon=True)
     thread.start()
     thread.join(_QUIET_SECONDS)
 
