@@ -26,8 +26,8 @@ from click.shell_completion import CompletionItem
 
 from pyspark_kafkalog import cli
 from pyspark_kafkalog._version import __version__
-from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.other_tools import OF_OTHER_TOOLS
+from pyspark_kafkalog.cli.output import say
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
@@ -108,7 +108,7 @@ def _drop_output() -> None:
 
 
 def _failed(code: int, message: str) -> int:
-    click.echo(f"kafkalog: {one_line(message)}", err=True)
+    say(message)
     return code
 
 

@@ -14,7 +14,7 @@ import click
 from pyspark_kafkalog.admin.kafka import Kafka, connect, names_brokers
 from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.output import json_option, progress, say_if_dry, show_json, show_rows
+from pyspark_kafkalog.cli.output import json_option, progress, say, say_if_dry, show_json, show_rows
 from pyspark_kafkalog.cli.parameters import (
     exclude_option,
     execute_option,
@@ -231,7 +231,7 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
 
 def _say(row: BackedUpPartition, text: str | None) -> None:
     name = f"{row.topic}-{row.partition}" if row.partition >= 0 else row.topic
-    click.echo(one_line(f"kafkalog: {name}: {text}"), err=True)
+    say(f"{name}: {text}")
 
 
 def _offsets(found: OffsetRange) -> str:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.cli.arrow import import_arrow
-from pyspark_kafkalog.cli.output import progress, said_until_first
+from pyspark_kafkalog.cli.output import progress, said_until_first, say
 from pyspark_kafkalog.cli.parameters import on_place, parse_time
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model import check_topic
@@ -292,4 +291,4 @@ class _Shown(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.any = True
-        click.echo(f"kafkalog: {one_line(record.getMessage())}", err=True)
+        say(record.getMessage())

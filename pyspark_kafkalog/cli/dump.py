@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyspark_kafkalog.admin.kafka import Kafka
-from pyspark_kafkalog.admin.printable import one_line, printable
+from pyspark_kafkalog.admin.printable import printable
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.output import cell, progress
+from pyspark_kafkalog.cli.output import cell, progress, say
 from pyspark_kafkalog.cli.parameters import on_place, one_partition
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.model import OffsetRange
@@ -54,7 +54,7 @@ def dump(
     def report(error: CorruptRecordError | DataLossError) -> None:
         nonlocal damaged
         damaged = True
-        click.echo(f"kafkalog: {one_line(str(error))}", err=True)
+        say(str(error))
 
     chosen = one_partition(kafka.place, partition)
     wanted = OffsetRange(start, end)

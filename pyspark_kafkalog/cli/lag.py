@@ -14,11 +14,10 @@ import click
 from pyspark_kafkalog.admin.consumer_groups import MARKER, GroupLag, GroupOffset, lags, total_lag
 from pyspark_kafkalog.admin.kafka import Kafka
 from pyspark_kafkalog.admin.partitions import partitions_of
-from pyspark_kafkalog.admin.printable import one_line
 from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
 from pyspark_kafkalog.cli.application import kafkalog
-from pyspark_kafkalog.cli.output import json_option, show_json, show_rows, wide_option
+from pyspark_kafkalog.cli.output import json_option, say, show_json, show_rows, wide_option
 from pyspark_kafkalog.cli.parameters import (
     exclude_option,
     group_option,
@@ -118,7 +117,7 @@ def lag(
     elif watch is None:
         _show_once(rows, as_json, wide)
     if not rows:
-        click.echo("kafkalog: No group has committed offsets here: nothing was checked.", err=True)
+        say("No group has committed offsets here: nothing was checked.")
     alarming = not rows or any(row.is_alarming(max_lag or 0, named=row.group in groups) for row in rows)
     if max_lag is not None and alarming:
         ctx.exit(1)
@@ -148,7 +147,7 @@ def _watch(
         except (BrokerConnectionError, ZooKeeperError) as e:
             if number in (1, looks):
                 raise
-            click.echo(f"kafkalog: {one_line(str(e))}", err=True)
+            say(str(e))
         else:
             paces = watch.look(offsets, time.monotonic())
             if as_json:

@@ -87,6 +87,11 @@ def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:
     yield from rest
 
 
+def say(text: str) -> None:
+    """Say something about the command on stderr, as one line."""
+    click.echo(one_line(f"kafkalog: {text}"), err=True)
+
+
 def say_if_dry(execute: bool) -> None:
     """Say on stderr that nothing was changed, if so."""
     if not execute:

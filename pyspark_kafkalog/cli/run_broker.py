@@ -11,6 +11,7 @@ import click
 from pyspark_kafkalog.admin.jars import KAFKA_VERSION
 from pyspark_kafkalog.admin.run_broker import running_broker
 from pyspark_kafkalog.cli.application import kafkalog
+from pyspark_kafkalog.cli.output import say
 
 
 @kafkalog.command()
@@ -31,9 +32,7 @@ def run_broker(port: int) -> None:
     # What ends this command ends the broker, too.
     for ending in signal.SIGTERM, signal.SIGHUP:
         signal.signal(ending, lambda *_: sys.exit())
-    click.echo(
-        f"kafkalog: Starting Apache Kafka {KAFKA_VERSION}; the first time, its jars are fetched", err=True
-    )
+    say(f"Starting Apache Kafka {KAFKA_VERSION}; the first time, its jars are fetched")
     with running_broker(port) as (address, wait):
         click.echo(f"{address} is ready; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):

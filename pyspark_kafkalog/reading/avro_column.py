@@ -42,14 +42,7 @@ def avro_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
         if isinstance(parsed, Union) and not parsed.branches:
             raise SchemaError("it is a union of no types, which has no values")
         kind = arrow_type(parsed)
-        return DecodedColumn(
-            column,
-            schema,
-            kind,
-            with_ids=True,
-            keeps_corrupt=options.include_corrupt,
-            of_whole=options.large_messages.enabled,
-        )
+        return DecodedColumn.of(column, schema, kind, options)
     except SchemaError as e:
         raise OptionError(
             f"The schema of column {column.column!r} can't be used: {e.message}", hint=e.hint

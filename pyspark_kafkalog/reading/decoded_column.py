@@ -20,6 +20,7 @@ from pyspark_kafkalog.values.columns import check_part
 from pyspark_kafkalog.values.json.types import check_type
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.options.settings import ReadOptions
     from pyspark_kafkalog.schema_registry import RegisteredSchema
 
 PREFIX = 5
@@ -52,6 +53,24 @@ class DecodedColumn:
     with_ids: bool
     keeps_corrupt: bool
     of_whole: bool
+
+    @classmethod
+    def of(
+        cls,
+        column: ColumnFormat,
+        schema: RegisteredSchema | None,
+        kind: pa.DataType | None,
+        options: ReadOptions,
+    ) -> DecodedColumn:
+        """What decodes a column, for a reader that wants all that its options make."""
+        return cls(
+            column,
+            schema,
+            kind,
+            with_ids=schema is not None,
+            keeps_corrupt=options.include_corrupt,
+            of_whole=options.large_messages.enabled,
+        )
 
     @property
     def name(self) -> str:

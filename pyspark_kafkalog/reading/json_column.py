@@ -38,14 +38,7 @@ def json_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
                 " StructType gives it by simpleString().",
             ) from None
         check_type(kind, column.corrupt)
-    return DecodedColumn(
-        column,
-        None,
-        kind,
-        with_ids=False,
-        keeps_corrupt=options.include_corrupt,
-        of_whole=options.large_messages.enabled,
-    )
+    return DecodedColumn.of(column, None, kind, options)
 
 
 class JsonDecoder(ColumnDecoder):
