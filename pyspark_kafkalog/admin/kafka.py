@@ -965,6 +965,8 @@ class LogCare:
     ) -> list[DeletedRecords]:
         """Delete the segments of a log directory that are due, and return what each partition loses.
 
+        A partition whose folder or files can't be used loses nothing, and the ``note`` of its row says why.
+
         :param topics: None for all.
         :param configs: ``retention.ms``, ``retention.bytes`` and ``cleanup.policy``, which take precedence
             over what the directory says of its topics. What neither says is kept for ever.
@@ -991,15 +993,15 @@ class LogCare:
     ) -> list[DeletedRecords]:
         """Delete the records below these offsets, and return what each partition loses.
 
-        An offset below the log start offset changes nothing. In a directory the offsets of all partitions are
-        checked before any is changed.
+        An offset below the log start offset changes nothing. The offsets of all partitions are checked before
+        any is changed. A partition that can't be used or asked, or whose broker refuses, loses nothing, and
+        the ``note`` of its row says why.
 
         :param offsets: -1 stands for the high watermark.
         :param execute: whether to do it; else nothing is changed.
         :raises OptionError: for an offset above the high watermark, and in a directory for an internal or
             compacted topic.
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
-        :raises KafkaLogError: if brokers refuse.
         """
         from pyspark_kafkalog.admin.retain import delete_records
 

@@ -165,8 +165,9 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
 
 
 def why(error: KafkaLogError) -> str:
-    """Why a partition does not tell its bounds, for its row."""
-    return error.message if error.broker is None else f"{error.message} (broker {error.broker})"
+    """Why a partition does not tell its bounds, or can't be used, for its row."""
+    where = error.file if error.broker is None else f"broker {error.broker}"
+    return error.message if where is None else f"{error.message} ({where})"
 
 
 def with_way_out(error: BrokerError) -> KafkaLogError:

@@ -7,17 +7,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark_kafkalog.admin.partitions import bounds_of, topics_of
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.admin.partitions import topics_of, why
+from pyspark_kafkalog.errors import KafkaLogError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.care import deleting
-from pyspark_kafkalog.log.care.retention import Deletion
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
 from pyspark_kafkalog.options.user_options import UserOptions, suggestion
 from pyspark_kafkalog.places import open_place
-from pyspark_kafkalog.rows import BIGINT, INT, SIZE, STRING, STRINGS, column
+from pyspark_kafkalog.rows import BIGINT, INT, NOTE, SIZE, STRING, STRINGS, column
 
 _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
 
@@ -27,16 +26,18 @@ class DeletedRecords:
     """What one partition loses: the records below ``new_log_start_offset``.
 
     ``segments`` and ``stored_bytes`` say how many segments go with them, and their size; None for brokers,
-    which delete theirs later. ``reasons`` name the rules by which segments go.
+    which delete theirs later. ``reasons`` name the rules by which segments go. A partition that can't be
+    used or asked loses nothing: its offsets are None, and its ``note`` says why.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
     partition: int = field(metadata=column(INT, "PARTITION"))
-    log_start_offset: int = field(metadata=column(BIGINT, "START"))
-    new_log_start_offset: int = field(metadata=column(BIGINT, "NEW START"))
+    log_start_offset: int | None = field(metadata=column(BIGINT, "START"))
+    new_log_start_offset: int | None = field(metadata=column(BIGINT, "NEW START"))
     segments: int | None = field(default=None, metadata=column(INT, "SEGMENTS"))
     stored_bytes: int | None = field(default=None, metadata=column(SIZE, "SIZE"))
     reasons: tuple[str, ...] = field(default=(), metadata=column(STRINGS, "BECAUSE OF"))
+    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
 
 
 def retain(
@@ -65,8 +66,7 @@ def retain(
     if exclude:
         selection = Selection(topics=None if topics is None else tuple(topics), exclude=tuple(exclude))
         topics = topics_of(open_place(place), selection, internal=True)
-    found = deleting.retain(place.paths, topics, wanted, execute=execute, progress=progress)
-    return [_of_directory(deletion) for deletion in found]
+    return _of_directory(deleting.retain(place.paths, topics, wanted, execute=execute, progress=progress))
 
 
 def delete_records(
@@ -77,12 +77,13 @@ def delete_records(
     See :meth:`.kafka.LogCare.delete_records`.
     """
     if place.brokers is None:
-        found = deleting.delete_records(place.paths, offsets, execute=execute)
-        return [_of_directory(deletion) for deletion in found]
-    bounds = bounds_of(open_place(place), offsets)
+        return _of_directory(deleting.delete_records(place.paths, offsets, execute=execute))
+    bounds, failures = open_place(place).try_watermarks(offsets)
+    for missing in sorted(offsets.keys() - bounds.keys() - failures.keys()):
+        raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=missing)
     new = {}
-    for partition, offset in sorted(offsets.items()):
-        end = bounds[partition].high_watermark
+    for partition in sorted(bounds):
+        offset, end = offsets[partition], bounds[partition].high_watermark
         if not HIGH_WATERMARK <= offset <= end:
             raise OptionError(
                 f"Cannot delete records before offset {offset}: the high watermark is {end}",
@@ -93,10 +94,13 @@ def delete_records(
     if execute:
         from pyspark_kafkalog.broker.delete_records import delete_records as delete_from_brokers
 
-        new = delete_from_brokers(place.brokers, offsets)
+        new, failed = delete_from_brokers(place.brokers, {partition: offsets[partition] for partition in new})
+        failures |= failed
     return [
-        DeletedRecords(*partition, bounds[partition].log_start_offset, new[partition])
-        for partition in sorted(new)
+        _failed(partition, failures[partition])
+        if partition in failures
+        else DeletedRecords(*partition, bounds[partition].log_start_offset, new[partition])
+        for partition in sorted(offsets)
     ]
 
 
@@ -140,14 +144,21 @@ def _unexpected(fault: str) -> OptionError:
     )
 
 
-def _of_directory(deletion: Deletion) -> DeletedRecords:
-    topic, number = deletion.partition
-    return DeletedRecords(
-        topic,
-        number,
-        deletion.start,
-        deletion.new_start,
-        deletion.segments,
-        deletion.stored_bytes,
-        deletion.reasons,
-    )
+def _of_directory(found: deleting.Found) -> list[DeletedRecords]:
+    deletions, failures = found
+    done = [
+        DeletedRecords(
+            *deletion.partition,
+            deletion.start,
+            deletion.new_start,
+            deletion.segments,
+            deletion.stored_bytes,
+            deletion.reasons,
+        )
+        for deletion in deletions
+    ]
+    return done + [_failed(*failure) for failure in failures.items()]
+
+
+def _failed(partition: TopicPartition, error: KafkaLogError) -> DeletedRecords:
+    return DeletedRecords(*partition, None, None, note=why(error))

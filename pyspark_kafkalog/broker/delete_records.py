@@ -10,7 +10,7 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders
 from pyspark_kafkalog.broker.wire.error_codes import Refused
-from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import KafkaLogError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -19,24 +19,34 @@ _MAX_VERSION = 2
 
 def delete_records(
     connection: ConnectionOptions, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Delete the records before these offsets, on all replicas; the log start offset of each partition then.
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaLogError]]:
+    """Delete the records before these offsets, on all replicas.
 
     :param offsets: -1 stands for the high watermark.
-    :raises UnknownTopicOrPartitionError: if a partition does not exist; others may be done.
-    :raises KafkaLogError: if brokers refuse, such as an offset above the high watermark; others may be done.
+    :returns: the log start offset of each partition then, and the errors of those that refuse, such as an
+        offset above the high watermark, or whose leader does not answer.
+    :raises KafkaLogError: if no broker can be asked.
     """
     cluster = cluster_of(connection)
 
     def make_requests(epochs: Mapping[TopicPartition, int]) -> Sequence[Any]:
         return [_request({p: offsets[p] for p in epochs}, connection.request_timeout_ms)]
 
+    failures: dict[TopicPartition, KafkaLogError] = {}
     found: dict[TopicPartition, int] = call_leaders(
-        cluster, offsets, make_requests, _read, doing="Deleting records", max_version=_MAX_VERSION
+        cluster,
+        offsets,
+        make_requests,
+        _read,
+        doing="Deleting records",
+        max_version=_MAX_VERSION,
+        failures=failures,
     )
-    for missing in sorted(offsets.keys() - found.keys()):
-        raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=missing)
-    return found
+    for missing in offsets.keys() - found.keys() - failures.keys():
+        failures[missing] = UnknownTopicOrPartitionError(
+            "The partition does not exist", topic_partition=missing
+        )
+    return found, failures
 
 
 def _request(offsets: Mapping[TopicPartition, int], timeout_ms: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
 from pyspark_kafkalog.saying import said
 
+if TYPE_CHECKING:
+    from pyspark_kafkalog.admin.retain import DeletedRecords
+
 _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASCII)
 
 
@@ -41,7 +44,9 @@ _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASC
 @click.option("--cleanup-policy", help="delete, compact, or both with a comma.")
 @execute_option
 @json_option
+@click.pass_context
 def retain(
+    ctx: click.Context,
     kafka: Kafka,
     topics: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -55,10 +60,8 @@ def retain(
 
     Without TOPIC, of all topics. The options decide what is due or, where one is not given, the topic's
     configuration in the directory; what neither says is kept. Segments below the log start offset go in
-    any case.
+    any case. Exits with 1 if a partition can't be used: its row says why, and the others lose theirs.
     """
-    from pyspark_kafkalog.admin.retain import DeletedRecords
-
     configs = {
         name: str(value)
         for name, value in (
@@ -74,8 +77,16 @@ def retain(
     with said("Looking for segments that are due"):
         named = named_topics(topics, exclude) or None
         rows = kafka.logs.retain(named, configs, exclude=exclude, execute=execute)
+    _show(ctx, rows, as_json=as_json, execute=execute)
+
+
+def _show(ctx: click.Context, rows: Sequence[DeletedRecords], *, as_json: bool, execute: bool) -> None:
+    from pyspark_kafkalog.admin.retain import DeletedRecords
+
     show_rows(DeletedRecords, rows, as_json=as_json)
     say_if_dry(execute)
+    if any(row.note for row in rows):
+        ctx.exit(1)
 
 
 def _unlimited(parser: Any, name: str, text: str) -> Any:
@@ -99,7 +110,9 @@ def _unlimited(parser: Any, name: str, text: str) -> Any:
 )
 @execute_option
 @json_option
+@click.pass_context
 def delete_records(
+    ctx: click.Context,
     kafka: Kafka,
     offsets: tuple[str, ...],
     topics: tuple[str, ...],
@@ -111,9 +124,10 @@ def delete_records(
     """Delete the records before an offset or a time, for ever.
 
     OFFSET is the first to keep; -1 stands for the high watermark, which deletes all records. For example
-    orders=5000, orders:0,1=5000.
+    orders=5000, orders:0,1=5000. Exits with 1 if a partition can't be used or asked: its row says why, and
+    the others lose theirs.
     """
-    from pyspark_kafkalog.admin.retain import DeletedRecords, parse_offset_json
+    from pyspark_kafkalog.admin.retain import parse_offset_json
 
     given = [bool(offsets), to_datetime is not None, offset_json_file is not None]
     if sum(given) != 1:
@@ -127,8 +141,8 @@ def delete_records(
         wanted = kafka.logs.offsets_before(partitions, to_datetime)
     else:
         wanted = _offsets(kafka, offsets)
-    show_rows(DeletedRecords, kafka.logs.delete_records(wanted, execute=execute), as_json=as_json)
-    say_if_dry(execute)
+    rows = kafka.logs.delete_records(wanted, execute=execute)
+    _show(ctx, rows, as_json=as_json, execute=execute)
 
 
 def _offsets(kafka: Kafka, texts: Sequence[str]) -> dict[TopicPartition, int]:

@@ -12,7 +12,7 @@ from kafka import KafkaProducer
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.admin.retain import parse_offset_json
 from pyspark_kafkalog.broker.delete_records import delete_records as delete_from_brokers
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from tests.cli.running import run
@@ -148,6 +148,29 @@ def test_what_delete_records_refuses(root: Path, words: list[str], code: int, me
     assert starts(root) == {}
 
 
+@pytest.mark.parametrize("words", [["retain", "--retention-bytes", 0], ["delete-records", "t=-1", "u=-1"]])
+def test_what_cannot_be_used_is_a_row_and_the_rest_is_done(
+    root: Path, tmp_path: Path, words: list[object]
+) -> None:
+    (root / "t-0").rename(tmp_path / "t-0")
+    (root / "t-0").symlink_to(tmp_path / "t-0")
+    before = sorted((path.name, path.read_bytes()) for path in (tmp_path / "t-0").iterdir())
+    log(root, 9, T1, newest=NOW - 1000)
+    (root / "t-1" / "leader-epoch-checkpoint").write_bytes(b"broken")
+    command, *rest = words
+    for more in [], ["--execute"]:
+        done = run(command, root, *rest, *more, "--json")
+        assert done.code == 1
+        rows = {f"{row['topic']}-{row['partition']}": row for row in done.json}
+        assert "leads out of" in rows["t-0"]["note"]
+        assert "leader-epoch-checkpoint" in rows["t-1"]["note"]
+        assert rows["t-0"]["newLogStartOffset"] is rows["t-1"]["newLogStartOffset"] is None
+        assert (rows["u-0"]["newLogStartOffset"], rows["u-0"]["note"]) == (90, "")
+    assert start_of(root, U0) == 90
+    assert sorted((path.name, path.read_bytes()) for path in (tmp_path / "t-0").iterdir()) == before
+    assert "NOTE" in run(command, root, *rest).lines[0]
+
+
 def test_admin_refuses_unknown_configurations(root: Path) -> None:
     with pytest.raises(OptionError, match=r"Unknown configuration 'retention\.hours'"):
         connect(root).logs.retain(configs={"retention.hours": "1"})
@@ -201,5 +224,7 @@ def test_brokers(broker: Broker, tmp_path: Path) -> None:
     assert run("delete-records", at, f"{ours}:5=0").code == 3
     place = place_options({"kafka.bootstrap.servers": at})
     assert place.brokers is not None
-    with pytest.raises(KafkaLogError, match="Deleting records: OFFSET_OUT_OF_RANGE"):
-        delete_from_brokers(place.brokers, {TopicPartition(ours, 0): 11})
+    first, second = (TopicPartition(ours, number) for number in range(2))
+    done, failures = delete_from_brokers(place.brokers, {first: 11, second: 10})
+    assert (done, failures.keys()) == ({second: 10}, {first})
+    assert failures[first].message == "Deleting records: OFFSET_OUT_OF_RANGE"

@@ -326,7 +326,7 @@ def test_compaction(disk: Disk, template: Path) -> None:
 def test_retention(disk: Disk, template: Path) -> None:
     """It does not need to read what it deletes, and reads it only to learn of producers."""
     root = disk.take(template, segments(template), MIDDLE)
-    (done,) = deleting.delete_records([str(root)], {T0: 1105}, execute=True)
+    (done,), _ = deleting.delete_records([str(root)], {T0: 1105}, execute=True)
     assert done.segments >= 1
     assert not (root / LOG).exists()
     assert read(root)[T0] == values(10, 100, 1100)[5:]

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.encode import encode
-from pyspark_kafkalog.errors import InvalidRecordError, LogDirectoryError, OptionError
+from pyspark_kafkalog.errors import InvalidRecordError, OptionError
 from pyspark_kafkalog.log.care import deleting, retention
 from pyspark_kafkalog.log.care.deleting import delete_records, retain, retain_after_commit
 from pyspark_kafkalog.log.care.retention import Deletion, RetentionRules
@@ -75,7 +75,7 @@ def start_of(root: Path, partition: TopicPartition = T0) -> int:
 def run(root: Path, configs: Mapping[str, Any], **how: Any) -> Deletion:
     """Apply retention; what t-0 loses."""
     texts = {name: str(value) for name, value in configs.items()}
-    found = retain([str(root)], how.pop("topics", None), texts, **{"execute": True, **how})
+    found, _ = retain([str(root)], how.pop("topics", None), texts, **{"execute": True, **how})
     return next(deletion for deletion in found if deletion.partition == T0)
 
 
@@ -283,14 +283,14 @@ def test_a_clean_shutdown_stays_one(tmp_path: Path) -> None:
 def test_delete_records(tmp_path: Path, offset: int, start: int, first: int) -> None:
     log(tmp_path)
     expected = read(tmp_path)[T0][start:]
-    (dry,) = delete_records([str(tmp_path)], {T0: offset}, execute=False)
+    (dry,), _ = delete_records([str(tmp_path)], {T0: offset}, execute=False)
     assert start_of(tmp_path) == 0
-    (done,) = delete_records([str(tmp_path)], {T0: offset}, execute=True)
+    (done,), _ = delete_records([str(tmp_path)], {T0: offset}, execute=True)
     assert (done.new_start, done.segments) == (dry.new_start, dry.segments) == (start, first // 20)
     assert (start_of(tmp_path), bases(tmp_path)[0]) == (start, first)
     assert starts(tmp_path) == ({T0: start} if start > first else {})
     assert read(tmp_path)[T0] == expected
-    (again,) = delete_records([str(tmp_path)], {T0: min(offset, 1)}, execute=True)
+    (again,), _ = delete_records([str(tmp_path)], {T0: min(offset, 1)}, execute=True)
     assert again.new_start == start_of(tmp_path) == max(start, min(offset, 1))
 
 
@@ -305,7 +305,7 @@ def test_an_offset_above_the_high_watermark_changes_nothing(tmp_path: Path) -> N
 
 def test_a_directory_that_is_named_twice(tmp_path: Path) -> None:
     log(tmp_path)
-    (deletion,) = delete_records([str(tmp_path)] * 2, {T0: 45}, execute=True)
+    (deletion,), _ = delete_records([str(tmp_path)] * 2, {T0: 45}, execute=True)
     assert (deletion.new_start, starts(tmp_path)) == (45, {T0: 45})
 
 
@@ -317,7 +317,7 @@ def test_what_is_refused_in_one_directory_changes_none(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="the high watermark is 20"):
         delete_records(roots, {T0: 50, other: 21}, execute=True)
     assert start_of(tmp_path / "a") == 0
-    done = delete_records(roots, {T0: 50, other: 15}, execute=True)
+    done, _ = delete_records(roots, {T0: 50, other: 15}, execute=True)
     assert [deletion.new_start for deletion in done] == [50, 15]
     assert (start_of(tmp_path / "a"), start_of(tmp_path / "b", other)) == (50, 15)
 
@@ -341,8 +341,9 @@ def test_configs_of_the_directory_count_where_nothing_else_is_given(tmp_path: Pa
     assert run(tmp_path, {"retention.bytes": -1}, execute=False).segments == 0
     assert run(tmp_path, {}).segments == 1
     write_topic_configs(str(tmp_path), {"t": {"retention.bytes": "much"}})
-    with pytest.raises(LogDirectoryError, match=r"retention\.bytes of topic 't' is invalid: 'much'"):
-        run(tmp_path, {})
+    done, failures = retain([str(tmp_path)], None, {}, execute=True)
+    assert (done, failures.keys()) == ([], {T0, T1})
+    assert "retention.bytes of topic 't' is invalid: 'much'" in failures[T0].message
 
 
 def test_an_unfinished_compaction_is_finished_first(tmp_path: Path) -> None:

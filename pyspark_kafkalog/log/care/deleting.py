@@ -10,11 +10,18 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
-from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import (
+    UNREADABLE,
+    CorruptRecordError,
+    KafkaLogError,
+    LogDirectoryError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace
 from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
 from pyspark_kafkalog.log.care.retention import (
@@ -37,7 +44,10 @@ CHECK_MS = 300_000
 _CHECKED_FILE = ".kafkalog-retention"
 """When retention last looked at each topic: JSON, of milliseconds by topic."""
 _LOCK_SECONDS = 10
+_ACTION = "Could not delete records"
 _Open = Callable[[LogRoot, TopicPartition], Partition]
+Found = tuple[list[Deletion], dict[TopicPartition, KafkaLogError]]
+"""What partitions lose, and why others can't tell: these stay as they are."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -49,7 +59,7 @@ def retain(
     *,
     execute: bool,
     progress: Callable[[], None] = lambda: None,
-) -> list[Deletion]:
+) -> Found:
     """Delete what is due in local log directories; what each partition loses, also where that is nothing.
 
     :param topics: None for all.
@@ -64,15 +74,11 @@ def retain(
     for topic in sorted(set(topics or ()) - held):
         raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=", ".join(paths))
     wanted = held if topics is None else topics
-    deletions: list[Deletion] = []
-    for root in roots:
-        deletions += _carried_out([root], partial(_due, wanted, configs), execute, progress)
-    return deletions
+    due = partial(_due, wanted, configs)
+    return _together([_carried_out([root], due, execute, progress) for root in roots])
 
 
-def delete_records(
-    paths: Sequence[str], offsets: Mapping[TopicPartition, int], *, execute: bool
-) -> list[Deletion]:
+def delete_records(paths: Sequence[str], offsets: Mapping[TopicPartition, int], *, execute: bool) -> Found:
     """Raise log start offsets, and delete the segments below; an offset that is gone already changes nothing.
 
     :param offsets: for each partition the first to keep, or :data:`.model.HIGH_WATERMARK`.
@@ -87,7 +93,7 @@ def delete_records(
             "The partition does not exist", topic_partition=missing, file=", ".join(paths)
         )
 
-    def below(root: LogRoot, open_partition: _Open) -> list[Deletion]:
+    def below(root: LogRoot, open_partition: _Open) -> Found:
         own = {partition: offset for partition, offset in offsets.items() if holders[partition] is root}
         return _below(own, root, open_partition)
 
@@ -123,8 +129,8 @@ def retain_after_commit(
         if not due:
             return
         log_root = LogRoot(open_folder(root))
-        with disk_errors("Could not delete records", root):
-            deletions = _due(due, configs, log_root, _settled)
+        with disk_errors(_ACTION, root):
+            deletions, failures = _due(due, configs, log_root, _settled)
             delete(log_root, deletions, progress)
         for deletion in deletions:
             if deletion.segments:
@@ -136,31 +142,34 @@ def retain_after_commit(
                     ", ".join(deletion.reasons),
                     deletion.new_start,
                 )
-        _write_checked(root, {**checked, **dict.fromkeys(due, now)})
+        for partition, error in failures.items():
+            _log.warning("Published, but could not apply retention to %s: %s", partition, error)
+        done = due - {partition.topic for partition in failures}
+        _write_checked(root, {**checked, **dict.fromkeys(done, now)})
     except Exception as e:
         with suppress(OSError):  # so that the next commit looks again
             os.unlink(os.path.join(root, _CHECKED_FILE))
         _log.warning("Published, but could not apply retention in %s; the next commit will try: %s", root, e)
 
 
-def _due(
-    topics: Collection[str], configs: Mapping[str, str], root: LogRoot, open_partition: _Open
-) -> list[Deletion]:
+def _due(topics: Collection[str], configs: Mapping[str, str], root: LogRoot, open_partition: _Open) -> Found:
     """What each partition of these topics loses."""
     own = read_topic_configs(root.folder)
     now = _now()
-    found = []
-    for partition in sorted(p for p in root.partitions() if p.topic in topics):
+
+    def planned(partition: TopicPartition) -> Deletion | None:
         rules = RetentionRules.of(partition.topic, {**own.get(partition.topic, {}), **configs})
-        found.append(plan_deletion(open_partition(root, partition), rules, now))
-    return [deletion for deletion in found if deletion is not None]
+        return plan_deletion(open_partition(root, partition), rules, now)
+
+    return _each((p for p in root.partitions() if p.topic in topics), planned)
 
 
-def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition: _Open) -> list[Deletion]:
+def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition: _Open) -> Found:
     """What partitions lose if these are to be their log start offsets."""
     own = read_topic_configs(root.folder)
-    found = []
-    for partition, offset in sorted(offsets.items()):
+
+    def planned(partition: TopicPartition) -> Deletion | None:
+        offset = offsets[partition]
         _check_deletable(partition, own.get(partition.topic, {}))
         opened = open_partition(root, partition)
         segments = opened.segments()
@@ -172,8 +181,27 @@ def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition:
                 hint=f"Give an offset from 0 to {end}, or {HIGH_WATERMARK} for the high watermark.",
             )
         below = end if offset == HIGH_WATERMARK else offset
-        found.append(plan_deletion(opened, RetentionRules(), _now(), below=below))
-    return [deletion for deletion in found if deletion is not None]
+        return plan_deletion(opened, RetentionRules(), _now(), below=below)
+
+    return _each(offsets, planned)
+
+
+def _each(
+    partitions: Iterable[TopicPartition], planned: Callable[[TopicPartition], Deletion | None]
+) -> Found:
+    """What is planned for each partition, but for those whose folder or files can't be used."""
+    deletions: list[Deletion] = []
+    failures: dict[TopicPartition, KafkaLogError] = {}
+    for partition in sorted(partitions):
+        try:
+            with disk_errors(_ACTION, str(partition)):
+                deletion = planned(partition)
+        except (LogDirectoryError, CorruptRecordError) as e:
+            failures[partition] = e
+            continue
+        if deletion is not None:
+            deletions.append(deletion)
+    return deletions, failures
 
 
 def _check_deletable(partition: TopicPartition, configs: Mapping[str, str]) -> None:
@@ -189,15 +217,15 @@ def _check_deletable(partition: TopicPartition, configs: Mapping[str, str]) -> N
 
 def _carried_out(
     roots: Sequence[LogRoot],
-    plan: Callable[[LogRoot, _Open], list[Deletion]],
+    plan: Callable[[LogRoot, _Open], Found],
     execute: bool = True,
     progress: Callable[[], None] = lambda: None,
-) -> list[Deletion]:
+) -> Found:
     """Plan and, with ``execute``, delete under the directories' locks: nothing if a plan is refused."""
     paths = [root.folder.label() for root in roots]
-    with disk_errors("Could not delete records", ", ".join(paths)), ExitStack() as held:
+    with disk_errors(_ACTION, ", ".join(paths)), ExitStack() as held:
         if not execute:
-            return [deletion for root in roots for deletion in plan(root, _partition)]
+            return _together([plan(root, _partition) for root in roots])
         locks = [
             held.enter_context(directory_lock(path, _LOCK_SECONDS, patience=PATIENCE_SECONDS))
             for path in paths
@@ -210,10 +238,19 @@ def _carried_out(
                 shown()
             progress()
 
-        planned = [(root, plan(root, _settled)) for root in roots]
-        for root, deletions in planned:
+        planned = [plan(root, _settled) for root in roots]
+        for root, (deletions, _) in zip(roots, planned, strict=True):
             delete(root, deletions, advance)
-        return [deletion for _, deletions in planned for deletion in deletions]
+        return _together(planned)
+
+
+def _together(found: Iterable[Found]) -> Found:
+    deletions: list[Deletion] = []
+    failures: dict[TopicPartition, KafkaLogError] = {}
+    for more, failed in found:
+        deletions += more
+        failures |= failed
+    return deletions, failures
 
 
 def _local_root(path: str) -> LogRoot:

@@ -115,7 +115,7 @@ def plan_deletion(
     :param below: raise the log start offset to this, if it is lower.
     :raises LogDirectoryError: if something would go of a log whose beginning is elsewhere, or of that
         beginning. The broker finds it by the leader epochs that a deletion cuts, and may not have moved yet
-        what would be deleted.
+        what would be deleted. And if the leader epochs of what loses something are malformed.
     :raises FileNotFoundError: if files vanish meanwhile.
     """
     segments = partition.segments(fresh=True)
@@ -147,6 +147,8 @@ def plan_deletion(
             file=partition.folder.label(),
             hint="Start the broker, and delete them there, or leave the topic out.",
         )
+    if not deletion.is_empty:
+        read_epochs(deletion.folder)  # they are cut when other partitions have lost theirs
     return deletion
 
 
