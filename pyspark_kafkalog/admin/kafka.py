@@ -760,13 +760,15 @@ class Records:
     ) -> Iterator[VerifiedPartition]:
         """Read each partition from start to end, and check all that can be checked.
 
+        Brokers are asked as for a report: what they do not give within seconds is the ``problem`` of its row.
+
         :param partitions: all by default, internal ones too; those deleted meanwhile are left out.
         :param progress: called with the size of each stretch of bytes that was read.
         """
         from pyspark_kafkalog.admin.partitions import partitions_of
         from pyspark_kafkalog.admin.verify import verify
 
-        place = self._kafka.place
+        place = self._kafka.report_place
         wanted = partitions_of(place, internal=True) if partitions is None else partitions
         return verify(place, wanted, limits=self._limits, progress=progress)
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pyspark_kafkalog.admin.partitions import bounds_of
+from pyspark_kafkalog.admin.partitions import bounds_of, why
 from pyspark_kafkalog.codec.decode import DecodeLimits, decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
+    BrokerError,
     DataLossError,
     KafkaLogError,
     LogDirectoryError,
@@ -33,7 +34,7 @@ from pyspark_kafkalog.model import (
     not_copied,
     not_here,
 )
-from pyspark_kafkalog.rows import BIGINT, COUNT, INT, SIZE, STRING, column
+from pyspark_kafkalog.rows import BIGINT, COUNT, INT, NOTE, SIZE, STRING, column
 
 _LIMITS = DecodeLimits()
 _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
@@ -56,7 +57,7 @@ class VerifiedPartition:
     """What was read of one partition, and the damage found in it.
 
     ``notes`` say what is not there and yet no damage: the beginning of a log that its broker keeps elsewhere,
-    and what a backup could not copy.
+    and what a backup could not copy. ``problem`` says why brokers did not give it, or not all of it.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
@@ -66,6 +67,7 @@ class VerifiedPartition:
     stored_bytes: int = field(metadata=column(SIZE, "SIZE"))
     damages: tuple[Damage, ...] = field(metadata=column(COUNT, "DAMAGES"))
     notes: tuple[str, ...] = ()
+    problem: str = field(default="", metadata=column(NOTE, "PROBLEM", if_any=True))
 
 
 def verify(
@@ -79,10 +81,16 @@ def verify(
 
     See :meth:`.kafka.Records.verify`.
     """
+    # All at once: partitions without a leader are waited for together.
+    silent = {} if isinstance(place, Files) or not partitions else place.try_watermarks(partitions)[1]
     for partition in partitions:
         verification = _Verification(place, partition, limits, progress)
         try:
+            if partition in silent:
+                raise silent[partition]
             verification.run()
+        except BrokerError as e:
+            verification.problem = why(e)
         except UnknownTopicOrPartitionError:
             continue
         yield verification.result()
@@ -105,6 +113,7 @@ class _Verification:
         self._batches = self._records = self._size = 0
         self._damages: list[KafkaLogError] = []
         self._notes: tuple[str, ...] = ()
+        self.problem = ""
 
     def run(self) -> None:
         try:
@@ -136,7 +145,7 @@ class _Verification:
             for damage in self._damages
         )
         return VerifiedPartition(
-            topic, number, self._batches, self._records, self._size, damages, self._notes
+            topic, number, self._batches, self._records, self._size, damages, self._notes, self.problem
         )
 
     def _bounds(self) -> OffsetRange:

@@ -32,17 +32,19 @@ def verify(
     Checks the checksum, framing, offsets and content of every record batch, internal topics included. Of a
     directory it checks what lies beside them, too: indexes, snapshots of producers, leader epochs, topic ids
     and checkpoints. No checksum covers the leader epoch of a record batch: one that its checkpoint does not
-    know is told. Exits with 1 if it finds damage. What a broker with tiered storage has
-    moved out of its directory, and what a backup could not copy, is noted, and does not count as damage.
+    know is told. Exits with 1 if it finds damage, or if brokers do not give a partition within
+    seconds: its row says why. What a broker with tiered storage has moved out of its directory, and what a
+    backup could not copy, is noted, and does not count as damage.
     """
     from pyspark_kafkalog.admin.verify import VerifiedPartition
 
     with _without_warnings():  # what they say is reported below
         with said("Looking up partitions"):
-            partitions = partitions_of(kafka.place, selection(topics, exclude), internal=True)
+            place = kafka.report_place
+            partitions = partitions_of(place, selection(topics, exclude), internal=True)
             total = None
             with suppress(KafkaLogError):  # that of a partition, which is told with its row
-                sizes = kafka.place.stored_sizes(partitions)
+                sizes = place.stored_sizes(partitions)
                 total = sum(size.stored_bytes for size in sizes.values()) or None
         with progress("Verifying", total, in_bytes=True) as done:
             found = list(kafka.records.verify(partitions, progress=done))
@@ -58,7 +60,7 @@ def verify(
         for partition in found:
             for note in partition.notes:
                 click.echo(one_line(f"{partition.topic}-{partition.partition}: {note}"))
-    if damages:
+    if damages or any(partition.problem for partition in found):
         ctx.exit(1)
 
 

@@ -11,10 +11,19 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.admin.doctor.compare import examine
+from pyspark_kafkalog.admin.doctor.report import State
 from pyspark_kafkalog.broker.cluster import reach as module
 from pyspark_kafkalog.broker.cluster.reach import Attempt, reach
 from pyspark_kafkalog.options.settings import place_options
-from tests.broker.fake_broker import METADATA, Received, encoded, metadata_response, serving
+from tests.broker.fake_broker import (
+    METADATA,
+    Received,
+    encoded,
+    metadata_response,
+    serving,
+    topic_metadata,
+)
 from tests.kafka import Broker
 from tests.kafka_certificates import Certificates
 from tests.kafka_process import free_ports
@@ -92,12 +101,12 @@ def test_a_way_that_ends_unexpectedly_is_no_success(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def advertising() -> Iterator[dict[str, Any]]:
     """A broker, which tells of the brokers in the dictionary."""
-    told: dict[str, Any] = {"brokers": {}}
+    told: dict[str, Any] = {"brokers": {}, "topics": []}
 
     def answer(received: Received) -> bytes | None:
         if received.api_key != METADATA:
             return None
-        return encoded(received, metadata_response(told["brokers"]))
+        return encoded(received, metadata_response(told["brokers"], told["topics"]))
 
     with serving(answer) as broker:
         yield told | {"address": broker.address, "tell": told["brokers"].update}
@@ -110,6 +119,20 @@ def test_advertised_addresses_are_tried_too(advertising: dict[str, Any]) -> None
     assert first.error is None
     assert first.steps == ["DNS", "TCP", "Kafka", "metadata"]
     assert [(other.node_id, other.steps[-1]) for other in others] == [(7, "TCP"), (8, "DNS")]
+
+
+def test_internal_topics_without_leaders_are_named(advertising: dict[str, Any]) -> None:
+    advertising["tell"]({1: advertising["address"]})
+    advertising["topics"] += [
+        topic_metadata("__consumer_offsets", {0: (1, 0), 1: (-1, 3), 2: (-1, 3)}),
+        topic_metadata("__transaction_state", {0: (1, 0)}),
+    ]
+    report = examine({"kafka.bootstrap.servers": advertising["address"]})
+    (found,) = (one for one in report.findings if one.what.startswith("__"))
+    assert (found.what, found.state) == ("__consumer_offsets", State.PROBLEM)
+    assert found.found == "partitions without a leader: 1, 2"
+    assert "neither commit nor be listed" in (found.remedy or "")
+    assert not report.ok
 
 
 def test_a_file_that_is_not_on_this_machine(tmp_path: Path) -> None:

@@ -186,6 +186,30 @@ def test_other_commands(at: str) -> None:
     assert run("offsets", "reset", at, "--group", GROUPS[FINE], "--topic", "half:0", "--to-latest").code == 0
 
 
+def test_the_doctor_names_internal_partitions_without_a_leader(at: str) -> None:
+    found = {row["what"]: row for row in run("doctor", at, "--json").json["findings"]}
+    assert found[OFFSETS_TOPIC]["found"] == "partitions without a leader: 1"
+    assert "neither commit nor be listed" in found[OFFSETS_TOPIC]["remedy"]
+
+
+def test_verify(at: str) -> None:
+    done = run("verify", at, "--topic", "half", "--topic", "whole", "--json")
+    fine, down, hung, whole = done.json["partitions"]
+    assert (fine["records"], fine["problem"]) == (whole["records"], whole["problem"]) == (30, "")
+    assert NO_LEADER in down["problem"]
+    assert SILENT in hung["problem"]
+    assert (done.code, done.json["damages"]) == (1, 0)
+
+
+def test_deleted_records(at: str) -> None:
+    done = run("delete-records", at, "half=0", "--execute", "--json")
+    fine, down, hung = done.json
+    assert (fine["newLogStartOffset"], fine["note"]) == (0, "")
+    assert NO_LEADER in down["note"]
+    assert SILENT in hung["note"]
+    assert done.code == 1
+
+
 def test_views(at: str) -> None:
     place = place_options({"kafka.bootstrap.servers": at})
     shown = view_table(place, _view("topics"))

@@ -31,6 +31,13 @@ from pyspark_kafkalog.plugins import shown
 LOCATIONS = ("stagingLocation", "checkpointLocation", "auditLocation")
 """Options with folders that processes write to."""
 _MUST_WRITE = "Let the user of Spark's Python processes write to it, on the driver and on all workers."
+_STOPPED = {
+    "__consumer_offsets": "Their groups can neither commit nor be listed.",
+    "__transaction_state": "Their transactions can neither go on nor end.",
+    "__share_group_state": "Their share groups can't go on.",
+    "__remote_log_metadata": "Brokers can't find what is in tiered storage.",
+}
+"""What does not work while partitions of an internal topic have no leader."""
 _LIBRARIES = ("pyarrow", "numpy", "pandas", "kafka-python", "protobuf", "zstandard", "cramjam")
 
 
@@ -186,11 +193,13 @@ def _rack(fetch: FetchOptions | None) -> Iterator[Finding]:
 
 
 def _brokers(connection: ConnectionOptions) -> list[Finding]:
+    from pyspark_kafkalog.broker.cluster.leaders import NO_LEADER_HINT
     from pyspark_kafkalog.broker.cluster.reach import reach
     from pyspark_kafkalog.broker.wire.apis import lacking
 
     findings = []
-    for attempt in reach(connection):
+    attempts = reach(connection)
+    for attempt in attempts:
         who = "bootstrap server" if attempt.node_id is None else f"broker {attempt.node_id}"
         what = f"{who} {attempt.address}"
         if attempt.error is None:
@@ -207,6 +216,10 @@ def _brokers(connection: ConnectionOptions) -> list[Finding]:
                 "Let the broker advertise (advertised.listeners) an address that can be reached from here."
             )
         findings.append(Finding("", what, State.PROBLEM, f"{step} failed: {attempt.error.message}", remedy))
+    leaderless = next((attempt.leaderless for attempt in attempts if attempt.error is None), {})
+    for topic, numbers in leaderless.items():
+        found = f"partitions without a leader: {', '.join(map(str, numbers))}"
+        findings.append(Finding("", topic, State.PROBLEM, found, f"{_STOPPED[topic]} {NO_LEADER_HINT}"))
     return findings
 
 

@@ -17,6 +17,7 @@ from pyspark_kafkalog.broker.wire.sockets import Address, Step
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.tls import tls_context
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 STEP_SECONDS = 5
 _SECONDS = STEP_SECONDS * len(Step)
@@ -36,6 +37,8 @@ class Attempt:
     error: KafkaLogError | None = None
     brokers: Mapping[int, str] = field(default_factory=dict)
     """The addresses that all brokers advertise, by node id, as this one says."""
+    leaderless: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The partitions of internal topics that have no leader, as this broker says."""
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """See :attr:`.wire.connection.Connection.versions`."""
 
@@ -100,12 +103,18 @@ def _connect(attempt: Attempt, options: ConnectionOptions) -> None:
         )
         try:
             attempt.steps.append("metadata")
-            response = connection.call(metadata_request([], create=False), max_version=MAX_VERSION)
+            request = metadata_request(INTERNAL_TOPICS, create=False)
+            response = connection.call(request, max_version=MAX_VERSION)
             attempt.versions = connection.versions
             with connection.reading():
                 attempt.brokers = {
                     broker.node_id: str(Address(broker.host, broker.port)) for broker in response.brokers
                 }
+                lacking = {
+                    topic.name: sorted(p.partition_index for p in topic.partitions if p.leader_id < 0)
+                    for topic in response.topics
+                }
+                attempt.leaderless = {topic: lacking[topic] for topic in sorted(lacking) if lacking[topic]}
         finally:
             connection.close()
     except KafkaLogError as e:
