@@ -17,6 +17,8 @@ needs_read_limits = pytest.mark.skipif(
 )
 needs_filter_pushdown = pytest.mark.skipif(not HAS_FILTERS, reason="this Spark pushes no filters down")
 
+NEVER_AGAIN = "1000000 hours"
+"""An interval whose next turn is far off. Spark counts intervals from 1970: one of an hour turns each full hour."""
 Write = Callable[..., str]
 
 

@@ -25,7 +25,7 @@ from pyspark_kafkalog.streams.committing import METADATA
 from tests.kafka import Broker, run_kafka_class
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import delay
-from tests.spark.conftest import needs_read_limits
+from tests.spark.conftest import NEVER_AGAIN, needs_read_limits
 
 pytestmark = pytest.mark.broker
 
@@ -150,7 +150,7 @@ def test_a_paced_stream_shows_its_true_lag(on_broker: Orders, broker: Broker, tm
         startingOffsets="earliest", maxOffsetsPerTrigger="8", checkpointLocation=str(tmp_path / "c")
     )
     for lag in {0: (6, 30, 24), 1: (2, 10, 8)}, {0: (12, 30, 18), 1: (4, 10, 6)}:
-        query = start(frame, tmp_path / "c", processingTime="1 hour")
+        query = start(frame, tmp_path / "c", processingTime=NEVER_AGAIN)
         try:
             on_broker.wait_for_committed(*(current for current, _, _ in lag.values()))
             assert described(broker, on_broker.group) == lag
@@ -162,7 +162,7 @@ def test_a_query_that_is_stopped_between_triggers_has_committed(orders: Orders, 
     orders.write(7, 5)
     checkpoint = tmp_path / "c"
     frame = orders.stream(startingOffsets="earliest", checkpointLocation=str(checkpoint))
-    query = start(frame, checkpoint, processingTime="1 hour")
+    query = start(frame, checkpoint, processingTime=NEVER_AGAIN)
     orders.wait_for_committed(7, 5)
     query.stop()
 

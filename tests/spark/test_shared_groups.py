@@ -26,7 +26,7 @@ from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
 from pyspark_kafkalog.streams.lag import SourceLag
 from tests.kafka import Broker
-from tests.spark.conftest import needs_read_limits
+from tests.spark.conftest import NEVER_AGAIN, needs_read_limits
 
 pytestmark = pytest.mark.broker
 
@@ -189,7 +189,7 @@ def test_two_queries_share_and_one_takes_over(shared: Shared, protocol: str) -> 
 def test_a_query_that_stops_between_two_micro_batches_has_committed_the_last(shared: Shared) -> None:
     """Spark has not asked for more since."""
     shared.write(40)
-    first = shared.start("first", processingTime="1 hour")
+    first = shared.start("first", processingTime=NEVER_AGAIN)
     shared.until(lambda: (shared.folder / "first" / "commits" / "0").exists())
     first.stop()
     shared.until(lambda: not shared.assigned())
