@@ -18,7 +18,7 @@ needs_read_limits = pytest.mark.skipif(
 needs_filter_pushdown = pytest.mark.skipif(not HAS_FILTERS, reason="this Spark pushes no filters down")
 
 NEVER_AGAIN = "1000000 hours"
-"""An interval whose next turn is far off. Spark counts intervals from 1970: one of an hour turns each full hour."""
+"""An interval whose next turn is far off: Spark counts from 1970, so one of an hour turns at full hours."""
 Write = Callable[..., str]
 
 
