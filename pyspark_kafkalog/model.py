@@ -450,13 +450,12 @@ class Place(Protocol):
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
         """Stored bytes per offset, on average over each partition that the place knows."""
 
-    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> set[TopicPartition]:
+    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> None:
         """Make several fetches at once, or their beginnings, before :meth:`fetch` is called for each.
 
         It only saves time: what does not come now, :meth:`fetch` gets.
 
         :param max_bytes: about how much to fetch at most.
-        :returns: those of the partitions of which :meth:`fetch` will need no more.
         """
 
     def fetch(self, wanted: Fetch) -> Iterator[Slice]:

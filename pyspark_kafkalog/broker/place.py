@@ -341,7 +341,7 @@ class Brokers:
         deadline = Deadline.after_ms(self._cluster.options.request_timeout_ms)
         return self._cluster.identity((), deadline=deadline).cluster_id
 
-    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> set[TopicPartition]:
+    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.prefetch`: one request to each leader.
 
         ``max_bytes`` bounds what one of them sends; its first record batch comes whole, however large.
@@ -349,7 +349,6 @@ class Brokers:
         from pyspark_kafkalog.broker.fetch.first import fetch_first
 
         self._first_fetches = fetch_first(self._cluster, self._options, wanted, max_bytes=max_bytes)
-        return {fetch.partition for fetch, first in self._first_fetches.items() if first.is_whole}
 
     def fetch(self, wanted: Fetch) -> Iterator[Slice]:
         """See :meth:`pyspark_kafkalog.model.Place.fetch`, and :class:`.fetcher.Fetcher`.

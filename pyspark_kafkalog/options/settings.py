@@ -218,7 +218,6 @@ class ReadOptions:
     checkpoint_location: str | None = from_option("checkpointLocation")
     group: GroupOptions = field(default_factory=GroupOptions)
     large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)
-    max_bytes_in_plan: int = from_option("maxBytesInPlan")
     audit: AuditOptions | None = None
     formats: tuple[ColumnFormat, ...] = ()
     registry: RegistryOptions | None = None

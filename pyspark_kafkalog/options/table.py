@@ -49,7 +49,6 @@ from pyspark_kafkalog.options.values import (
     separated,
     servers,
     size_in_bytes,
-    size_or_zero,
     some_of,
     stripped,
     topic,
@@ -248,8 +247,6 @@ SECTIONS = (
                "Limit the first micro-batch of a run, too, on a Spark that does not tell a source its trigger"
                " (see [Spark versions](spark-versions.md)). Not with `Trigger.AvailableNow` or `Once`, which"
                " would end before everything is read. Without effect on other Sparks."),
-        Option("maxBytesInPlan", _STREAM, size_or_zero, "1m",
-               "The driver reads a micro-batch of at most this many bytes, without Python tasks; `0`: none."),
         Option("checkpointLocation", _STREAM | _WRITE, location, None,
                "The query's checkpoint. If the reader gets it as well, it keeps its start offsets, the ids of"
                " its topics, and how far it has read their logs there, and commits to its group as soon as a"

@@ -16,6 +16,8 @@ from pyspark_kafkalog.model import (
     TopicPartition,
 )
 
+PARALLELISM = 8
+"""The least number of tasks that small splits share, where the session's parallelism is lower or unknown."""
 TASK_OFFSETS = 10_000
 TASK_BYTES = 1 << 20
 """What a task of several partitions reads at most: in a few ms, which is less than it takes to start one."""
@@ -97,26 +99,17 @@ def tasks_of(
     splits: Sequence[Split],
     mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
     *,
-    wants_tasks: bool,
+    least: int,
 ) -> list[tuple[Split, ...]]:
-    """The splits of each task: small ones share one, unless the user has a number of tasks in mind."""
-    if wants_tasks:
-        return [(split,) for split in splits]
-    return join_small(splits, mean_record_bytes)
-
-
-def join_small(
-    splits: Sequence[Split],
-    mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
-) -> list[tuple[Split, ...]]:
-    """The tasks for ``splits``, of a partition each, in their order: small ones share a task.
+    """The splits of each task, in their order: one, but small ones share if that leaves ``least`` tasks.
 
     :param mean_record_bytes: see :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; asked only for
         splits of few offsets. One of an unknown size gets a task of its own.
     """
+    most = len(splits) // least if splits else 0
     offsets = {split.partition: _most_offsets(split) for split in splits}
     few = [partition for partition, count in offsets.items() if count <= TASK_OFFSETS // 2]
-    if len(few) < 2:
+    if most < 2 or len(few) < 2:
         return [(split,) for split in splits]
     means = mean_record_bytes(few)
     tasks: list[list[Split]] = []
@@ -124,7 +117,7 @@ def join_small(
     for split in splits:
         count = offsets[split.partition]
         size = count * means.get(split.partition, math.inf) if count else 0
-        if tasks and count <= offsets_left and size <= bytes_left:
+        if tasks and len(tasks[-1]) < most and count <= offsets_left and size <= bytes_left:
             tasks[-1].append(split)
         else:
             tasks.append([split])

@@ -18,10 +18,8 @@ _JOINED_ROWS = 10_000
 """Spark takes a few ms for each arrow batch, so small ones are joined up to this many rows."""
 
 
-def prefetch(
-    place: Place, splits: Sequence[Split], rules: ReadRules, *, max_bytes: int
-) -> tuple[Found, bool]:
-    """What exists of ``splits``, fetched as far as ``max_bytes`` go; and whether it is all there.
+def prefetch(place: Place, splits: Sequence[Split], rules: ReadRules, *, max_bytes: int) -> Found:
+    """What exists of ``splits``, fetched as far as ``max_bytes`` go.
 
     :raises DataLossError: see :func:`.ranges.existing`.
     """
@@ -31,8 +29,8 @@ def prefetch(
         for split, (wanted, _) in found
         if wanted is not None and wanted.start < wanted.end
     ]
-    whole = place.prefetch(fetches, max_bytes=max_bytes)
-    return found, whole >= {fetch.partition for fetch in fetches}
+    place.prefetch(fetches, max_bytes=max_bytes)
+    return found
 
 
 def rows_together(

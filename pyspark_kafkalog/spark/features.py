@@ -43,7 +43,6 @@ __all__ = [
     "features",
     "find_added_files",
     "nullable",
-    "simple_reader",
     "spark_schema",
 ]
 
@@ -177,32 +176,6 @@ def nullable(columns: StructType) -> StructType:
     found = of(columns)
     assert isinstance(found, StructType)
     return found
-
-
-def simple_reader(schema: StructType) -> type[Any] | None:
-    """PySpark's class of stream readers whose rows come with the plan of a micro-batch, as Arrow.
-
-    After ``partitions()`` PySpark asks whether the reader is of this class. If so it calls
-    ``getCache(start, end)``, and sends the rows to the JVM, where the one task of the micro-batch finds them
-    (``python_streaming_source_runner.partitions_func``, PythonMicroBatchStream). None if this PySpark does
-    not take Arrow there, or the JVM would not find in it exactly this ``schema``; and for nested columns, as
-    the JVM serializes the rows, which fails with ``spark.kryo.registrationRequired``.
-    """
-    try:
-        import pyarrow as pa
-        from pyspark.sql import datasource_internal
-        from pyspark.sql.pandas.types import from_arrow_schema
-        from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
-
-        inner = arrow_schema(schema)
-        rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in inner], schema=inner)
-        taken = [*records_to_arrow_batches(iter([rows]), 1, schema, None)]  # type: ignore[arg-type]
-        is_plain = from_arrow_schema(inner) == schema and '"metadata":{"' not in schema.json()
-        is_plain &= not any(pa.types.is_nested(kind) for kind in inner.types)
-        kind: type[Any] = datasource_internal._SimpleStreamReaderWrapper
-        return kind if hasattr(kind, "getCache") and taken == [rows] and is_plain else None
-    except Exception:
-        return None
 
 
 class StreamCalls:

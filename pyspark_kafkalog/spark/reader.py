@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.groups import CommittedOffsets
-from pyspark_kafkalog.model import OffsetRange, Place, QueryBatch, Seen, TopicPartition
+from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.options.views import ViewOptions
@@ -20,7 +20,7 @@ from pyspark_kafkalog.places import open_groups, open_place, open_report
 from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import TASK_BYTES, Split, tasks_of
+from pyspark_kafkalog.reading.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
@@ -67,7 +67,8 @@ def _input_partition(query_id: str, holder: str, *values: tuple[Any, ...]) -> Lo
 class LogReader:
     """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself.
 
-    ``decoded`` is what decodes columns, if that is known already.
+    ``decoded`` is what decodes columns, if that is known already; ``parallelism`` is the number of tasks
+    below which small splits share none.
     """
 
     _streaming: ClassVar[bool]
@@ -77,7 +78,9 @@ class LogReader:
         options: Mapping[str, str],
         schema: StructType,
         decoded: tuple[DecodedColumn, ...] | None = None,
+        parallelism: int = PARALLELISM,
     ) -> None:
+        self._parallelism = parallelism
         self._place_options = place_options(options)
         self._options = read_options(options, batch=not self._streaming)
         deserializer = self._options.large_messages.settings.deserializer
@@ -115,7 +118,7 @@ class LogReader:
         else:
             from pyspark_kafkalog.reading.together import prefetch, rows_together
 
-            found, _ = prefetch(place, splits, rules, max_bytes=2 * TASK_BYTES)
+            found = prefetch(place, splits, rules, max_bytes=2 * TASK_BYTES)
             yield from rows_together(found, read, max_bytes=rules.limits.max_bytes)
         freeze_modules()
 
@@ -125,20 +128,22 @@ class LogReader:
         rules: ReadRules,
         split: Split,
         found: Existing | None = None,
-        *,
-        batch: QueryBatch | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a split. ``batch`` is the micro-batch for whose plan they are, without a task."""
+        """The rows of a split."""
         audit = None
         if self._options.audit is not None:
             from pyspark_kafkalog.spark.task_audits import audit_of
 
-            audit = audit_of(split, self._options.audit, self._run, batch)
+            audit = audit_of(split, self._options.audit, self._run)
         with loading():
             from pyspark_kafkalog.reading.reader import split_reader
         on_dropped = None if audit is None else audit.dropped
         rows = split_reader(place, self._options, rules, on_dropped).read(split, found)
         return rows if audit is None else audit.passing(rows)
+
+    def _tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
+        least = len(splits) if self._options.wants_tasks else self._parallelism
+        return tasks_of(splits, sizes, least=least)
 
     def _open_place(self, *, reached: bool = False) -> Place:
         with loading():
@@ -173,7 +178,7 @@ class LogBatchReader(LogReader, DataSourceReader):
             check_compacted_start(self._options, place)
             options = start_from_group(self._options, place, self._open_committed)
             splits = plan_batch(place, options, self._bounds)
-            tasks = tasks_of(splits, RecordSizes(place), wants_tasks=options.wants_tasks)
+            tasks = self._tasks_of(splits, RecordSizes(place))
         freeze_modules()
         return [LogInputPartition(splits) for splits in tasks]
 

@@ -92,7 +92,7 @@ def register(spark: SparkSession) -> Registration:
     try:
         if python is not None:
             spark.createDataFrame([], "none int")  # of all that is public, this sets the active session
-        spark.dataSource.register(DefaultSource)
+        spark.dataSource.register(_source_for(spark))
         _redact(spark)
         found = _version_of_workers(spark)
         where = "planner, which runs beside the driver,"
@@ -109,6 +109,17 @@ def register(spark: SparkSession) -> Registration:
             hint=_hint(python, "workers"),
         )
     return Registration(__version__, spark.version, python)
+
+
+def _source_for(spark: SparkSession) -> type[DefaultSource]:
+    """The data source for a session: where that has more than 8 cores, small partitions share no fewer tasks.
+
+    A class of its own is sent to Spark by value, and so is its number.
+    """
+    parallelism = 0 if is_remote(spark) else spark.sparkContext.defaultParallelism
+    if parallelism <= DefaultSource.parallelism:
+        return DefaultSource
+    return type(DefaultSource.__name__, (DefaultSource,), {"parallelism": parallelism})
 
 
 def _redact(spark: SparkSession) -> None:

@@ -6,11 +6,12 @@ There is no I/O, but for a schema that has to be asked for in a registry.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.reading.splits import PARALLELISM
 from pyspark_kafkalog.spark.session import started_module
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.without_delay import without_delay
@@ -43,6 +44,9 @@ class KafkaLogDataSource(DataSource):
     Readers and writers are imported on first use, because Spark creates an
     instance of this class in many short-lived Python workers.
     """
+
+    parallelism: ClassVar[int] = PARALLELISM
+    """The least number of tasks that small topic-partitions share, see :func:`.splits.tasks_of`."""
 
     _decoded: tuple[DecodedColumn, ...] | None = None
     """What decodes columns, with the schemas of readers as they were when Spark asked for :meth:`schema`."""
@@ -97,7 +101,7 @@ class KafkaLogDataSource(DataSource):
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
         kind = FilteringLogBatchReader if _is_worker(_FILTERING_WORKER) else LogBatchReader
-        return kind(self.options, schema, self._decoded)
+        return kind(self.options, schema, self._decoded, self.parallelism)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The micro-batch reader."""
@@ -106,7 +110,7 @@ class KafkaLogDataSource(DataSource):
 
         find_added_files()
         try:
-            return LogStreamReader(self.options, schema, self._decoded)
+            return LogStreamReader(self.options, schema, self._decoded, self.parallelism)
         except KafkaLogError as e:
             return RefusingStreamReader(e)
 

@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,7 @@ from pyspark_kafkalog.places import (
 )
 from pyspark_kafkalog.reading.offsets import check_compacted_start
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import tasks_of
+from pyspark_kafkalog.reading.splits import PARALLELISM
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import (
     ReadAllAvailable,
@@ -39,10 +38,8 @@ from pyspark_kafkalog.spark.features import (
     ReadMaxRows,
     StreamCalls,
     SupportsTriggerAvailableNow,
-    simple_reader,
 )
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
-from pyspark_kafkalog.spark.rows_in_plan import RowsInPlan, WithRowsInPlan
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.streams.checkpoint import (
@@ -60,7 +57,6 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.model import MemberOfGroup, Place
     from pyspark_kafkalog.reading.decoded_column import DecodedColumn
-    from pyspark_kafkalog.reading.splits import Split
     from pyspark_kafkalog.streams.committing import AsCommitted
     from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
 
@@ -83,7 +79,6 @@ _OF_THE_PLANNER = {
     "_initial",
     "_committer",
     "_watch",
-    "_rows_in_plan",
     "_sharing",
     "_holder",
     "_own",
@@ -107,7 +102,7 @@ def _keep_nothing(*content: object) -> None:
 
 
 @with_short_errors
-class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream``. Offsets are those of Spark's Kafka source, ``{"topic":{"0":10}}``."""
 
     _streaming = True
@@ -117,22 +112,18 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         options: Mapping[str, str],
         schema: StructType,
         decoded: tuple[DecodedColumn, ...] | None = None,
+        parallelism: int = PARALLELISM,
     ) -> None:
-        super().__init__(options, schema, decoded)
+        super().__init__(options, schema, decoded, parallelism)
         self._looked_up = self._changed = float("-inf")
         self._lookup_began = self._lookup_took = 0.0
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
         self._start: tuple[dict[str, Any], Offsets] | None = None
         self._calls = StreamCalls()
-        self._spark_schema = schema
-        self._is_same_query = self._options.checkpoint_location is None
-        """Whether a task has found that the checkpoint which the user names is that of the query."""
         self._has_told = False
         """Whether this run has noted which cluster it reads."""
         self._own: Offsets | None = None
         """What was committed last as a member of a group."""
-        self._left_to_tasks: Offsets | None = None
-        """Where the last micro-batch ends that tasks have read."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _OF_THE_PLANNER}
@@ -206,18 +197,6 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     @cached_property
     def _record_sizes(self) -> RecordSizes:
         return RecordSizes(self._place)
-
-    @cached_property
-    def _rows_in_plan(self) -> RowsInPlan | None:  # type: ignore[override]
-        options = self._options
-        if not options.max_bytes_in_plan or options.wants_tasks or self._shaping is not None:
-            return None
-        if options.large_messages.enabled:
-            return None  # a few bytes may complete messages of any size
-        if options.audit is not None and options.checkpoint_location is None:
-            return None  # only tasks know whose rows are counted
-        kind = simple_reader(self._spark_schema)
-        return None if kind is None else RowsInPlan(kind, options.max_bytes_in_plan)
 
     @cached_property
     def _query_id(self) -> str:
@@ -434,7 +413,6 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     def _commit(self, finished: Offsets, *, wait: bool) -> None:
         if self._watch is not None:
             self._watch.stop()
-        self._is_same_query |= finished == self._left_to_tasks
         if self._sharing is not None:
             self._commit_own(self._sharing, finished)
             return
@@ -488,7 +466,6 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The splits of one micro-batch."""
         self._calls.plan(start, end)
-        self._check_asked()
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         self._checkpoint.planned(stop)
         self._tell_cluster()
@@ -500,31 +477,8 @@ class LogStreamReader(WithRowsInPlan, LogReader, DataSourceStreamReader, Support
         splits = self._planner.plan(begin, stop)
         if self._watch is not None and self._checkpoint.is_own:
             self._watch.begin(stop)
-        if self._are_read_here(splits, stop):
-            tasks = [tuple(splits)]
-        else:
-            self._left_to_tasks = stop if splits else None
-            tasks = tasks_of(splits, self._record_sizes, wants_tasks=self._options.wants_tasks)
+        tasks = self._tasks_of(splits, self._record_sizes)
         return [LogInputPartition(shared, self._query_id, self._holder) for shared in tasks]
-
-    def _are_read_here(self, splits: list[Split], stop: Offsets) -> bool:
-        """Whether the rows of a micro-batch to ``stop`` come with its plan; else tasks read them."""
-        if self._rows_in_plan is None or not (self._is_same_query and self._checkpoint.is_own) or not splits:
-            return False
-        if self._holder:
-            return False  # tasks note whose rows they are
-        batch = None
-        if self._options.audit is not None:
-            number = self._checkpoint.batch_to(stop)
-            if number is None:
-                return False
-            batch = QueryBatch(self._query_id, number)
-        place, rules = self._open_place(reached=True), self._rules()
-        limits = replace(rules.limits, max_bytes=self._options.max_bytes_in_plan)
-        rules = replace(rules, fail_on_data_loss=True, limits=limits)
-        return self._rows_in_plan.read(
-            place, rules, splits, partial(self._rows_of, place, rules, batch=batch)
-        )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task. Only here does Spark tell which query it is.

@@ -27,15 +27,13 @@ class QueryRun:
     streaming: bool
 
 
-def audit_of(
-    split: Split, options: AuditOptions, run: QueryRun, batch: QueryBatch | None = None
-) -> ReadAudit:
-    """The audit of what reads ``split``: a task, or the planner for one in this micro-batch."""
+def audit_of(split: Split, options: AuditOptions, run: QueryRun) -> ReadAudit:
+    """The audit of a task that reads ``split``."""
     start, end = split.offsets
     share = f"{split.partition}.{start}-{end}"
     if split.within != ALL_OFFSETS:
         share += ".{}-{}".format(*split.within)
-    return _read_audit(options, run, share, split.partition, batch)
+    return _read_audit(options, run, share, split.partition)
 
 
 class StepAudit:
@@ -66,16 +64,10 @@ class StepAudit:
         return self._audits[partition]
 
 
-def _read_audit(
-    options: AuditOptions,
-    run: QueryRun,
-    share: str,
-    partition: TopicPartition,
-    batch: QueryBatch | None = None,
-) -> ReadAudit:
+def _read_audit(options: AuditOptions, run: QueryRun, share: str, partition: TopicPartition) -> ReadAudit:
     from pyspark_kafkalog.audit.counting import CONSUMER, AuditedTask, ReadAudit
 
-    task = AuditedTask(CONSUMER, *(batch or _batch_of_task(run)), share)
+    task = AuditedTask(CONSUMER, *_batch_of_task(run), share)
     return ReadAudit(options, task, partition.topic)
 
 

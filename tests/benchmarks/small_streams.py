@@ -31,7 +31,7 @@ from tests.kafka_service import running
 SIZE = 100
 _MOST_TASKS = 200
 """Of a source that has one for each partition: with ten times as many, Spark's kafka takes ten minutes."""
-_OURS, _TASKS, _PEER = "ours", "ours with tasks", "Spark's kafka"
+_OURS, _PEER = "ours", "Spark's kafka"
 _TRIVIAL, _SIMPLE = "a trivial source", "a trivial source whose rows come with the plan"
 
 
@@ -107,7 +107,6 @@ def _sources(broker: Broker, shape: Shape) -> dict[str, tuple[str, dict[str, str
     }
     sources = {
         _OURS: ("kafkalog", options),
-        _TASKS: ("kafkalog", {**options, "maxBytesInPlan": "0"}),
         _PEER: ("kafka", options),
         _TRIVIAL: ("trivial", trivial),
         _SIMPLE: ("trivial", {**trivial, "partitions": "1", "simple": "true"}),

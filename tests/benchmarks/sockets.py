@@ -115,18 +115,15 @@ def _of_streams(spark: SparkSession, bootstrap: str, folder: Path) -> dict[str, 
         "subscribe": TOPIC,
         "maxOffsetsPerTrigger": str(COUNT),
     }
-    with_tasks = {**source, "maxBytesInPlan": "0", "minPartitions": "1"}
-    by_tasks = available_now(spark, "kafkalog", with_tasks, folder / "by-tasks")
-    in_plan = available_now(spark, "kafkalog", source, folder / "in-plan")
+    to_noop = available_now(spark, "kafkalog", source, folder / "to-noop")
     sink = ("kafkalog", _to(bootstrap, "sink"))
     to_sink = available_now(spark, "kafkalog", source, folder / "to-sink", sink=sink)
     once = (sink[0], {**sink[1], "delivery.guarantee": "exactly-once"})
     exactly_once = available_now(spark, "kafkalog", source, folder / "once", sink=once)
     steps = {
-        "a micro-batch's ends": (by_tasks, "latestOffset"),
-        "a micro-batch's plan": (by_tasks, "queryPlanning"),
-        f"a micro-batch's {PARTITIONS} tasks": (by_tasks, "addBatch"),
-        "a micro-batch's plan with its rows": (in_plan, "queryPlanning"),
+        "a micro-batch's ends": (to_noop, "latestOffset"),
+        "a micro-batch's plan": (to_noop, "queryPlanning"),
+        f"a micro-batch's {PARTITIONS} tasks": (to_noop, "addBatch"),
         "a sink's task and commit, at least once": (to_sink, "addBatch"),
         "a sink's task and commit, exactly once": (exactly_once, "addBatch"),
     }

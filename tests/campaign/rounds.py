@@ -190,7 +190,6 @@ class Running:
             "subscribe": ",".join(topics),
             "startingOffsets": "earliest",
             "checkpointLocation": str(checkpoint),
-            "maxBytesInPlan": "1m" if self._round.rows_in_plan else "0",
         }
         directory = {"path": str(self._logs.folder / name), "topic": "copies", "numPartitions": "8"}
         return Stream(name, checkpoint, topics, source, sink or directory, may_die, shared)

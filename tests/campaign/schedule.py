@@ -94,8 +94,6 @@ class Round(NamedTuple):
     fail_on_data_loss: bool
     """Of the streams whose topics lose nothing."""
     read_committed: bool
-    rows_in_plan: bool
-    """Whether small micro-batches are read where they are planned."""
     rejoins: bool
     """Whether a query that its group has put out joins again by itself, or ends."""
     lanes: tuple[tuple[Step, ...], ...]
@@ -113,7 +111,7 @@ class Round(NamedTuple):
 
     def __str__(self) -> str:
         settings = f"topic_ids={self.topic_ids} failOnDataLoss={self.fail_on_data_loss}"
-        settings += f" read_committed={self.read_committed} rows_in_plan={self.rows_in_plan}"
+        settings += f" read_committed={self.read_committed}"
         settings += f" rejoins={self.rejoins} protocol={self.protocol if self.is_shared else None}"
         return "\n".join([settings, *("  " + ", ".join(map(str, lane)) for lane in self.lanes)])
 
@@ -139,7 +137,7 @@ def plan(seed: int, number: int, seconds: float, faults: Collection[str] = FAULT
     kinds = [kind for kind in MEMBER_FAULTS if kind in faults]
     while kinds and _length(members) < seconds:
         members.append(_step(dice, dice.choice(kinds), _MEMBER_SECONDS))
-    settings = topic_ids, fail_on_data_loss, read_committed, number % 2 == 0, rejoins
+    settings = topic_ids, fail_on_data_loss, read_committed, rejoins
     return Round(number, *settings, (tuple(brokers), tuple(others), tuple(members)))
 
 

@@ -17,7 +17,7 @@ def test_a_seed_and_a_number_make_a_round() -> None:
 def test_each_fault_comes_within_some_rounds() -> None:
     rounds = [plan(7, number, 90) for number in range(20)]
     assert {step.fault for planned in rounds for lane in planned.lanes for step in lane} == set(FAULTS)
-    for setting in ("topic_ids", "fail_on_data_loss", "read_committed", "rows_in_plan", "rejoins"):
+    for setting in ("topic_ids", "fail_on_data_loss", "read_committed", "rejoins"):
         assert {getattr(planned, setting) for planned in rounds} == {True, False}
 
 

@@ -41,7 +41,7 @@ for row in found:
 assert len({row["folder"] for row in found}) == 2, "only one executor had tasks"
 rows = orders.select("key", "value").write.format("kafkalog").option("topic", "orders")
 rows.mode("append").save(f"{folder}/log")
-stream = spark.readStream.format("kafkalog").options(startingOffsets="earliest", maxBytesInPlan="0")
+stream = spark.readStream.format("kafkalog").options(startingOffsets="earliest")
 writer = stream.load(f"{folder}/log").select("key", "value").writeStream.queryName("copy").format("kafkalog")
 writer = writer.options(**brokers, **{"topic": "orders-copy", "delivery.guarantee": "exactly-once"})
 writer.options(checkpointLocation=f"{folder}/checkpoint").trigger(availableNow=True).start().awaitTermination()

@@ -77,16 +77,13 @@ class Stream:
 @pytest.fixture
 def streams(broker: Broker, tmp_path: Path, soak: bool) -> list[Stream]:
     kinds = SOAK_KINDS if soak else KINDS
-    return [
-        _stream(broker, tmp_path / str(number), kind, "0" if number % 2 else "1m")
-        for number, kind in enumerate(kinds)
-    ]
+    return [_stream(broker, tmp_path / str(number), kind) for number, kind in enumerate(kinds)]
 
 
-def _stream(broker: Broker, folder: Path, kind: str, max_bytes_in_plan: str) -> Stream:
+def _stream(broker: Broker, folder: Path, kind: str) -> Stream:
     folder.mkdir()
     topic = f"kills-{uuid.uuid4().hex[:8]}"
-    options = {"checkpointLocation": str(folder / "c"), "maxBytesInPlan": max_bytes_in_plan}
+    options = {"checkpointLocation": str(folder / "c")}
     if kind == "directory":
         root = folder / "source"
         write(root, {TopicPartition(topic, k): [b"%d" % n for n in range(k, RECORDS, 2)] for k in range(2)})

@@ -102,13 +102,6 @@ def test_read(
     assert sorted(read) == list(range(COUNT))
 
 
-@pytest.mark.parametrize(
-    "of_driver",
-    [
-        pytest.param(True, id="rows in the plan"),
-        pytest.param(False, id="tasks"),
-    ],
-)
 def test_stream(
     application: Application,
     victims: Victims,
@@ -116,13 +109,8 @@ def test_stream(
     filled: str,
     slowly: dict[str, str],
     tmp_path: Path,
-    of_driver: bool,
 ) -> None:
-    """An executor gets rows that come with the plan as a block from the driver."""
-    if of_driver and victims is Application.python_workers:
-        pytest.skip("no Python worker reads")
-    limits = {"maxOffsetsPerTrigger": "500"} if of_driver else {"maxBytesInPlan": "0"}
-    options = slowly | {"subscribe": filled, "startingOffsets": "earliest", **limits}
+    options = slowly | {"subscribe": filled, "startingOffsets": "earliest"}
     read = killed_amid(application, victims, cluster, FETCH, "stream", options, str(tmp_path))
     assert sorted(read) == list(range(COUNT))
 

@@ -81,7 +81,7 @@ def storm(cluster: Cluster, topics: tuple[str, str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def copying(
-    spark: SparkSession, bootstrap: str, topics: tuple[str, str], folder: Path, max_bytes_in_plan: str
+    spark: SparkSession, bootstrap: str, topics: tuple[str, str], folder: Path
 ) -> Iterator[StreamingQuery]:
     brokers = {"kafka.bootstrap.servers": bootstrap, "kafka.request.timeout.ms": "3000"}
     source, sink = topics
@@ -90,7 +90,6 @@ def copying(
         .options(**brokers)
         .option("subscribe", source)
         .option("startingOffsets", "earliest")
-        .option("maxBytesInPlan", max_bytes_in_plan)
         .load()
         .select("value")
         .writeStream.format("kafkalog")
@@ -105,13 +104,12 @@ def copying(
         query.stop()
 
 
-@pytest.mark.parametrize("max_bytes_in_plan", ["1m", "0"])
-def test_a_storm(spark: SparkSession, cluster: Cluster, tmp_path: Path, max_bytes_in_plan: str) -> None:
+def test_a_storm(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     topics = unused_topic(), unused_topic()
     for topic in topics:
         cluster.create_topic(topic, 3)
     source = Source(cluster, topics[0])
-    with copying(spark, cluster.proxied_bootstrap, topics, tmp_path, max_bytes_in_plan) as query:
+    with copying(spark, cluster.proxied_bootstrap, topics, tmp_path) as query:
         source.start()
         try:
             for harm in storm(cluster, topics):

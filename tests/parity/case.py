@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tests.parity.lab import OURS, PEER, Lab
+from tests.parity.lab import PEER, Lab
 
 Outcome = Mapping[str, object]
 """What can be seen of a case, by name; plain values, with nothing in them that changes from run to run."""
@@ -23,15 +23,13 @@ class Case:
     """What Spark's connector shows."""
     ours: Outcome = field(default_factory=dict)
     """What ``kafkalog`` shows instead, where that is meant to be so."""
-    in_plan: Outcome = field(default_factory=dict)
-    """What it shows instead of that where the rows come with the plan."""
     note: str = ""
     """Why it is meant to be so; or what the case does otherwise than Spark's."""
 
     def expected(self, format: str) -> Outcome:
         if format == PEER:
             return self.peer
-        return {**self.peer, **self.ours, **(self.in_plan if format == OURS else {})}
+        return {**self.peer, **self.ours}
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,12 @@ def case(
     *,
     peer: Outcome,
     ours: Outcome | None = None,
-    in_plan: Outcome | None = None,
     note: str = "",
 ) -> Callable[[Callable[[Lab], Outcome]], Callable[[Lab], Outcome]]:
     """Register a function as a case."""
 
     def register(run: Callable[[Lab], Outcome]) -> Callable[[Lab], Outcome]:
-        REGISTERED.append(Case(suite, name, run, peer, ours or {}, in_plan or {}, note))
+        REGISTERED.append(Case(suite, name, run, peer, ours or {}, note))
         return run
 
     return register

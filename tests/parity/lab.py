@@ -23,8 +23,6 @@ from tests.kafka import Broker
 PEER = "kafka"
 OURS = "kafkalog"
 FORMATS = (PEER, OURS)
-TASKS = "kafkalog, by tasks"
-"""The same, without rows in the plan."""
 
 FIRST = 1_700_000_000_000
 """A time for records, in milliseconds. SECOND, THIRD and AFTER follow by a second each."""
@@ -65,8 +63,7 @@ class Lab:
     """One case's view of the :class:`Bench`, with ``format`` as the format that is tried."""
 
     def __init__(self, bench: Bench, format: str) -> None:
-        self.format = OURS if format == TASKS else format
-        self._in_plan = {"maxBytesInPlan": "0"} if format == TASKS else {}
+        self.format = format
         self.spark = bench.spark
         self.broker = bench.broker
         self._bench = bench
@@ -187,7 +184,7 @@ class Lab:
 
     def read_stream(self, options: Options, *, format: str | None = None) -> DataFrame:
         """A streaming DataFrame."""
-        settings = self.settings(options) | (self._in_plan if format in (None, OURS) else {})
+        settings = self.settings(options)
         return self.spark.readStream.format(format or self.format).options(**settings).load()
 
     def start(

@@ -49,7 +49,7 @@ def _section(suite: str) -> Iterator[str]:
 def _shown(case: Case, format: str) -> str:
     """A tick, with what differs from the other format."""
     expected = case.expected(format)
-    return "; ".join(["✓", *(f"{name}: {_text(expected[name])}" for name in {**case.ours, **case.in_plan})])
+    return "; ".join(["✓", *(f"{name}: {_text(expected[name])}" for name in case.ours)])
 
 
 def _text(value: object) -> str:

@@ -7,7 +7,7 @@ import pytest
 from tests.parity.case import Case
 from tests.parity.cases import CASES
 from tests.parity.conftest import OutcomeOf
-from tests.parity.lab import OURS, PEER, TASKS
+from tests.parity.lab import OURS, PEER
 
 pytestmark = pytest.mark.broker
 
@@ -44,9 +44,7 @@ def _id(case: Case) -> str:
     return f"{case.suite}: {case.name}"
 
 
-@pytest.mark.parametrize(
-    "format", [OURS, *(pytest.param(each, marks=pytest.mark.soak) for each in (TASKS, PEER))]
-)
+@pytest.mark.parametrize("format", [OURS, pytest.param(PEER, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=() if case.name in ALWAYS else pytest.mark.soak) for case in CASES],

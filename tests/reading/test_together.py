@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.reading.ranges import Existing
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import TASK_BYTES, TASK_OFFSETS, Split, join_small
+from pyspark_kafkalog.reading.splits import TASK_BYTES, TASK_OFFSETS, Split, tasks_of
 from pyspark_kafkalog.reading.together import rows_together
 from tests.reading.fake_place import FakePlace
 
@@ -26,13 +26,15 @@ def split(number: int, start: int, end: int, seen: int = 0) -> Split:
 @given(
     sizes=st.lists(st.integers(0, TASK_OFFSETS * 2) | st.integers(0, 300), max_size=60),
     means=st.dictionaries(st.integers(0, 60), st.floats(0, 2000)),
+    least=st.integers(1, 20),
 )
 def test_tasks_hold_all_splits_in_order_within_their_bounds(
-    sizes: list[int], means: dict[int, float]
+    sizes: list[int], means: dict[int, float], least: int
 ) -> None:
     splits = [split(number, 5, 5 + size) for number, size in enumerate(sizes)]
     known = {TopicPartition("t", number): mean for number, mean in means.items()}
-    tasks = join_small(splits, lambda asked: {p: known[p] for p in asked if p in known})
+    tasks = tasks_of(splits, lambda asked: {p: known[p] for p in asked if p in known}, least=least)
+    assert len(tasks) >= min(least, len(splits))
     assert [each for task in tasks for each in task] == splits
     for task in tasks:
         counts = [each.offsets.end - each.offsets.start for each in task]
@@ -45,7 +47,14 @@ def test_tasks_hold_all_splits_in_order_within_their_bounds(
 
 def test_small_ones_share_a_task() -> None:
     splits = [split(number, 0, 10) for number in range(2000)]
-    assert [len(task) for task in join_small(splits, lambda asked: dict.fromkeys(asked, 100.0))] == [1000] * 2
+    tasks = tasks_of(splits, lambda asked: dict.fromkeys(asked, 100.0), least=1)
+    assert [len(task) for task in tasks] == [1000] * 2
+
+
+@pytest.mark.parametrize(("count", "tasks"), [(8, 8), (15, 15), (16, 8), (200, 8), (2000, 8)])
+def test_no_fewer_tasks_than_the_user_has_cores(count: int, tasks: int) -> None:
+    splits = [split(number, 0, 5) for number in range(count)]
+    assert len(tasks_of(splits, lambda asked: dict.fromkeys(asked, 10.0), least=8)) == tasks
 
 
 def test_nobody_is_asked_for_sizes_where_all_are_large() -> None:
@@ -53,18 +62,19 @@ def test_nobody_is_asked_for_sizes_where_all_are_large() -> None:
         raise AssertionError
 
     splits = [split(number, 0, TASK_OFFSETS) for number in range(4)] + [split(4, 0, 10)]
-    assert join_small(splits, sizes) == [(each,) for each in splits]
+    assert tasks_of(splits, sizes, least=1) == [(each,) for each in splits]
 
 
 @pytest.mark.parametrize(("end", "tasks"), [(0, 1), (100, 1), (TASK_OFFSETS, 3)])
 def test_an_open_range_has_at_most_what_the_plan_has_seen(end: int, tasks: int) -> None:
     splits = [split(number, EARLIEST, LATEST, seen=end) for number in range(3)]
-    assert len(join_small(splits, lambda asked: dict.fromkeys(asked, 10.0))) == tasks
+    assert len(tasks_of(splits, lambda asked: dict.fromkeys(asked, 10.0), least=1)) == tasks
 
 
 def test_what_is_of_unknown_size_has_a_task_of_its_own() -> None:
     splits = [split(number, 0, 10) for number in range(4)]
-    tasks = join_small(splits, lambda asked: {splits[number].partition: 1.0 for number in (0, 1, 3)})
+    means = {splits[number].partition: 1.0 for number in (0, 1, 3)}
+    tasks = tasks_of(splits, lambda asked: means, least=1)
     assert [len(task) for task in tasks] == [2, 1, 1]
 
 

@@ -127,43 +127,6 @@ def test_both_sides_of_streams_agree_and_replays_do_not_double(
     assert {row.batch for row in audit().where("side = 'producer'").collect()} == {0, 1}
 
 
-def test_rows_that_come_with_plans_are_counted_under_the_names_that_tasks_give(
-    spark: SparkSession,
-    write: Callable[..., str],
-    tmp_path: Path,
-    audit: Callable[[], DataFrame],
-    auditing: dict[str, str],
-) -> None:
-    path = write(messages(40), SCHEMA, numPartitions=2, **ON, **auditing)
-    checkpoint = str(tmp_path / "checkpoint")
-
-    def read(most: str, **limit: str) -> list[int]:
-        """The rows of each micro-batch."""
-        rows: list[int] = []
-        query = (
-            spark.readStream.format("kafkalog")
-            .options(startingOffsets="earliest", maxBytesInPlan=most, checkpointLocation=checkpoint)
-            .options(**auditing, **limit, **{"large.message.enabled": "true"})
-            .load(path)
-            .writeStream.foreachBatch(lambda frame, _: rows.append(len(frame.collect())))
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination(60)
-        return rows
-
-    assert sum(read("1m", maxOffsetsPerTrigger="20")) == 40
-    files = sorted((tmp_path / "audit" / "consumer").rglob("*.jsonl"))
-    counted = {file: file.stat().st_ino for file in files}
-    assert sums(audit(), "producer") == sums(audit(), "consumer")
-    replay_last(Path(checkpoint))
-    assert sum(read("0", maxOffsetsPerTrigger="20")) > 0
-    assert sorted((tmp_path / "audit" / "consumer").rglob("*.jsonl")) == files
-    assert {file: file.stat().st_ino for file in files} != counted, "a task has counted again"
-    assert sums(audit(), "producer") == sums(audit(), "consumer")
-
-
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():

@@ -31,7 +31,7 @@ def test_the_tasks_compare_the_query(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": "first"}))
     checkpoint = {"checkpointLocation": str(tmp_path / "checkpoint")} if given else {}
-    source = {"path": str(tmp_path / "log"), "maxBytesInPlan": "0", **checkpoint}
+    source = {"path": str(tmp_path / "log"), **checkpoint}
     planner = DefaultSource(source).streamReader(SCHEMA)
     (split,) = planner.partitions({"t": {"0": 0}}, {"t": {"0": 2}})
     reader, split = pickle.loads(pickle.dumps((planner, split)))

@@ -27,7 +27,7 @@ class Query:
 
     def run(self, *readers: Mapping[str, str], dies: bool = False) -> list[int]:
         """Run the query once; how many rows each of its readers brings."""
-        options = {"checkpointLocation": str(self.checkpoint), "maxBytesInPlan": "0"}
+        options = {"checkpointLocation": str(self.checkpoint)}
         sources = [DefaultSource({**options, **given}).streamReader(_SCHEMA) for given in readers]
         rows = [0] * len(sources)
         newest, offsets = self._newest(), [*map(self._logged, range(self._newest() + 1))]

@@ -44,8 +44,6 @@ class FirstFetch(NamedTuple):
     broker: str
     frame: pa.Buffer
     partition: FetchedPartition
-    is_whole: bool
-    """Whether it has every record batch of the range."""
 
     @property
     def fetched(self) -> Fetched:
@@ -127,11 +125,9 @@ def _receive(
         if partition in wanted and not fetched.error_code and fetched.size:
             batches = walk(answer.buffer.slice(fetched.position, fetched.size), 0)
             if len(batches):
-                start, end = wanted[partition].offsets
-                next_offset = int(batches.last_offset[-1]) + 1
-                cluster.bytes_per_offset[partition] = int(batches.size.sum()) / max(next_offset - start, 1)
-                first = FirstFetch(str(connection.address), answer.buffer, fetched, next_offset >= end)
-                yield wanted[partition], first
+                offsets = int(batches.last_offset[-1]) + 1 - wanted[partition].offsets.start
+                cluster.bytes_per_offset[partition] = int(batches.size.sum()) / max(offsets, 1)
+                yield wanted[partition], FirstFetch(str(connection.address), answer.buffer, fetched)
 
 
 def _key(wanted: Fetch, version: int) -> bytes:

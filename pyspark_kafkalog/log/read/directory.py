@@ -321,9 +321,8 @@ class LogDirectory:
         )
         return partition.topic_partition in cleaned
 
-    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> set[TopicPartition]:
+    def prefetch(self, wanted: Collection[Fetch], *, max_bytes: int) -> None:
         """See :meth:`pyspark_kafkalog.model.Place.prefetch`: files are at hand."""
-        return {fetch.partition for fetch in wanted}
 
     def fetch(self, wanted: Fetch) -> Iterator[Slice]:
         """See :meth:`pyspark_kafkalog.model.Place.fetch`.
