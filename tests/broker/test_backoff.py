@@ -112,6 +112,13 @@ def test_each_keeps_its_own_error_if_the_last_attempt_had_no_time(clock: Clock) 
     assert (len(asked), failures) == (3, {"a": TIMED_OUT})
 
 
+def test_waits_that_were_cut_short_hide_no_error_however_many_they_are(clock: Clock) -> None:
+    outcomes = [TIMED_OUT, CUT_SHORT, CUT_SHORT, CUT_SHORT]
+    failures: dict[str, KafkaLogError] = {}
+    backoff_of(0.75).repeat_each(["a"], lambda _: {"a": outcomes.pop(0)}, failures)
+    assert (outcomes, failures) == ([], {"a": TIMED_OUT})
+
+
 def test_a_wait_that_is_repeated_is_told_once_with_all_its_time(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -64,6 +64,8 @@ def test_attempts_share_the_time_that_is_left(clock: Clock) -> None:
     assert deadline.share(2) == Deadline.after(4)
     clock.now += 6
     assert deadline.share(2) == Deadline.after(1)
+    assert deadline.share(2, least=1.5) == Deadline.after(1.5)
+    assert deadline.share(2, least=3) == deadline, "no share ends after the whole"
     clock.now += 6
     assert deadline.share(2).expired
 

@@ -337,8 +337,12 @@ def test_retention_by_time(disk: Disk, template: Path) -> None:
     segments(template)
     (template / LOG).with_suffix(".timeindex").unlink()
     root = disk.take(template, LOG, MIDDLE)
-    configs = {"retention.ms": "1"}
-    check(root, LOG, lambda: deleting.retain([str(root)], None, configs, execute=True))
+
+    def retain() -> None:
+        _, failures = deleting.retain([str(root)], None, {"retention.ms": "1"}, execute=True)
+        raise failures[T0]
+
+    check(root, LOG, retain)
 
 
 @pytest.fixture

@@ -154,6 +154,11 @@ def ask_coordinators(
     return answers
 
 
+def _attempt(cluster: Cluster, deadline: Deadline) -> Deadline:
+    """Until when a request may take: half of the time left, and not so short that its end says nothing."""
+    return deadline.share(2, least=cluster.options.request_timeout_ms / 4000)
+
+
 def forget(cluster: Cluster, kind: CoordinatorType, names: Iterable[str]) -> None:
     """Have the coordinators of these groups or transactional ids looked up before the next call."""
     for name in names:
@@ -190,7 +195,7 @@ def _call(
 ) -> dict[str, Answer | Refused]:
     """What one coordinator answers about these names, in as many requests as its version needs."""
     min_version, max_version, first_with_many = versions
-    connection = cluster.coordinator_connection(coordinator, deadline=deadline.share(2))
+    connection = cluster.coordinator_connection(coordinator, deadline=_attempt(cluster, deadline))
     found: dict[str, Answer | Refused] = {}
     try:
         request = make_request(names)
@@ -201,7 +206,7 @@ def _call(
                 request if piece is names else make_request(piece),
                 min_version=min_version,
                 max_version=max_version,
-                deadline=deadline.share(2),
+                deadline=_attempt(cluster, deadline),
                 stall=stall,
             )
             with connection.reading():
@@ -250,10 +255,12 @@ def _find_coordinators(
     try:
         if connection.version_of(FindCoordinatorRequest) >= _FIRST_WITH_MANY:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(names))
-            response = connection.call(request, deadline=deadline.share(2))
+            response = connection.call(request, deadline=_attempt(cluster, deadline))
             return {answer.key: answer for answer in response.coordinators}
         return {
-            name: connection.call(FindCoordinatorRequest(key=name, key_type=kind), deadline=deadline.share(2))
+            name: connection.call(
+                FindCoordinatorRequest(key=name, key_type=kind), deadline=_attempt(cluster, deadline)
+            )
             for name in names
         }
     finally:

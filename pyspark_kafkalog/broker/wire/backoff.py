@@ -91,26 +91,26 @@ class Backoff:
     ) -> None:
         """Repeat ``attempt`` with those keys for which it returns errors.
 
-        :param failures: takes the last error of each key, if no time for another attempt is left.
+        :param failures: takes an error of each key, if no time for another attempt is left: the last one that
+            tells more than that the time was over.
         :raises KafkaLogError: one of them without ``failures``; and what ``attempt`` raises.
         """
         remaining = sorted(set(keys))
-        before: Mapping[Key, KafkaLogError] = {}
+        telling: dict[Key, KafkaLogError] = {}
         while remaining:
             errors = attempt(remaining)
             remaining = [key for key in remaining if key in errors]
+            for key in remaining:
+                if key not in telling or not isinstance(errors[key], OutOfTimeError):
+                    telling[key] = errors[key]
             if remaining:
-                last = [*errors.values()][-1]
                 try:
-                    self.pause(last)
-                except KafkaLogError as e:
-                    if e is not last:
-                        errors = {key: before.get(key, error) for key, error in errors.items()}
+                    self.pause(errors[remaining[-1]])
+                except KafkaLogError:
                     if failures is None:
-                        raise [*errors.values()][-1] from None
-                    failures.update(errors)
+                        raise telling[remaining[-1]] from None
+                    failures.update((key, telling[key]) for key in remaining)
                     return
-                before = errors
 
     def pause(self, error: KafkaLogError, *, first_contact: bool = False, grow: bool = True) -> None:
         """Wait before another attempt, or raise ``error`` if no time for one is left.

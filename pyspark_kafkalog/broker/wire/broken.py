@@ -66,6 +66,7 @@ def no_answer(
             message = f"{part} of a response arrived, then nothing for {pace.limit_ms} ms"
         else:
             message = f"Only {part} of a response arrived within {pace.limit_ms} ms"
+            return OutOfTimeError(f"{message}, which were left of the time for all", broker=broker)
         return BrokerConnectionError(message, broker=broker)
     # TLS 1.3 rejects a client's certificate after the handshake.
     if isinstance(error, ssl.SSLError) and not frames and "ALERT" in (error.reason or ""):

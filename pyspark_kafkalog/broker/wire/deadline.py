@@ -39,9 +39,12 @@ class Deadline:
         """Whether no time is left."""
         return time.monotonic() >= self.at
 
-    def share(self, count: int) -> Deadline:
-        """The deadline of the next of ``count`` attempts that share the time left."""
-        return Deadline.after(self.left / count)
+    def share(self, count: int, *, least: float = 0.0) -> Deadline:
+        """The deadline of the next of ``count`` attempts that share the time left.
+
+        :param least: seconds that an attempt gets even if its share is less, as far as there are any.
+        """
+        return Deadline.after(max(self.left / count, least)).bounded_by(self)
 
     def bounded_by(self, other: Deadline | None) -> Deadline:
         """The earlier of two deadlines; this one if there is no other."""
