@@ -459,6 +459,29 @@ def test_a_failure_is_logged_and_tried_again(
     assert not list((tmp_path / "t-0").glob("*.deleted"))
 
 
+def test_a_topic_that_fails_is_tried_again_and_others_get_theirs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    u0 = TopicPartition("u", 0)
+    for partition in (T0, u0):
+        log(tmp_path, 4, partition)
+    epochs = tmp_path / "t-0" / "leader-epoch-checkpoint"
+    whole = epochs.read_bytes()
+
+    def retained(*, rolled: bool) -> tuple[int, int]:
+        retain_after_commit(str(tmp_path), {"t", "u"}, {"retention.bytes": str(BATCH)}, rolled=rolled)
+        return start_of(tmp_path), start_of(tmp_path, u0)
+
+    assert retained(rolled=True) == (20, 20)
+    log(tmp_path, 4)
+    epochs.write_bytes(b"no checkpoint")
+    for count in (1, 2):
+        assert retained(rolled=count == 1) == (20, 20)
+        assert caplog.text.count("could not apply retention to t-0") == count
+    epochs.write_bytes(whole)
+    assert retained(rolled=False) == (60, 20)
+
+
 def test_a_compacted_topic_takes_no_rows_without_keys(tmp_path: Path) -> None:
     attempt = TaskAttempt(0, 0, 0)
     for policy in ("compact", "compact,delete", "delete"):

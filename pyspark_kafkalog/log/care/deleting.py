@@ -144,8 +144,9 @@ def retain_after_commit(
                 )
         for partition, error in failures.items():
             _log.warning("Published, but could not apply retention to %s: %s", partition, error)
-        done = due - {partition.topic for partition in failures}
-        _write_checked(root, {**checked, **dict.fromkeys(done, now)})
+        failed = {partition.topic for partition in failures}
+        found = {**checked, **dict.fromkeys(due, now)}
+        _write_checked(root, {topic: at for topic, at in found.items() if topic not in failed})
     except Exception as e:
         with suppress(OSError):  # so that the next commit looks again
             os.unlink(os.path.join(root, _CHECKED_FILE))
