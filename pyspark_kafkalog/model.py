@@ -308,9 +308,10 @@ class EncodeSettings:
     ``level`` is that of the compression, one that Kafka allows for it (KIP-390); None: its default there.
     ``batch_size`` bounds a batch before compression, in bytes, unless it holds a single record;
     ``max_message_bytes`` bounds it as stored, and ``limit`` names what sets that bound, for errors.
-    With ``needs_keys``, as in a compacted topic, a record without a key is refused; so is a timestamp outside
-    of ``timestamps``, the least and the greatest (ms) that a topic takes. Without ``checksums``
-    batches have 0 for theirs: :mod:`.codec.stamp` adds it.
+    In a topic that ``is_compacted`` no message is split. With ``needs_keys``, where no broker sees to it that
+    such a topic has no record without a key, one is refused; so is a timestamp outside of ``timestamps``, the
+    least and the greatest (ms) that a topic takes. Without ``checksums`` batches have 0 for theirs:
+    :mod:`.codec.stamp` adds it.
     """
 
     compression: str = "none"
@@ -321,6 +322,7 @@ class EncodeSettings:
     producer_epoch: int = -1
     base_sequence: int = -1
     transactional: bool = False
+    is_compacted: bool = False
     needs_keys: bool = False
     checksums: bool = True
     level: int | None = None

@@ -124,6 +124,7 @@ def encode_settings(
     if log.segment_bytes < size:
         size, limit = log.segment_bytes, "segment.bytes"
     compression, level = _compression(topic, write, own)
+    is_compacted = any("compact" in cleanup_policies(configs) for configs in (own, given))
     return replace(
         write,
         compression=compression,
@@ -131,7 +132,8 @@ def encode_settings(
         batch_size=min(write.batch_size, size),
         max_message_bytes=size,
         limit=limit,
-        needs_keys=any("compact" in cleanup_policies(configs) for configs in (own, given)),
+        is_compacted=is_compacted,
+        needs_keys=is_compacted,
         timestamps=None if log.log_append_time else _timestamps(topic, own),
     )
 

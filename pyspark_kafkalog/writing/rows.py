@@ -89,7 +89,7 @@ def write_rows(
                 audit.attempted(partition.topic, records, chosen)
             for part, wanted in split.of(chosen, partition):
                 settings = sink.settings(partition)
-                if settings.needs_keys:
+                if settings.is_compacted:
                     split.check_uncut(chosen, partition)
                 try:
                     encoded = encode(part, wanted, settings, topic_partition=partition)

@@ -687,7 +687,7 @@ CALLS: list[tuple[tuple[int, ...], Callable[[ConnectionOptions], None]]] = [
     ((16,), _groups(lambda groups: groups.group_ids())),
     ((11, 14, 14, 12, 13, 3), _be_a_member),
     ((68, 68, 3), _be_a_new_member),
-    ((32,), lambda options: topics.max_message_bytes(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
+    ((32,), lambda options: topics.topic_limits(cluster_of(options), "t", timeout=5)),  # type: ignore[list-item, return-value]
     ((19, 3), _topics(lambda topics: topics.create([NewTopic("t", 1, 1)]))),
     ((20, 3), _topics(lambda topics: topics.delete(["t"]))),
     ((21, 3), lambda options: delete_records(options, {PARTITION: 3})),  # type: ignore[list-item, return-value]
@@ -859,7 +859,7 @@ def listening(peer: Peer) -> Iterator[None]:
     """Every address leads to the peer, and this process has never connected to it."""
     cluster_module._clusters.by_options.clear()
     produce_ids._free.clear()
-    topics._max_message_bytes.clear()
+    topics._limits.clear()
     pool._reached.clear()
     with mock.patch.object(sockets, "open_socket", side_effect=lambda *args, **kwargs: Wire(peer)):
         try:

@@ -197,3 +197,25 @@ def test_message_segments_above_a_topics_limit_are_refused_and_what_to_set_is_to
         writer.save()
     writer.option("max.message.segment.bytes", 40_000).save()
     assert len(consume(broker.bootstrap, topic)) == 5
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_no_message_is_split_into_a_compacted_topic_of_brokers(
+    spark: SparkSession, broker: Broker, guarantee: str
+) -> None:
+    """Its message segments share a key, of which the cleaner keeps the last."""
+    topic = unused_topic()
+    broker.create_topic(topic, configs={"cleanup.policy": "compact,delete"})
+    places = {"kafka.bootstrap.servers": broker.bootstrap, "delivery.guarantee": guarantee, "topic": topic}
+
+    def write(key: bytes | None, **options: object) -> None:
+        frame = spark.createDataFrame([(key, value(1, 2500))], "key binary, value binary")
+        frame.write.format("kafkalog").mode("append").options(**{**places, **ON, **options}).save()
+
+    for key in (b"k", None):
+        with pytest.raises(PySparkException, match=rf"3 message segments.*policy is compact.*{topic}-0"):
+            write(key)
+        assert consume(broker.bootstrap, topic) == []
+    write(b"k", **{"max.message.segment.bytes": 3000})
+    assert [record.value for record in consume(broker.bootstrap, topic)] == [value(1, 2500)]

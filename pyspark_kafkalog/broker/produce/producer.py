@@ -38,7 +38,7 @@ from pyspark_kafkalog.broker.produce.state import (
     ProduceState,
     Request,
 )
-from pyspark_kafkalog.broker.produce.topics import ProducerTopics, forget_max_message_bytes
+from pyspark_kafkalog.broker.produce.topics import ProducerTopics, forget_limits
 from pyspark_kafkalog.broker.wire.connection import Connection, readable
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.codec import write_kernels
@@ -364,7 +364,7 @@ class Producer:
             self._apply_throttle(node, response.throttle_time_ms / 1000)
         except RecordTooLargeError:
             for partition in answers:
-                forget_max_message_bytes(self._cluster, partition.topic)
+                forget_limits(self._cluster, partition.topic)
             raise
         self._forget_leaders()
 

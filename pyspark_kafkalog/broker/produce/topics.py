@@ -6,6 +6,7 @@ import math
 import re
 import time
 from dataclasses import replace
+from typing import NamedTuple
 
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.wire.deadline import Deadline
@@ -13,12 +14,24 @@ from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_ret
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
+from pyspark_kafkalog.topics import cleanup_policies
 
 _CREATION_TIMEOUT = 10.0
 """Seconds within which an automatically created topic, or a new partition, has to appear."""
 
-_max_message_bytes: dict[tuple[ConnectionOptions, str], tuple[float, int | None]] = {}
-"""When each topic's max.message.bytes was looked up, and its value."""
+
+class TopicLimits(NamedTuple):
+    """What a topic's configurations mean for writes, as far as the brokers show them.
+
+    Without the right to describe them, no limit is known, and no topic counts as compacted.
+    """
+
+    max_message_bytes: int | None
+    is_compacted: bool
+
+
+_limits: dict[tuple[ConnectionOptions, str], tuple[float, TopicLimits]] = {}
+"""When the configurations of each topic were looked up, and what they say."""
 
 
 class ProducerTopics:
@@ -69,14 +82,18 @@ class ProducerTopics:
         return settings
 
     def _settings_of(self, topic: str) -> EncodeSettings:
-        """Lowers the batch size to the topic's limit, so that brokers do not refuse batches needlessly."""
+        """Obeys the topic's limits, as brokers refuse what is larger, and compact what they do not know."""
         size, limit = self._max_request_size, "kafka.max.request.size"
-        topic_limit = max_message_bytes(self._cluster, topic, timeout=self._timeout)
+        topic_limit, is_compacted = topic_limits(self._cluster, topic, timeout=self._timeout)
         if topic_limit is not None and topic_limit < size:
             size, limit = topic_limit, "the topic's max.message.bytes"
         settings = self._settings
         return replace(
-            settings, batch_size=min(settings.batch_size, size), max_message_bytes=size, limit=limit
+            settings,
+            batch_size=min(settings.batch_size, size),
+            max_message_bytes=size,
+            limit=limit,
+            is_compacted=is_compacted,
         )
 
 
@@ -108,22 +125,22 @@ def partition_count(cluster: Cluster, topic: str, *, timeout: float, beyond: int
         cluster.refresh([topic], create=True, deadline=Deadline.after(timeout))
 
 
-def max_message_bytes(cluster: Cluster, topic: str, *, timeout: float) -> int | None:
-    """A topic's max.message.bytes, not older than metadata.max.age.ms; None if unknown.
+def topic_limits(cluster: Cluster, topic: str, *, timeout: float) -> TopicLimits:
+    """A topic's limits, not older than metadata.max.age.ms.
 
     :param timeout: seconds to wait for brokers that do not respond.
     """
     key = cluster.options, topic
-    looked_up_at, known = _max_message_bytes.get(key, (-math.inf, None))
+    looked_up_at, known = _limits.get(key, (-math.inf, TopicLimits(None, False)))
     if time.monotonic() - looked_up_at > cluster.options.metadata_max_age_ms / 1000:
-        text = (cluster.topic_config(topic, deadline=Deadline.after(timeout)) or {}).get(
-            "max.message.bytes", ""
-        )
-        known = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
-        _max_message_bytes[key] = time.monotonic(), known
+        configs = cluster.topic_config(topic, deadline=Deadline.after(timeout)) or {}
+        text = configs.get("max.message.bytes", "")
+        size = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+        known = TopicLimits(size, "compact" in cleanup_policies(configs))
+        _limits[key] = time.monotonic(), known
     return known
 
 
-def forget_max_message_bytes(cluster: Cluster, topic: str) -> None:
-    """Look up a topic's max.message.bytes before its next use: brokers have refused a record batch."""
-    _max_message_bytes.pop((cluster.options, topic), None)
+def forget_limits(cluster: Cluster, topic: str) -> None:
+    """Look up a topic's limits before their next use: brokers have refused a record batch."""
+    _limits.pop((cluster.options, topic), None)
