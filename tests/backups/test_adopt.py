@@ -76,6 +76,34 @@ def test_a_topic_with_more_partitions_is_told(tmp_path: Path) -> None:
     assert other.note is None
 
 
+@pytest.mark.parametrize("end", [30, 80])
+def test_a_log_that_retention_has_emptied_does_not_go_back(end: int, tmp_path: Path) -> None:
+    """A broker leaves an empty segment where the log has ended."""
+    backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
+    make_log(log_dir, [], start=end, topic_id=BROKERS_ID)
+    set_log_start(log_dir, end)
+    make_broker(log_dir)
+    for execute in (False, True):
+        (row,) = connect(backup).logs.adopt(str(log_dir), groups=False, execute=execute)
+        assert f"has had records below offset {end}: delete its topic" in (row.problem or "")
+    assert LogDirectory.open(str(log_dir)).watermarks([T0], read_committed=False)[T0].high_watermark == end
+
+
+def test_a_broker_that_starts_between_two_runs_is_in_nobodys_way(tmp_path: Path) -> None:
+    """The bounds are entered already: it begins its empty log there."""
+    source, backup, log_dir = tmp_path / "source", tmp_path / "backup", tmp_path / "broker"
+    make_log(source, [(3, 50)])
+    set_log_start(source, 23)
+    connect(source).logs.backup(str(backup), BackupRules(groups=()))
+    make_log(log_dir, [], start=23, topic_id=BROKERS_ID)
+    set_log_start(log_dir, 23)
+    make_broker(log_dir)
+    (row,) = connect(backup).logs.adopt(str(log_dir), groups=False, execute=True)
+    assert (row.problem, row.log_end_offset) == (None, 50)
+    assert visible(log_dir) == list(range(23, 50))
+    check_sound(log_dir)
+
+
 def test_groups_of_the_brokers_own_records_stay(tmp_path: Path) -> None:
     backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
     make_broker(log_dir, T0, end=90)

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog import BackupRules, connect
-from pyspark_kafkalog.log.backup import renewal
+from pyspark_kafkalog.log import renewal
 from pyspark_kafkalog.log.backup.directory import open_backup
 from pyspark_kafkalog.log.backup.truncation import truncate
 from pyspark_kafkalog.log.checkpoints import write_offsets
@@ -166,10 +167,8 @@ def test_a_first_copy_that_was_killed_early_knows_when_it_began(tmp_path: Path) 
     assert run(source, target).problem is None
 
 
-@pytest.mark.parametrize("step", range(6))
-def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
-    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def renewed_until(step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, bytes]:
+    """Source, copy, and the old content of the copy, whose renewal ended at a step."""
     source, target = backed_up(tmp_path)
     run(source, target)
     old, calls = content(target), []
@@ -192,6 +191,14 @@ def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
     with pytest.raises(KeyboardInterrupt):
         run(source, target, RENEW)
     monkeypatch.undo()
+    return source, target, old
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target, old = renewed_until(step, tmp_path, monkeypatch)
     assert visible(target) in (list(range(50)), visible(source)), "readers miss neither"
     assert damages(target) == []
     with open_backup(str(target)) as directory:
@@ -204,6 +211,34 @@ def test_a_renewal_that_ends_anywhere_leaves_one_of_the_copies(
     check_sound(target)
 
 
+@pytest.mark.parametrize("step", range(6))
+def test_what_is_written_goes_to_the_copy_that_counts(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, target, _ = renewed_until(step, tmp_path, monkeypatch)
+    before, topic_id = visible(target), LogDirectory.open(str(target)).topic_ids(["t"])
+    end = before[-1] + 1
+    connect(target).write(pa.table({"key": [b"k"] * 2, "value": [b"written"] * 2}), "t")
+    for _ in range(2):
+        assert visible(target) == [*before, end, end + 1]
+        assert LogDirectory.open(str(target)).topic_ids(["t"]) == topic_id
+        check_sound(target)
+        with open_backup(str(target)):
+            pass
+    assert not [*target.glob("*-delete")]
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_repair_vouches_for_the_copy_that_counts(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, target, _ = renewed_until(step, tmp_path, monkeypatch)
+    before = visible(target)
+    done = connect(target).logs.repair(execute=True)
+    assert [(one.topic, one.log_end_offset) for one in done.partitions] == [("t", before[-1] + 1)]
+    assert visible(target) == before
+
+
 def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     """A run that was killed when it had renamed the old folder, and not yet the new one."""
     source, target = backed_up(tmp_path)
@@ -212,7 +247,7 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
         "from pyspark_kafkalog import BackupRules, connect\n"
-        "from pyspark_kafkalog.log.backup import renewal\n"
+        "from pyspark_kafkalog.log import renewal\n"
         "renewal.sync_folder = lambda folder: os._exit(9)\n"
         "rules = BackupRules(groups=(), renew_compacted=True)\n"
         "connect(sys.argv[1]).logs.backup(sys.argv[2], rules)\n"

@@ -152,7 +152,8 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
     # The ends are those of the record batches: checkpoints may be older.
     bounds, failures = LogDirectory([root]).try_watermarks(chosen)
     for p in sorted(chosen):
-        problem, start = _problem(log_dir, p), starts.get(p, 0)
+        start = starts.get(p, 0)
+        problem = _problem(log_dir, p, start)
         end = behind_gaps(root.gaps(p), bounds[p].high_watermark if p in bounds else start)
         if problem is None and p in root.renewed():
             problem = "Its new copy is not in its place yet: run the backup again, which was interrupted"
@@ -205,7 +206,7 @@ def _producers(folder: str) -> ProducerState:
     return producers
 
 
-def _problem(log_dir: str, partition: TopicPartition) -> str | None:
+def _problem(log_dir: str, partition: TopicPartition, start: int) -> str | None:
     folder = os.path.join(log_dir, str(partition))
     if not os.path.exists(folder):
         if os.path.exists(_emptied(folder)):
@@ -216,6 +217,10 @@ def _problem(log_dir: str, partition: TopicPartition) -> str | None:
     logs = [name for name in os.listdir(folder) if LOG_SUFFIX in name]  # a .log.swap has records, too
     if any(os.path.getsize(os.path.join(folder, name)) for name in logs):
         return "The broker's partition has records already"
+    # One at ``start`` is of a broker that was started when :func:`_adopt` had entered the bounds.
+    began = max((base for base in offsets_of(folder, LOG_SUFFIX) if base != start), default=0)
+    if began > 0:
+        return f"The broker's partition has had records below offset {began}: delete its topic, and create it"
     return None
 
 

@@ -21,7 +21,6 @@ from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folde
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup.log import BackupLog, has_batches
 from pyspark_kafkalog.log.backup.opening import lost_start, open_log, topic_id_in
-from pyspark_kafkalog.log.backup.renewal import exchange, new_folder, remove_leftovers
 from pyspark_kafkalog.log.backup.truncation import cut_unflushed, truncate
 from pyspark_kafkalog.log.backup_file import BackupFile, Complete, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
@@ -43,6 +42,7 @@ from pyspark_kafkalog.log.lock import (
 )
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.renewal import finish, new_folder, remove_leftovers
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.recovery import offsets_of
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
@@ -291,31 +291,17 @@ class BackupDirectory:
     def exchange(self, partition: TopicPartition, log: BackupLog, start: int, time: int) -> None:
         """Replace a partition's copy by the new one, which begins at ``start``; begun at ``time`` (ms)."""
         log.close()
+        self.discard(partition)
         with self._guard:
             self._change_file(
                 gaps={**self._known.gaps, partition: []},
                 complete={**self._known.complete, partition: Complete(time, start)},
                 renewed={**self._known.renewed, partition: start},
             )
-        self.discard(partition)
-        self._finish_exchange(partition)
+            self._recovery_points.pop(partition, None)
+            self._file = finish(self.root)
+            self._starts = read_offsets(self.root, LOG_START_OFFSET_CHECKPOINT)
         self.flushed(partition, log.next_offset)
-
-    def finish_renewals(self) -> None:
-        """Finish what was noted, and remove what was not."""
-        for partition in sorted(self._known.renewed):
-            self._finish_exchange(partition)
-        for partition in self.partitions():
-            remove_leftovers(self.root, partition)
-
-    def _finish_exchange(self, partition: TopicPartition) -> None:
-        self._forget_end(partition)
-        exchange(self.root, partition)
-        self.set_log_start_offset(partition, self._known.renewed[partition])
-        with self._guard:
-            renewed = {other: start for other, start in self._known.renewed.items() if other != partition}
-            self._change_file(renewed=renewed)
-        remove_leftovers(self.root, partition)
 
     def remove_empty(self, partition: TopicPartition) -> None:
         """Remove a log without records."""
@@ -459,8 +445,8 @@ def open_backup(root: str) -> Iterator[BackupDirectory]:
             path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
             was_clean = os.path.exists(path)
             directory = BackupDirectory(root, progress, was_clean=was_clean)
-            directory.finish_renewals()
             for partition in directory.partitions():
+                remove_leftovers(root, partition)
                 try:
                     with directory.disk_errors(partition):
                         open_folder(root).check_inside(str(partition))

@@ -35,6 +35,7 @@ import numpy as np
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import local_folder
+from pyspark_kafkalog.log import renewal
 from pyspark_kafkalog.log.checkpoints import note_flushed
 from pyspark_kafkalog.log.journal_file import (
     Begun,
@@ -126,10 +127,16 @@ def commit(root: str, begun: Begun, ends: Mapping[TopicPartition, int] = _NO_END
 
 
 def recover(root: str) -> None:
-    """Undo a publish that was not committed, or finish a deletion. If interrupted, it can run again.
+    """Undo a publish that was not committed, or finish a deletion; then finish the renewals of a backup, so
+    that what comes next goes to the copies that count. If interrupted, it can run again.
 
     :raises LogDirectoryError: if others may have appended since, as their records must not be lost.
     """
+    _recover_journal(root)
+    renewal.finish(root)
+
+
+def _recover_journal(root: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(root, _TEMPORARY_FILE))
     path, text = os.path.join(root, JOURNAL_FILE), _text(root, JOURNAL_FILE)
