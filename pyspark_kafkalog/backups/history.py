@@ -8,7 +8,7 @@ have other offsets, compares the last ones that it has sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -18,10 +18,10 @@ from pyspark_kafkalog.backups.plan import Source
 from pyspark_kafkalog.codec.batch_identity import header_of, is_same
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.decode import decode_slice
-from pyspark_kafkalog.codec.isolation import end_markers
+from pyspark_kafkalog.codec.isolation import EndMarker, end_markers
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import Batches, batches_of
-from pyspark_kafkalog.errors import DataLossError, InvalidRecordError, KafkaLogError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError, OversizedRecordError
 from pyspark_kafkalog.model import ALL_OFFSETS, Fetch, OffsetRange, Place, Slice, TopicPartition
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 _ANY = TopicPartition("", 0)
 _COMPARED = 1000
 """Records that a restore compares."""
+_TOO_LARGE = (
+    "Nothing raises this limit here, where what was copied is compared with the source. Start over: begin a"
+    " new backup in another directory, or a new restore into an empty topic."
+)
+
+_Records = Callable[[tuple[str, ...]], Iterator[pa.RecordBatch]]
+"""Reads these columns of some records, the offset first, in bounded memory; no batch is empty."""
 
 
 class DivergedError(Exception):
@@ -208,11 +215,18 @@ class SharedEnd:
         found = is_same(header_of(ours.header), header_of(theirs.header))
         if found is not None:
             return found
-        own, other = _records(ours), _records(theirs)
-        both = own.keys() & other.keys()
-        if not all(_agree(own[offset], other[offset]) for offset in both):
+        if ours.header.is_control[0] != theirs.header.is_control[0]:
             return False
-        return True if both or theirs.header.producer_id[0] >= 0 else None
+        if ours.header.is_control[0]:
+            own, other = _markers(ours), _markers(theirs)
+            both = own.keys() & other.keys()
+            has_both, is_equal = bool(both), all(own[offset] == other[offset] for offset in both)
+        else:
+            has_both, difference = _compare(_records(ours), _records(theirs))
+            is_equal = difference is None
+        if not is_equal:
+            return False
+        return True if has_both or theirs.header.producer_id[0] >= 0 else None
 
 
 def _batches(piece: Slice) -> Iterator[_Batch]:
@@ -236,61 +250,96 @@ def check_shared(
     """
     end = planned.base + written
     last = list(target.fetch(Fetch(planned.destination, OffsetRange(end - 1, end))))
-    sent = _sent(last, planned.destination, OffsetRange(max(end - _COMPARED, planned.base), end))
-    if not sent:  # the target has deleted what it had
+    newest = OffsetRange(max(end - _COMPARED, planned.base), end)
+
+    def sent(columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        for rows in _decoded(last, planned.destination, newest, columns):
+            offsets = [known.source_of(offset - planned.base) for offset in rows.column(0).to_pylist()]
+            yield pa.RecordBatch.from_arrays([pa.array(offsets), *rows.columns[1:]], schema=rows.schema)
+
+    wanted = [offset for rows in sent(("offset",)) for offset in rows.column(0).to_pylist()]
+    if not wanted:  # the target has deleted what it had
         return
-    wanted = {known.source_of(offset - planned.base): record for offset, record in sent.items()}
     bounds = source.watermarks([planned.source], read_committed=False).get(planned.source)
     if bounds is None:
         raise _other_source(planned, "it does not exist any more")
-    if bounds.high_watermark <= max(wanted):
+    if bounds.high_watermark <= wanted[-1]:
         raise _other_source(
-            planned, f"it ends at offset {bounds.high_watermark}, before the record at {max(wanted)}"
+            planned, f"it ends at offset {bounds.high_watermark}, before the record at {wanted[-1]}"
         )
-    offsets = OffsetRange(max(min(wanted), bounds.log_start_offset), max(wanted) + 1)
+    offsets = OffsetRange(max(wanted[0], bounds.log_start_offset), wanted[-1] + 1)
     if offsets.start >= offsets.end:
         return
-    pieces = source.fetch(Fetch(planned.source, offsets, topic_id=planned.source_id))
-    for offset, record in _sent(list(pieces), planned.source, offsets).items():
-        if offset in wanted and not _agree(wanted[offset], record):
-            raise _other_source(planned, f"it has another record at offset {offset}")
+
+    def left(columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        pieces = source.fetch(Fetch(planned.source, offsets, topic_id=planned.source_id))
+        return _decoded(pieces, planned.source, offsets, columns)
+
+    _, difference = _compare(sent, left)
+    if difference is not None:
+        raise _other_source(planned, f"it has another record at offset {difference}")
 
 
-def _sent(
-    pieces: Iterable[Slice], partition: TopicPartition, offsets: OffsetRange
-) -> dict[int, tuple[object, ...]]:
-    """Key, value and timestamp of each record; without timestamps if one can't be shown."""
+def _compare(ours: _Records, theirs: _Records) -> tuple[bool, int | None]:
+    """Whether both have a record at the same offset, and the first such offset where they differ.
+
+    They are compared without timestamps if one can't be shown.
+    """
     try:
-        return _decoded(pieces, partition, offsets, ("key", "value", "timestamp"))
-    except InvalidRecordError:
-        return _decoded(pieces, partition, offsets, ("key", "value"))
+        return _first_difference(ours, theirs, ("offset", "key", "value", "timestamp"))
+    except CorruptRecordError:
+        return _first_difference(ours, theirs, ("offset", "key", "value"))
 
 
-def _agree(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """Whether two records are equal as far as both are shown."""
-    shown = min(len(one), len(other))
-    return one[:shown] == other[:shown]
+def _first_difference(ours: _Records, theirs: _Records, columns: tuple[str, ...]) -> tuple[bool, int | None]:
+    has_both = False
+    for own, other in _both(ours(columns), theirs(columns)):
+        has_both = True
+        if not own.equals(other):
+            rows = range(own.num_rows)
+            differing = next(row for row in rows if not own.slice(row, 1).equals(other.slice(row, 1)))
+            return True, int(own.column(0)[differing].as_py())
+    return has_both, None
 
 
-def _records(batch: _Batch) -> Mapping[int, tuple[object, ...]]:
-    """The records that tell a batch from another one, by offset; of a transaction its marker."""
-    if batch.header.is_control[0]:
-        return end_markers(as_array(batch.piece.buffer), batch.header, np.zeros(1, np.int64))
-    return _sent([batch.piece], _ANY, ALL_OFFSETS)
+def _both(
+    ours: Iterator[pa.RecordBatch], theirs: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """The rows of both at the offsets that both have, some at a time."""
+    own, other = next(ours, None), next(theirs, None)
+    while own is not None and other is not None:
+        own_offsets, other_offsets = own.column(0).to_numpy(), other.column(0).to_numpy()
+        _, *rows = np.intersect1d(own_offsets, other_offsets, assume_unique=True, return_indices=True)
+        if rows[0].size:
+            yield own.take(pa.array(rows[0])), other.take(pa.array(rows[1]))
+        own_last, other_last = own_offsets[-1], other_offsets[-1]
+        own = next(ours, None) if own_last <= other_last else own
+        other = next(theirs, None) if other_last <= own_last else other
+
+
+def _markers(batch: _Batch) -> dict[int, EndMarker]:
+    """The markers in a control batch, by offset."""
+    return end_markers(as_array(batch.piece.buffer), batch.header, np.zeros(1, np.int64))
+
+
+def _records(batch: _Batch) -> _Records:
+    return lambda columns: _decoded([batch.piece], _ANY, ALL_OFFSETS, columns)
 
 
 def _decoded(
     pieces: Iterable[Slice], partition: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
-) -> dict[int, tuple[object, ...]]:
-    """These columns of each record, by its offset."""
-    schema = pa.schema([(name, ROW_TYPES[name]) for name in ("offset", *columns)])
-    found: dict[int, tuple[object, ...]] = {}
-    for piece in pieces:
-        rows = decode_slice(piece, topic_partition=partition, offsets=offsets, visible=None, schema=schema)
-        for arrow_batch, _ in rows:
-            at, *fields = (column.to_pylist() for column in arrow_batch.columns)
-            found.update(zip(at, zip(*fields, strict=True), strict=True))
-    return found
+) -> Iterator[pa.RecordBatch]:
+    """These columns of the records, some at a time."""
+    schema = pa.schema([(name, ROW_TYPES[name]) for name in columns])
+    try:
+        for piece in pieces:
+            for rows, _ in decode_slice(
+                piece, topic_partition=partition, offsets=offsets, visible=None, schema=schema
+            ):
+                if rows.num_rows:
+                    yield rows
+    except OversizedRecordError as e:
+        raise e.with_hint(_TOO_LARGE) from None
 
 
 def _other_source(planned: PlannedPartition, why: str) -> KafkaLogError:
@@ -305,4 +354,6 @@ def _other_source(planned: PlannedPartition, why: str) -> KafkaLogError:
 def _first_offset(batch: _Batch) -> int:
     """The base offset, which a compressed message set has inside."""
     header = batch.header
-    return int(header.base_offset[0]) if header.magic[0] == 2 else min(_records(batch))
+    if header.magic[0] == 2:
+        return int(header.base_offset[0])
+    return int(next(_records(batch)(("offset",))).column(0)[0].as_py())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark_kafkalog.errors import OversizedRecordError
 from pyspark_kafkalog.model import Fetch, OffsetRange, Place, TopicPartition, Watermarks
 
 
@@ -16,6 +17,7 @@ def offsets_at(
 
     :raises DataLossError: if records are deleted while they are read.
     :raises CorruptRecordError: if one of those batches can't be read.
+    :raises OversizedRecordError: if one of their records is larger than can be looked into.
     """
     if timestamp < 0:  # a special value in ListOffsets, and -1 is that of a record without a timestamp
         return {partition: marks.log_start_offset for partition, marks in bounds.items()}
@@ -49,13 +51,19 @@ def _first_record(place: Place, partition: TopicPartition, marks: Watermarks, ti
 
     offsets = OffsetRange(marks.log_start_offset, marks.high_watermark)
     for piece in place.fetch(Fetch(partition, offsets)):
-        found = first_record_at(
-            piece.buffer,
-            timestamp=timestamp,
-            min_offset=offsets.start,
-            topic_partition=partition,
-            origin=piece.origin,
-        )
+        try:
+            found = first_record_at(
+                piece.buffer,
+                timestamp=timestamp,
+                min_offset=offsets.start,
+                topic_partition=partition,
+                origin=piece.origin,
+            )
+        except OversizedRecordError as e:
+            raise e.with_hint(
+                "Nothing raises this limit here, where the record's timestamp is looked for."
+                f" Give another time, or an offset: its batch ends before offset {e.next_offset}."
+            ) from None
         if found is not None:
             return min(found[0], offsets.end)
     return offsets.end

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pyspark_kafkalog
+from pyspark_kafkalog import BackupRules, connect
+from pyspark_kafkalog.backups import history
 from pyspark_kafkalog.codec.compression import compress_pieces
+from pyspark_kafkalog.codec.decode import DecodeLimits, decode_slice
+from pyspark_kafkalog.codec.encode import put_checksums
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, SNAPPY, ZSTD
 from pyspark_kafkalog.errors import OversizedRecordError
 from pyspark_kafkalog.model import TopicPartition
@@ -58,6 +63,20 @@ def large(compression: int, *, base_offset: int, sizes: list[int], keys: int = 1
         attributes=compression,
         body=b"".join(compress_pieces(compression, made)),
     )
+
+
+_BACKUP = """
+import resource, sys
+import pyspark_kafkalog
+
+rules = pyspark_kafkalog.BackupRules(groups=(), topics=("small",))
+logs = pyspark_kafkalog.connect(sys.argv[1]).logs
+(warm,) = logs.backup(sys.argv[2], rules)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[3]),) * 2)
+(row,) = logs.backup(sys.argv[2], pyspark_kafkalog.BackupRules(groups=(), topics=("t",)))
+print(row.problem, row.log_end_offset)
+"""
 
 
 def write(root: Path, topic: str, *segments: bytes) -> None:
@@ -118,3 +137,69 @@ def test_a_record_that_is_too_large_is_never_skipped(tmp_path: Path) -> None:
     assert run("cat", tmp_path, "t", "--count", "-o", "maxRecordBytes=20m").out == "4\n"
     assert run("cat", tmp_path, "t", "--count").out == "4\n"
     assert pyspark_kafkalog.connect(str(tmp_path)).read("t").read_all().num_rows == 4
+
+
+def cleaned(data: bytes, *, last_offset_delta: int) -> bytes:
+    """The batch as one that a cleaner has taken records from."""
+    changed = np.frombuffer(data, np.uint8).copy()
+    changed[23:27] = np.frombuffer(last_offset_delta.to_bytes(4, "big"), np.uint8)
+    put_checksums(changed, np.zeros(1, np.int64), np.array([changed.size]))
+    return changed.tobytes()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
+@pytest.mark.parametrize("is_same", [True, False])
+def test_what_was_copied_is_compared_in_pieces(is_same: bool, tmp_path: Path) -> None:
+    """A cleaner has taken records from the last batch, so all that are left are compared."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, "small", large(0, base_offset=0, sizes=[3]))
+    last = RECORDS + 1
+    write(source, "t", cleaned(large(ZSTD, base_offset=0, sizes=[SIZE] * RECORDS), last_offset_delta=last))
+    (row,) = connect(source).logs.backup(str(target), BackupRules(groups=(), topics=("t",)))
+    assert row.problem is None
+    sizes = [SIZE] * (RECORDS - 2) + [SIZE if is_same else 1]
+    log = source / "t-0" / f"{0:020}.log"
+    log.write_bytes(cleaned(large(ZSTD, base_offset=0, sizes=sizes), last_offset_delta=last))
+    done = subprocess.run(
+        [sys.executable, "-c", _BACKUP, str(source), str(target), str(ROOM)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.stderr == ""
+    told = "None" if is_same else f"Offsets 0 to {last} are not those of the source"
+    assert told in done.stdout
+
+
+@pytest.mark.parametrize("value", [b"", b"other"], ids=["same", "other"])
+def test_a_timestamp_that_cannot_be_shown_is_not_compared(value: bytes, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+
+    def stored(*found: bytes) -> bytes:
+        records = [record(v, delta=i) for i, v in enumerate(found)]
+        return cleaned(batch(records, base_timestamp=1 << 62, max_timestamp=1 << 62), last_offset_delta=5)
+
+    write(source, "t", stored(b"", b"", b""))
+    rules = BackupRules(groups=())
+    (row,) = connect(source).logs.backup(str(target), rules)
+    assert row.problem is None
+    (source / "t-0" / f"{0:020}.log").write_bytes(stored(b"", value))
+    (row,) = connect(source).logs.backup(str(target), rules)
+    assert ("are not those of the source" in (row.problem or "")) == (value != b"")
+    assert (row.problem is None) == (value == b"")
+
+
+def test_no_hint_names_an_option_without_effect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where records are only looked into, the default holds; here it is lowered."""
+    limits = DecodeLimits(max_bytes=1000, max_record_bytes=1000)
+    monkeypatch.setattr(history, "decode_slice", partial(decode_slice, limits=limits))
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, "t", cleaned(large(ZSTD, base_offset=0, sizes=[3, 5000]), last_offset_delta=5))
+    (row,) = connect(source).logs.backup(str(target), BackupRules(groups=()))
+    assert row.problem is None
+    log = source / "t-0" / f"{0:020}.log"
+    log.write_bytes(cleaned(large(ZSTD, base_offset=0, sizes=[4, 5000]), last_offset_delta=5))
+    (row,) = connect(source).logs.backup(str(target), BackupRules(groups=()))
+    assert "Nothing raises this limit here, where what was copied" in (row.problem or "")
+    assert "maxRecordBytes" not in (row.problem or "")

@@ -34,6 +34,7 @@ from pyspark_kafkalog.errors import (
     GroupError,
     KafkaLogError,
     LogDirectoryError,
+    OversizedRecordError,
     UnknownTopicOrPartitionError,
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors
@@ -334,6 +335,11 @@ class DirectoryGroups:
                 # Kept only if nothing failed.
                 self._tables[number] = table, begun
                 return table
+            except OversizedRecordError as e:
+                raise e.with_hint(
+                    f"No commit is so large, and nothing raises this limit here. If {OFFSETS_TOPIC} has such"
+                    " a record, ask the brokers for the groups."
+                ) from None
             except (DataLossError, UnknownTopicOrPartitionError) as e:
                 # It may be compacted or deleted right now; a missing segment stays so.
                 lost = e if isinstance(e, DataLossError) and e.file is not None else None
