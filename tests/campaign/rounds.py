@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -216,7 +217,8 @@ class Running:
                 outcome = f"{step.fault} was not done: {reason}"
                 self.report.counts[f"not done {step.fault}"] += 1
             except Exception as error:
-                outcome = f"{step.fault} failed: {error!r}"
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                outcome = f"{step.fault} failed: {error!r} ({where.filename}:{where.lineno})"
                 self._find(f"the campaign itself: {outcome}")
             self._note(outcome)
             if step.fault in BROKER_FAULTS:

@@ -53,7 +53,7 @@ from pyspark_kafkalog.broker.transactions.staged_rows import staged_rows
 from pyspark_kafkalog.broker.transactions.stops import stop_at
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
+from pyspark_kafkalog.broker.wire.error_codes import AbortableTransactionError, ErrorCode
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.errors import (
@@ -460,6 +460,13 @@ class Committing:
                 topic_partition=e.topic_partition,
                 hint="The cluster's __transaction_state, or the partition, went back, or the topic was"
                 " recreated. Nothing of the batch is visible. Run the query again.",
+            ) from e
+        except AbortableTransactionError as e:
+            raise EndedTransactionError(
+                f"The rows of a batch could not be produced: {e.message}",
+                topic_partition=e.topic_partition,
+                broker=e.broker,
+                hint="Nothing of the batch is visible. Run the query again.",
             ) from e
         except BrokerError as e:
             raise TransactionError(

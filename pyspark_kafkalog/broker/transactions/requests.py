@@ -72,6 +72,7 @@ _NOT_THE_MEMBER = {
 _ENDED: Mapping[int, str] = {
     ErrorCode.INVALID_TXN_STATE: "The transaction was ended meanwhile, by a coordinator that was paused or by"
     " an operator. Run the query again.",
+    ErrorCode.TRANSACTION_ABORTABLE: "The brokers could not go on with the transaction. Run the query again.",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "The cluster has forgotten the transactional id"
     " (transactional.id.expiration.ms). Run the query again.",
 }

@@ -43,6 +43,10 @@ def _fails(
     return number, _NEVER, error, hint
 
 
+class AbortableTransactionError(BrokerError):
+    """A broker did not take a part of the open transaction, which can only be aborted (KIP-890, KIP-1050)."""
+
+
 class ErrorCode(enum.IntEnum):
     """Each code that this package knows: number, retry, the error that tells of it, and its hint."""
 
@@ -144,7 +148,8 @@ class ErrorCode(enum.IntEnum):
     """A batch was sent twice, and the broker no longer knows its offset."""
     INVALID_PRODUCER_EPOCH = 47, _NEVER, FencedError
     """Also fenced: brokers before Kafka 2.7 know no PRODUCER_FENCED (KIP-588)."""
-    INVALID_TXN_STATE = 48
+    INVALID_TXN_STATE = 48, _NEVER, AbortableTransactionError
+    """Also in response to record batches, for clients that do not know TRANSACTION_ABORTABLE."""
     INVALID_PRODUCER_ID_MAPPING = 49
     INVALID_TRANSACTION_TIMEOUT = _fails(
         50,
@@ -200,6 +205,7 @@ class ErrorCode(enum.IntEnum):
         GroupError,
     )
     STALE_MEMBER_EPOCH = 113
+    TRANSACTION_ABORTABLE = 120, _NEVER, AbortableTransactionError
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,15 @@ import pytest
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.produce.ids import ProducerId
+from pyspark_kafkalog.broker.produce.producer import Producer
+from pyspark_kafkalog.broker.produce.protocol import refusal
 from pyspark_kafkalog.broker.transactions import committing, query_marker
 from pyspark_kafkalog.broker.transactions.intent import Intent
 from pyspark_kafkalog.broker.transactions.marker import transactional_id
 from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.transactions.work import Work
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.filesystem.private import NewFile
@@ -70,6 +73,30 @@ def test_a_batch_is_shown_once_however_it_is_replayed(broker: Broker, topic: str
     assert sorted(shown(broker.bootstrap, topic)) == digits(120)
     assert is_stable(broker.bootstrap, topic)
     assert transaction_state(broker, transactional_id(topic)) == "CompleteCommit"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE])
+def test_a_transaction_that_can_only_be_aborted_is_run_again(
+    broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    """As leaders answer that can't verify it, since its coordinator is paused."""
+    finish, refused = Producer.finish, [refusal(code, None, 7, 100, TopicPartition(topic, 0))]
+
+    def refuse_once(self: Producer) -> object:
+        found = finish(self)
+        if refused:
+            raise refused.pop()
+        return found
+
+    monkeypatch.setattr(Producer, "finish", refuse_once)
+    driver().write([values(50), values(50, 50)], 0)
+    assert not refused
+    assert sorted(shown(broker.bootstrap, topic)) == digits(100)
+    refused += [refusal(code, None, 7, 100, TopicPartition(topic, 0)) for _ in range(2)]
+    with pytest.raises(TransactionError, match=code.name):
+        driver().write([values(7, 100)], 1)
+    driver().write([values(7, 100)], 1)
+    assert sorted(shown(broker.bootstrap, topic)) == digits(107)
 
 
 def test_rows_of_a_partition_keep_the_order_of_tasks_and_batches(
