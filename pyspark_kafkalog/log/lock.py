@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryLockedError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_parents, write_all
 from pyspark_kafkalog.filesystem.sharing import open_new
-from pyspark_kafkalog.log.layout import LOCK_FILE
+from pyspark_kafkalog.log.layout import BACKUP_FILE, LOCK_FILE
 
 WRITER_LOCK_FILE = ".kafkalog-lock"
 _PARTITION_LOCK_PREFIX = ".kafkalog-lock-"
@@ -69,7 +69,8 @@ def directory_lock(
 ) -> Iterator[Callable[[], None]]:
     """Hold the locks of the log directory ``root``, which must exist.
 
-    Yields a function to call, from any thread, whenever there is progress: others wait as long as there is.
+    Tasks of a job that has held a backup, and was killed, are waited for, too. Yields a function to call,
+    from any thread, whenever there is progress: others wait as long as there is.
 
     :param timeout: seconds to wait for a broker.
     :param patience: seconds that a writer may hold it without progress; while it makes progress, this
@@ -103,6 +104,10 @@ def directory_lock(
             while not _try_lock(broker, path):
                 wait.on_broker()
                 time.sleep(_RETRY_SECONDS)
+        if writer is not None and os.path.exists(os.path.join(root, BACKUP_FILE)):
+            for name in sorted(filter(None, locked_partitions(root))):
+                with partition_lock(root, name, timeout):
+                    pass  # no task is left that writes, of a job whose driver was killed
         yield _Progress(threads, writer)
     finally:
         for descriptor in reversed(descriptors):

@@ -35,7 +35,7 @@ from pyspark_kafkalog.log.backup.directory import open_backup
 from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.log.backup.opening import task_log
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
-from pyspark_kafkalog.log.lock import partition_lock
+from pyspark_kafkalog.log.lock import directory_lock, partition_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
@@ -299,6 +299,24 @@ def test_a_partition_that_a_task_still_writes_to_is_left_alone(
     assert content(tmp_path, PARTITIONS[1]) == b"".join(batch(at, 1) for at in range(0, 15, RECORDS))
     assert not [*tmp_path.glob(".kafkalog-lock-*")]
     check_sound(tmp_path)
+
+
+def test_no_writer_passes_a_task_whose_job_was_killed(tmp_path: Path) -> None:
+    make_source(tmp_path, 20, PARTITIONS[:1])
+    with open_backup(str(tmp_path)) as directory:
+        directory.set_cluster_id(None)
+    command = [sys.executable, "-c", HOLD, str(tmp_path), "t-0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as task:
+        assert task.stdout is not None
+        task.stdout.readline()
+        with (
+            pytest.raises(LogDirectoryLockedError, match="another task wrote to it"),
+            directory_lock(str(tmp_path), 0.1),
+        ):
+            pass
+        task.communicate()
+    with directory_lock(str(tmp_path), 0.1):
+        pass
 
 
 def test_a_topic_with_the_longest_name(tmp_path: Path) -> None:

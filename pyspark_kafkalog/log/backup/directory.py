@@ -438,9 +438,6 @@ def open_backup(root: str) -> Iterator[BackupDirectory]:
         os.makedirs(root, exist_ok=True)
         with directory_lock(root, _LOCK_TIMEOUT) as progress:
             check_backup(root)
-            for partition in _task_locks(root):
-                with partition_lock(root, str(partition), _LOCK_TIMEOUT):
-                    pass  # no task of an earlier job is left that writes
             journal.recover(root)
             path = os.path.join(root, CLEAN_SHUTDOWN_FILE)
             was_clean = os.path.exists(path)
