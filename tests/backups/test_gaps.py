@@ -169,3 +169,17 @@ def test_a_source_that_was_truncated_within_a_gap(tmp_path: Path) -> None:
     assert (row.problem, row.gaps, row.log_end_offset) == (None, [], 13)
     assert content(target) == content(source)
     check_sound(target)
+
+
+def test_what_is_written_to_a_backup_follows_a_gap_at_its_end(tmp_path: Path) -> None:
+    """The source has had other records there: an append in the gap would seem to be shared."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    run(source, target, BEFORE, NO_GROUPS)
+    row = run(source, target, [], ALLOW_GAPS, start=20)
+    assert (row.problem, row.gaps) == (None, [GAP])
+    connect(target).write(pa.table({"value": [b"written"] * 3}), "t")
+    place = LogDirectory.open(str(target))
+    assert place.watermarks([T0], read_committed=False)[T0].high_watermark == GAP.end + 3
+    assert visible(target)[-3:] == [20, 21, 22]
+    check_sound(target)
+    assert "are not those of the source" in (run(source, target, BEHIND, ALLOW_GAPS, start=20).problem or "")

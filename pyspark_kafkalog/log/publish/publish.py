@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from pyspark_kafkalog.log.publish.appender import (
 from pyspark_kafkalog.log.publish.ledger import History, is_published, note
 from pyspark_kafkalog.log.publish.staged_files import StagedFiles, sweep
 from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.log.segment.missing import behind_gaps
 from pyspark_kafkalog.log.topic_settings import read_log_settings
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
 from pyspark_kafkalog.staging import Staged
@@ -286,7 +287,9 @@ def _append_all(
 def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettings) -> PartitionLog:
     name = str(partition)
     root.folder.check_inside(name)
-    return open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
+    log = open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
+    # Its source has had other records in a gap at the end of a backup.
+    return replace(log, next_offset=behind_gaps(root.gaps(partition), log.next_offset))
 
 
 def _existing_partitions(root: str) -> dict[str, set[int]]:
