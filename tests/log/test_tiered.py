@@ -169,7 +169,7 @@ def test_only_its_broker_deletes_records(root: Path) -> None:
         for execute in ([], ["--execute"]):
             done = run(*words, *execute)
             assert done.code != 0, words
-            assert f"{TOLD.format(5, 19)}. Only the broker can delete records of such a log" in done.err
+            assert f"{TOLD.format(5, 19)}. Only the broker can delete records of such a log" in done.out
     assert {path: content for path, content in all_files().items() if path in before} == before
     assert run("retain", root, "t", "--execute").code == 0, "nothing is due"
     assert run("delete-records", root, "t:0=5", "--execute").code == 0, "that is where the log begins"

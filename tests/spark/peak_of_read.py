@@ -36,9 +36,9 @@ def main(how: str, options: dict[str, str], ranges: dict[str, list[dict[str, int
             connect(options).records.select(topic, RecordSelection(tail=1)).read_all()
             continue
         if how == "plan":
-            assert len(LogStreamReader(given, SCHEMA).partitions(start, end)) == 1
+            assert len(LogStreamReader(given, SCHEMA, parallelism=1).partitions(start, end)) == 1
             continue
-        batch = LogBatchReader({**given, "endingOffsets": json.dumps(end)}, SCHEMA)
+        batch = LogBatchReader({**given, "endingOffsets": json.dumps(end)}, SCHEMA, parallelism=1)
         (task,) = batch.partitions()
         for arrow_batch in batch.read(task):
             rows += arrow_batch.num_rows
