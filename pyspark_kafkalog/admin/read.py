@@ -39,7 +39,7 @@ from pyspark_kafkalog.reading.reader import (
     transformed,
 )
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import PARALLELISM, Split, tasks_of
+from pyspark_kafkalog.reading.splits import Split, tasks_of
 from pyspark_kafkalog.streams.safe_offsets import SafeOffsets, WantedOffsets
 from pyspark_kafkalog.transform import Transform
 
@@ -127,8 +127,7 @@ class Reading:
         place = self.place()
         check_compacted_start(self.options, place)
         splits = self.splits(place, start_from_group(self.options, place, self.committed))
-        least = len(splits) if self.options.wants_tasks else PARALLELISM
-        return tasks_of(splits, RecordSizes(place), least=least)
+        return tasks_of(splits, RecordSizes(place), wants_tasks=self.options.wants_tasks)
 
     def splits(self, place: Place, options: ReadOptions) -> list[Split]:
         """The splits of a read that ends, for all time, where the logs end now."""

@@ -231,15 +231,10 @@ def milliseconds(name: str, text: str) -> int:
 
 def size_in_bytes(name: str, text: str) -> int:
     """A Spark byte string such as ``64m`` or ``1gb`` (powers of 1024); a bare number is bytes. Not 0."""
-    size = size_or_zero(name, text)
+    size = _amount(name, text, _BYTES, "a size such as 1048576, 64m or 1g")
     if size == 0:
         raise OptionError(f"Option {name!r}: expected a size above 0{shown(name, text)}")
     return size
-
-
-def size_or_zero(name: str, text: str) -> int:
-    """Like :func:`size_in_bytes`, or 0."""
-    return _amount(name, text, _BYTES, "a size such as 1048576, 64m or 1g")
 
 
 def _amount(name: str, text: str, units: Mapping[str, int], expected: str) -> int:

@@ -99,14 +99,16 @@ def tasks_of(
     splits: Sequence[Split],
     mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
     *,
-    least: int,
+    wants_tasks: bool = False,
+    least: int = PARALLELISM,
 ) -> list[tuple[Split, ...]]:
     """The splits of each task, in their order: one, but small ones share if that leaves ``least`` tasks.
 
     :param mean_record_bytes: see :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; asked only for
         splits of few offsets. One of an unknown size gets a task of its own.
+    :param wants_tasks: whether the user has a number of tasks in mind, so that none is shared.
     """
-    most = len(splits) // least if splits else 0
+    most = 1 if wants_tasks else len(splits) // least
     offsets = {split.partition: _most_offsets(split) for split in splits}
     few = [partition for partition, count in offsets.items() if count <= TASK_OFFSETS // 2]
     if most < 2 or len(few) < 2:

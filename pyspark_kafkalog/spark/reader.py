@@ -67,8 +67,8 @@ def _input_partition(query_id: str, holder: str, *values: tuple[Any, ...]) -> Lo
 class LogReader:
     """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself.
 
-    ``decoded`` is what decodes columns, if that is known already; ``parallelism`` is the number of tasks
-    below which small splits share none.
+    ``decoded`` is what decodes columns, if that is known already; ``parallelism`` is the least
+    number of tasks that small splits share; 0 for the default.
     """
 
     _streaming: ClassVar[bool]
@@ -78,7 +78,7 @@ class LogReader:
         options: Mapping[str, str],
         schema: StructType,
         decoded: tuple[DecodedColumn, ...] | None = None,
-        parallelism: int = PARALLELISM,
+        parallelism: int = 0,
     ) -> None:
         self._parallelism = parallelism
         self._place_options = place_options(options)
@@ -142,8 +142,8 @@ class LogReader:
         return rows if audit is None else audit.passing(rows)
 
     def _tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
-        least = len(splits) if self._options.wants_tasks else self._parallelism
-        return tasks_of(splits, sizes, least=least)
+        least = self._parallelism or PARALLELISM
+        return tasks_of(splits, sizes, wants_tasks=self._options.wants_tasks, least=least)
 
     def _open_place(self, *, reached: bool = False) -> Place:
         with loading():

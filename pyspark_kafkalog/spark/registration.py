@@ -16,6 +16,7 @@ from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.errors import RegistrationError
 from pyspark_kafkalog.options.values import MAY_BE_SECRET
 from pyspark_kafkalog.plugins import BY_VALUE
+from pyspark_kafkalog.reading.splits import PARALLELISM
 from pyspark_kafkalog.spark.session import cause_in, check_session, is_remote
 from pyspark_kafkalog.spark.source import DefaultSource
 from pyspark_kafkalog.spark.worker_python import worker_python
@@ -117,7 +118,7 @@ def _source_for(spark: SparkSession) -> type[DefaultSource]:
     A class of its own is sent to Spark by value, and so is its number.
     """
     parallelism = 0 if is_remote(spark) else spark.sparkContext.defaultParallelism
-    if parallelism <= DefaultSource.parallelism:
+    if parallelism <= PARALLELISM:
         return DefaultSource
     return type(DefaultSource.__name__, (DefaultSource,), {"parallelism": parallelism})
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.reading.splits import PARALLELISM
 from pyspark_kafkalog.spark.session import started_module
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.without_delay import without_delay
@@ -45,8 +44,8 @@ class KafkaLogDataSource(DataSource):
     instance of this class in many short-lived Python workers.
     """
 
-    parallelism: ClassVar[int] = PARALLELISM
-    """The least number of tasks that small topic-partitions share, see :func:`.splits.tasks_of`."""
+    parallelism: ClassVar[int] = 0
+    """The session's cores, if :func:`.registration.register` has seen more than 8 of them; else 0."""
 
     _decoded: tuple[DecodedColumn, ...] | None = None
     """What decodes columns, with the schemas of readers as they were when Spark asked for :meth:`schema`."""

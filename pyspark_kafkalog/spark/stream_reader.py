@@ -30,7 +30,6 @@ from pyspark_kafkalog.places import (
 )
 from pyspark_kafkalog.reading.offsets import check_compacted_start
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import PARALLELISM
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import (
     ReadAllAvailable,
@@ -112,7 +111,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         options: Mapping[str, str],
         schema: StructType,
         decoded: tuple[DecodedColumn, ...] | None = None,
-        parallelism: int = PARALLELISM,
+        parallelism: int = 0,
     ) -> None:
         super().__init__(options, schema, decoded, parallelism)
         self._looked_up = self._changed = float("-inf")

@@ -314,10 +314,6 @@ class NamedCheckpoint:
         while self.is_own and self._waiting:
             self._waiting.popitem()[1]()
 
-    def batch_to(self, end: Offsets) -> int | None:
-        """See :meth:`QueryLog.batch_to`; None without a checkpoint."""
-        return None if self._log is None else self._log.batch_to(end)
-
 
 def check_untold(checkpoint_location: str, default_fs: str | None) -> None:
     """See that the checkpoint is where it is without ``default_fs``, which Spark tells only to tasks.

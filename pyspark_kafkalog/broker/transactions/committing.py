@@ -461,15 +461,9 @@ class Committing:
                 hint="The cluster's __transaction_state, or the partition, went back, or the topic was"
                 " recreated. Nothing of the batch is visible. Run the query again.",
             ) from e
-        except AbortableTransactionError as e:
-            raise EndedTransactionError(
-                f"The rows of a batch could not be produced: {e.message}",
-                topic_partition=e.topic_partition,
-                broker=e.broker,
-                hint="Nothing of the batch is visible. Run the query again.",
-            ) from e
         except BrokerError as e:
-            raise TransactionError(
+            kind = EndedTransactionError if isinstance(e, AbortableTransactionError) else TransactionError
+            raise kind(
                 f"The rows of a batch could not be produced: {e.message}",
                 topic_partition=e.topic_partition,
                 broker=e.broker,

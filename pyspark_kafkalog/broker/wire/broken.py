@@ -58,15 +58,14 @@ def no_answer(
     if isinstance(error, TimeoutError):
         if not pace.bytes:
             message = f"The broker did not answer within {pace.limit_ms} ms"
-            if not pace.is_stalled:
-                return OutOfTimeError(f"{message}, which were left of the time for all", broker=broker)
-            if not frames and not known:
-                return BrokenHandshakeError(message, broker=broker, hint=_SILENT)
         elif pace.is_stalled:
             message = f"{part} of a response arrived, then nothing for {pace.limit_ms} ms"
         else:
             message = f"Only {part} of a response arrived within {pace.limit_ms} ms"
+        if not pace.is_stalled:
             return OutOfTimeError(f"{message}, which were left of the time for all", broker=broker)
+        if not pace.bytes and not frames and not known:
+            return BrokenHandshakeError(message, broker=broker, hint=_SILENT)
         return BrokerConnectionError(message, broker=broker)
     # TLS 1.3 rejects a client's certificate after the handshake.
     if isinstance(error, ssl.SSLError) and not frames and "ALERT" in (error.reason or ""):
