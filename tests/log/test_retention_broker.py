@@ -65,7 +65,9 @@ def test_a_broker_deletes_the_same(
     shutil.copytree(broker.log_dir, copy)
     (copy / ".lock").unlink(missing_ok=True)
     texts = {name: str(value) for name, value in configs.items()}
-    (done,) = [d for d in retain([str(copy)], ["t"], texts, execute=True) if d.segments]
+    deletions, failures = retain([str(copy)], ["t"], texts, execute=True)
+    assert not failures
+    (done,) = [deletion for deletion in deletions if deletion.segments]
     with (broker.folder / "server.properties").open("a") as properties:
         properties.writelines(f"{name}=300\n" for name in CHECKS_OFTEN)
     broker.start()

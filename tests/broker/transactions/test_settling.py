@@ -127,9 +127,12 @@ def test_a_late_request_opens_again_what_is_committed(
         dying.setattr(Requests, "init_producer_id", lambda *_, **__: (-1, -1))
         write(1)
     requests = requests_of(Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic), topic)
-    found = requests.describe(deadline=Deadline.after(30))
-    assert found.outcome is Outcome.COMMITTED
-    producer = ProducerId(found.producer_id, found.epoch, None)
+
+    def found() -> Described:
+        return requests.describe(deadline=Deadline.after(30))
+
+    broker.wait_until(lambda: found().outcome is Outcome.COMMITTED, "the transaction is not committed")
+    producer = ProducerId(found().producer_id, found().epoch, None)
     partitions = [TopicPartition(topic, number) for number in range(3)]
     requests.add_partitions(producer, partitions, deadline=Deadline.after(30))
     assert requests.describe(deadline=Deadline.after(30)).outcome is Outcome.OPEN
