@@ -14,7 +14,7 @@ from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
 from pyspark_kafkalog.codec.marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.backup.log import read_snapshot
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
@@ -171,19 +171,43 @@ def test_damage_in_a_backup_that_was_killed_is_told(tmp_path: Path) -> None:
     assert segment.stat().st_size > 2 * len(batch(0, 0))
     flip(segment, len(batch(0, 0)) // 2)
     held = files(backup / "t-0")
-    assert connect(backup).logs.adopt(str(log_dir), groups=False)[0].problem is None
-    assert not (backup / ".kafka_cleanshutdown").exists()
-    with pytest.raises(LogDirectoryError, match="before a valid batch at byte") as e:
-        connect(backup).logs.adopt(str(log_dir), groups=False, execute=True)
-    assert (e.value.file, e.value.position) == (str(segment), 0)
-    assert "kafkalog repair" in (e.value.hint or "")
+    for execute in (False, True):
+        (row,) = connect(backup).logs.adopt(str(log_dir), groups=False, execute=execute)
+        assert "before a valid batch at byte" in (row.problem or "")
+        assert f"file {segment}, byte 0" in (row.problem or "")
+        assert "kafkalog repair" in (row.problem or "")
+        assert not (backup / ".kafka_cleanshutdown").exists()
     (copied,) = connect(tmp_path / "source").logs.backup(str(backup), BackupRules())
-    assert copied.problem == str(e.value)
+    assert copied.problem == row.problem
     assert files(backup / "t-0") == held
     assert not content(log_dir)
     connect(backup).logs.repair(execute=True, salvage=True)
     (row,) = connect(backup).logs.adopt(str(log_dir), groups=False, execute=True)
     assert (row.problem, row.log_end_offset) == (None, 50)
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_damage_in_one_partition_hinders_no_other(was_killed: bool, tmp_path: Path) -> None:
+    """Each damaged one is named, at once. A torn write does not count."""
+    partitions = [T0, TopicPartition("t", 1), U0]
+    backup, log_dir = back_up(tmp_path, *partitions), tmp_path / "broker"
+    make_broker(log_dir, *partitions)
+    damaged = [sorted((backup / str(p)).glob("*.log"))[0] for p in (T0, U0)]
+    for segment in damaged:
+        flip(segment, len(batch(0, 0)) - 1)
+    if was_killed:
+        (backup / ".kafka_cleanshutdown").unlink()
+        (torn,) = sorted((backup / "t-1").glob("*.log"))[-1:]
+        with torn.open("ab") as file:
+            file.write(batch(50, 3)[:-1])
+    for execute in (False, True):
+        rows = connect(backup).logs.adopt(str(log_dir), groups=False, execute=execute)
+        assert [row.problem is None for row in rows] == [False, True, False]
+        for row, segment in zip((rows[0], rows[2]), damaged, strict=True):
+            assert f"file {segment}, byte 0" in (row.problem or "")
+    assert [bool(content(log_dir, p)) for p in partitions] == [False, True, False]
+    assert visible(log_dir, partitions[1]) == list(range(50))
+    check_sound(log_dir)
 
 
 def test_a_gap_with_nothing_behind_is_adopted(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,11 +28,11 @@ from pyspark_kafkalog.codec import write_kernels as kernels
 from pyspark_kafkalog.codec.encode import put_checksums
 from pyspark_kafkalog.codec.format import LEADER_EPOCH_V2, PRODUCER_ID_V2
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, sync_folder, write_all, write_new
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.backup.directory import check_backup, open_backup
-from pyspark_kafkalog.log.backup.log import producers_at, read_snapshot
+from pyspark_kafkalog.log.backup.log import read_snapshot
 from pyspark_kafkalog.log.checkpoints import read_if_there, read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
@@ -54,8 +54,14 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.missing import GIVE_UP, behind_gaps, missing_in_backup
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.recovery import Rebuilt, begin_segment, offsets_of, write_indexes
-from pyspark_kafkalog.log.segment.scan import Scan
+from pyspark_kafkalog.log.segment.recovery import (
+    Rebuilt,
+    begin_segment,
+    check_tail,
+    offsets_of,
+    write_indexes,
+)
+from pyspark_kafkalog.log.segment.scan import Piece, Scan
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import AbortedTransaction, LogSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.rows import BIGINT, INT, STRING, Kind, column
@@ -109,7 +115,7 @@ def adopt(
     :param before: called with the partitions to adopt, before the first one is, or nothing is changed; both
         directories are held.
     :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
-    :raises LogDirectoryError: if ``log_dir`` is not a broker's, or a batch is damaged.
+    :raises LogDirectoryError: if ``log_dir`` is not a broker's, or the disk fails.
     """
     if not os.path.exists(os.path.join(log_dir, META_PROPERTIES_FILE)):
         raise LogDirectoryError(
@@ -119,15 +125,15 @@ def adopt(
         )
     with disk_errors("Could not adopt the backup", log_dir):
         check_backup(backup)
+        refused: Mapping[TopicPartition, KafkaLogError] | None = None
         if execute:
-            with open_backup(backup):
-                pass  # recovers it, if need be
+            with open_backup(backup) as directory:
+                refused = directory.close()  # recovers it, if need be
         with directory_lock(backup, _LOCK_TIMEOUT), directory_lock(log_dir, _LOCK_TIMEOUT) as progress:
-            if execute and not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE)):
-                raise LogDirectoryError("The backup has just changed", file=backup, hint="Try again.")
             if execute:
+                journal.recover(backup)  # a writer may have been killed since
                 journal.recover(log_dir)
-            found = _plan(backup, log_dir, topics)
+            found = _plan(backup, log_dir, topics, progress, refused)
             steps = [step for step in found if step.problem is None]
             before([TopicPartition(step.topic, step.partition) for step in steps])
             if not execute:
@@ -135,13 +141,24 @@ def adopt(
             with journal.unclean(log_dir):
                 root = LogRoot(open_folder(backup))
                 for step in steps:
-                    _adopt(root, log_dir, step)
-                    progress()
+                    _adopt(root, log_dir, step, progress)
             return found
 
 
-def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPartition]:
+def _plan(
+    backup: str,
+    log_dir: str,
+    topics: Collection[str],
+    progress: Callable[[], None],
+    refused: Mapping[TopicPartition, KafkaLogError] | None,
+) -> list[AdoptedPartition]:
+    """What would become of each partition. All batches are read: damage in one hinders none of the others.
+
+    :param refused: what can't be recovered, and why; None if nothing was recovered.
+    """
     root = LogRoot(open_folder(backup))
+    torn = refused is None and not os.path.exists(os.path.join(backup, CLEAN_SHUTDOWN_FILE))
+    flushed = read_offsets(backup, RECOVERY_POINT_CHECKPOINT)
     partitions = root.live_partitions()
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
@@ -151,6 +168,7 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
     found, brokers = [], LogRoot(open_folder(log_dir)).partitions()
     # The ends are those of the record batches: checkpoints may be older.
     bounds, failures = LogDirectory([root]).try_watermarks(chosen)
+    failures |= refused or {}
     for p in sorted(chosen):
         start = starts.get(p, 0)
         problem = _problem(log_dir, p, start)
@@ -162,10 +180,18 @@ def _plan(backup: str, log_dir: str, topics: Collection[str]) -> list[AdoptedPar
             problem = f"{missing_in_backup(OffsetRange(start, bases[0]))}. {GIVE_UP}"
         if problem is None and p in failures:
             problem = str(failures[p])
-        still_open = _producers(os.path.join(backup, str(p))).open if problem is None else []
+        producers = ProducerState()
+        if problem is None:
+            source = os.path.join(backup, str(p))
+            try:
+                with disk_errors("Could not read the backup", source):
+                    unclean = flushed.get(p, 0) if torn else None
+                    _, producers = _read_log(source, progress, recovery_point=unclean)
+            except LogDirectoryError as e:
+                problem = str(e)
         aborted = [
             AbortedTransaction(entry.producer_id, entry.first_offset, at)
-            for at, entry in enumerate(still_open, end)
+            for at, entry in enumerate(producers.open, end)
         ]
         note = _more_partitions(p.topic, partitions, brokers)
         found.append(AdoptedPartition(*p, start, end, tuple(aborted), problem, note))
@@ -188,22 +214,43 @@ def _more_partitions(
     )
 
 
-def _producers(folder: str) -> ProducerState:
-    """The producers at the end of a partition."""
-    bases = offsets_of(folder, LOG_SUFFIX)
-    try:
-        producers = producers_at(folder, bases)
-        for base_offset in bases[-1:]:
-            path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
-            for piece in Scan(path, base_offset, check_crcs=False):
-                producers.add(piece.data, piece.batches)
-    except CorruptRecordError as e:
-        raise LogDirectoryError(
-            f"A transaction's marker can't be read: {e.message}",
-            file=folder,
-            hint="Find out what is left with kafkalog verify.",
-        ) from None
-    return producers
+def _read_log(
+    source: str, progress: Callable[[], None], *, copy: str | None = None, recovery_point: int | None = None
+) -> tuple[int, ProducerState]:
+    """Where the batches of a partition end, and the producers there.
+
+    :param copy: the folder to copy the segments to; the producers have the ids that they have there.
+    :param recovery_point: where what was flushed ends, if a torn tail may follow, which is to be cut off.
+    :raises LogDirectoryError: if a batch can't be read.
+    """
+    producers, end = ProducerState(), 0
+    bases = offsets_of(source, LOG_SUFFIX)
+    for base_offset in bases:
+        path = os.path.join(source, segment_file(base_offset, LOG_SUFFIX))
+        if base_offset < end:
+            raise LogDirectoryError(
+                f"The segment begins before offset {end}, where the one before it ends",
+                file=path,
+                hint="Find out what is left with kafkalog verify.",
+            )
+        if (known := read_snapshot(source, base_offset)) is not None:
+            producers = ProducerState(known) if copy is None else _of_another_cluster(known)
+        rebuilt, scan = Rebuilt(base_offset, producers, _INTERVAL), Scan(path, base_offset)
+        for _ in rebuilt.read(scan) if copy is None else _copied(scan, copy, rebuilt):
+            progress()
+        end = rebuilt.segment.next_offset
+        if scan.fault is not None and recovery_point is not None and base_offset == bases[-1]:
+            if end < recovery_point:
+                check_tail(path, scan.end, end)
+        elif rebuilt.fault is not None:
+            raise LogDirectoryError(
+                f"A record batch can't be read: {rebuilt.fault}",
+                offset=end,
+                file=path,
+                position=rebuilt.segment.sizes()[LOG_SUFFIX],
+                hint="Find out what is left with kafkalog verify.",
+            )
+    return end, producers
 
 
 def _problem(log_dir: str, partition: TopicPartition, start: int) -> str | None:
@@ -241,27 +288,16 @@ def _beside(folder: str, role: str) -> str:
     return os.path.join(parent, deleted_name(TopicPartition(topic, int(number)), mark))
 
 
-def _stage(root: LogRoot, folder: str, step: AdoptedPartition) -> str:
+def _stage(root: LogRoot, folder: str, step: AdoptedPartition, progress: Callable[[], None]) -> str:
     """Make the copy of a partition, beside the broker's folder; its path.
 
-    :raises LogDirectoryError: if it can't be read, or does not end where the plan has seen it end.
+    :raises LogDirectoryError: if it does not end where the plan has seen it end, or can't be read any more.
     """
     partition = TopicPartition(step.topic, step.partition)
     source, staged = root.folder.label(str(partition)), _staged(folder)
     shutil.rmtree(staged, ignore_errors=True)
     os.mkdir(staged)
-    producers, end = ProducerState(), 0
-    for base_offset in offsets_of(source, LOG_SUFFIX):
-        path = os.path.join(source, segment_file(base_offset, LOG_SUFFIX))
-        if base_offset < end:
-            raise LogDirectoryError(
-                f"The segment begins before offset {end}, where the one before it ends",
-                file=path,
-                hint="Find out what is left with kafkalog verify.",
-            )
-        if (known := read_snapshot(source, base_offset)) is not None:
-            producers = _of_another_cluster(known)
-        end = _copy_segment(path, staged, Rebuilt(base_offset, producers, _INTERVAL))
+    end, producers = _read_log(source, progress, copy=staged)
     end = behind_gaps(root.gaps(partition), max(end, step.log_start_offset))
     if end != step.log_end_offset:
         raise LogDirectoryError(
@@ -279,7 +315,7 @@ def _stage(root: LogRoot, folder: str, step: AdoptedPartition) -> str:
     return staged
 
 
-def _adopt(root: LogRoot, log_dir: str, step: AdoptedPartition) -> None:
+def _adopt(root: LogRoot, log_dir: str, step: AdoptedPartition, progress: Callable[[], None]) -> None:
     """Exchange a partition's empty folder for a copy of the backup's.
 
     Its bounds are entered first, so that its records never lack them. They don't harm an empty log, and
@@ -292,7 +328,7 @@ def _adopt(root: LogRoot, log_dir: str, step: AdoptedPartition) -> None:
         shutil.rmtree(emptied, ignore_errors=True)
     else:  # the exchange was interrupted
         os.rename(emptied, folder)
-    staged = _stage(root, folder, step)
+    staged = _stage(root, folder, step, progress)
     _enter(log_dir, partition, step)
     os.rename(folder, emptied)
     os.rename(staged, folder)
@@ -326,13 +362,12 @@ def _of_another_cluster(entries: Iterable[ProducerEntry]) -> ProducerState:
     return ProducerState(entry._replace(producer_id=entry.producer_id | _OTHER_CLUSTER) for entry in entries)
 
 
-def _copy_segment(source: str, staged: str, rebuilt: Rebuilt) -> int:
+def _copied(scan: Scan, staged: str, rebuilt: Rebuilt) -> Iterator[Piece]:
     """Copy a segment's batches, with a leader epoch of 0, and ids of producers that no cluster gives; and
-    make its indexes. The offset after its last batch.
+    make its indexes. The pieces that were copied.
     """
-    base_offset = rebuilt.segment.base_offset
-    scan, position, fault = Scan(source, base_offset), 0, None
-    target = os.path.join(staged, os.path.basename(source))
+    position = 0
+    target = os.path.join(staged, os.path.basename(scan.path))
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with naming(target):
@@ -345,23 +380,18 @@ def _copy_segment(source: str, staged: str, rebuilt: Rebuilt) -> int:
                 kernels.put_ints(piece.data, batches.position + PRODUCER_ID_V2, ids, 8)
                 put_checksums(piece.data, batches.position, batches.size)
                 data = piece.data[: scan.end - position]
-                _, fault = rebuilt.add(data, walk(data))
-                if fault is not None:
-                    break
+                _, rebuilt.fault = rebuilt.add(data, walk(data))
+                if rebuilt.fault is not None:
+                    return
                 write_all(descriptor, data, position)
                 position = scan.end
+                yield piece
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    fault = fault or scan.fault
-    if fault is not None:
-        raise LogDirectoryError(
-            f"A record batch can't be read: {fault}",
-            file=source,
-            hint="Find out what is left with kafkalog verify.",
-        )
-    write_indexes(staged, base_offset, rebuilt.indexes())
-    return rebuilt.segment.next_offset
+    rebuilt.fault = scan.fault
+    if rebuilt.fault is None:
+        write_indexes(staged, rebuilt.segment.base_offset, rebuilt.indexes())
 
 
 def _enter(log_dir: str, partition: TopicPartition, step: AdoptedPartition) -> None:
