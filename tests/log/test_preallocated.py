@@ -80,6 +80,35 @@ def test_a_writer_takes_the_room(log: Path, bytes_read: list[int], caplog: pytes
     assert read(log.parent.parent)[T0][-3:] == values(3)
 
 
+@pytest.mark.parametrize("behind", ["room", "torn bytes"])
+def test_what_follows_the_log_end_has_no_size(behind: str, tmp_path: Path, bytes_read: list[int]) -> None:
+    """Neither for retention, which would delete what is not due, nor in reports."""
+    size = len(batch(0))
+    for offset in (0, 10, 20):
+        log = write_segment(tmp_path / "t-0", [batch(offset)])
+    if behind == "room":
+        os.truncate(log, ROOM)
+    else:
+        log.write_bytes(log.read_bytes() + b"torn" * 1000)
+    kafka = connect(tmp_path)
+    (partition,), segments = kafka.topics.partitions(), kafka.topics.segments()
+    assert partition.stored_bytes == 3 * size
+    assert [segment.stored_bytes for segment in segments] == [size] * 3
+    assert LogDirectory.open(str(tmp_path)).mean_record_bytes([T0]) == {T0: size / 10}
+    for kept, start in ((2 * size + 1, 0), (2 * size, 10), (0, 30)):
+        (row,) = kafka.logs.retain(configs={"retention.bytes": str(kept)})
+        assert (row.new_log_start_offset, row.stored_bytes) == (start, start // 10 * size)
+    assert sum(bytes_read) < 100 << 20
+
+
+def test_a_preallocated_log_without_batches_lost_nothing(tmp_path: Path) -> None:
+    os.truncate(write_segment(tmp_path / "t-0", [], base_offset=0), ROOM)
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nt 0 5\n")
+    place = LogDirectory.open(str(tmp_path))
+    assert place.stored_sizes([T0])[T0].stored_bytes == 0
+    assert place.file_faults(T0) == []
+
+
 def test_zeros_that_are_stored_are_read_once(
     log: Path, bytes_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

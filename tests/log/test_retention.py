@@ -186,7 +186,15 @@ def test_segments_go_as_kafkas_do(
         pieces.append(Piece(end, 0, -1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retention, "_timestamp", lambda partition, piece: piece.timestamp)
-        ours, _ = retention._deletable(None, pieces, end, min(start, end), rules, 25)  # type: ignore[arg-type]
+        ours, _ = retention._deletable(
+            None,  # type: ignore[arg-type]
+            pieces,  # type: ignore[arg-type]
+            [piece.size for piece in pieces],
+            end,
+            min(start, end),
+            rules,
+            25,
+        )
     assert ours == kafkas(pieces, end, min(start, end), rules, 25)
 
 

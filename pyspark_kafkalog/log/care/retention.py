@@ -123,8 +123,9 @@ def plan_deletion(
         return None
     end = partition.log_end_offset(segments)
     start = partition.log_start_offset(segments)
+    sizes = partition.sizes(segments)
     new_start = max(start, below)
-    count, reasons = _deletable(partition, segments, end, new_start, rules, now_ms)
+    count, reasons = _deletable(partition, segments, sizes, end, new_start, rules, now_ms)
     at_end = count == len(segments)
     first_base = end if at_end else segments[count].base_offset
     deletion = Deletion(
@@ -133,7 +134,7 @@ def plan_deletion(
         start,
         max(new_start, first_base),
         count,
-        sum(segment.size for segment in segments[:count]),
+        sum(sizes[:count]),
         reasons,
         _files_below(os.listdir(partition.folder.label()), first_base),
         first_base,
@@ -153,7 +154,13 @@ def plan_deletion(
 
 
 def _deletable(
-    partition: Partition, segments: list[Segment], end: int, start: int, rules: RetentionRules, now_ms: int
+    partition: Partition,
+    segments: list[Segment],
+    sizes: list[int],
+    end: int,
+    start: int,
+    rules: RetentionRules,
+    now_ms: int,
 ) -> tuple[int, tuple[str, ...]]:
     """How many of the oldest segments are due, and by which rules. Each stops at the first that is not."""
     # An empty last segment stays: deleting it would only create it again.
@@ -170,11 +177,11 @@ def _deletable(
 
     walk("log start offset", lambda at: at + 1 < len(segments) and segments[at + 1].base_offset <= start)
     if rules.deletes and rules.retention_bytes is not None:
-        excess = sum(segment.size for segment in segments[count:]) - rules.retention_bytes
+        excess = sum(sizes[count:]) - rules.retention_bytes
 
         def exceeds(at: int) -> bool:
             nonlocal excess
-            excess -= segments[at].size
+            excess -= sizes[at]
             return excess >= 0
 
         walk("retention.bytes", exceeds)

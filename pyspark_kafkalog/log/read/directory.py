@@ -250,7 +250,7 @@ class LogDirectory:
         return {partition: -1 if first is None else first[1] for partition, first in found.items()}
 
     def stored_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredSize]:
-        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: the whole live segments."""
+        """See :meth:`pyspark_kafkalog.model.Place.stored_sizes`: live segments, up to the log's end."""
         return self._ask_each(partitions, Partition.stored_size)
 
     def segments(self, partition: TopicPartition) -> list[StoredSegment]:

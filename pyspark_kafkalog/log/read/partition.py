@@ -156,13 +156,31 @@ class Partition:
     def stored_size(self) -> StoredSize:
         """Bytes and base offsets of the live segments."""
         segments = self.segments()
-        return StoredSize(_total_size(segments), tuple(segment.base_offset for segment in segments))
+        return StoredSize(sum(self.sizes(segments)), tuple(segment.base_offset for segment in segments))
 
     def mean_record_bytes(self) -> float | None:
         """Bytes of the segments per offset that they span; None if they are empty."""
         segments = self.segments()
         offsets = self.log_end_offset(segments) - segments[0].base_offset if segments else 0
-        return _total_size(segments) / offsets if offsets > 0 else None
+        return sum(self.sizes(segments)) / offsets if offsets > 0 else None
+
+    def sizes(self, segments: list[Segment]) -> list[int]:
+        """Bytes of each segment, as Kafka's ``LogSegment.size``: of the last one up to where the log ends.
+
+        What follows there is the room of a preallocated file, or torn: a broker trims it. Where damage hides
+        the end, the whole file counts.
+
+        :raises FileNotFoundError: if a segment was already gone.
+        """
+        for segment in segments:
+            if segment.size == GONE:
+                raise FileNotFoundError(errno.ENOENT, "The segment is gone", segment.file)
+        sizes = [segment.size for segment in segments]
+        with suppress(CorruptRecordError):
+            end = self._found_end(segments)
+            if end is not None and end.torn_at is not None:
+                sizes[-1] = end.torn_at
+        return sizes
 
     def log_start_offset(self, segments: list[Segment]) -> int:
         """The first offset that exists: DeleteRecords may have moved it into the first segment.
@@ -178,12 +196,16 @@ class Partition:
 
     def log_end_offset(self, segments: list[Segment]) -> int:
         """The offset after the last record batch; cheap to ask again while the log only grows."""
+        end = self._found_end(segments)
+        return 0 if end is None else end.log_end_offset
+
+    def _found_end(self, segments: list[Segment]) -> LogEnd | None:
         if not segments:
-            return 0
+            return None
         if self._end is None or self._end.segment != segments[-1]:
             with segments[-1].open() as opened:
                 self._end = find_end(opened, self._end)
-        return self._end.log_end_offset
+        return self._end
 
     def end(self) -> int:
         """Where the log ends; one without segments ends where it began."""
@@ -260,7 +282,7 @@ class Partition:
         """The fault of a log that a broker would take for empty."""
         segments = self.segments()
         start, end = self.log_start_offset(segments), self.log_end_offset(self.segments())
-        if end < start and _total_size(segments):
+        if end < start and any(self.sizes(segments)):
             yield CorruptRecordError(
                 f"The log ends before its log start offset {start}: a broker would delete all of it",
                 topic_partition=self.topic_partition,
@@ -525,14 +547,6 @@ def _begun(segment: Segment) -> InputFile:
     log = segment.folder.open(segment.name)
     log.begin(log.size)
     return log
-
-
-def _total_size(segments: list[Segment]) -> int:
-    """:raises FileNotFoundError: if a segment was already gone."""
-    for segment in segments:
-        if segment.size == GONE:
-            raise FileNotFoundError(errno.ENOENT, "The segment is gone", segment.file)
-    return sum(segment.size for segment in segments)
 
 
 def _first_offset(opened: OpenSegment, position: int, default: int) -> int:

@@ -54,17 +54,18 @@ def newest_timestamp(partition: Partition) -> int:
 
 def stored_segments(partition: Partition) -> list[StoredSegment]:
     """The live segments with their timestamps and the state of their indexes."""
+    segments = partition.segments()
     return [
         StoredSegment(
             segment.file,
             segment.base_offset,
-            segment.size,
+            size,
             _earliest_timestamp(segment),
             largest_timestamp(partition, segment),
             index_state(segment),
             segment.is_active,
         )
-        for segment in partition.segments()
+        for segment, size in zip(segments, partition.sizes(segments), strict=True)
     ]
 
 
