@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
@@ -33,12 +33,16 @@ _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
 def read_columns(
-    fields: Iterable[tuple[str, str, bool]], allowed: Mapping[str, str] = RECORD_FIELDS
+    fields: Iterable[tuple[str, str, bool]],
+    allowed: Mapping[str, str] = RECORD_FIELDS,
+    *,
+    never_null: Collection[str] = _NEVER_NULL,
 ) -> tuple[str, ...]:
     """The names of the columns to build for a schema.
 
     :param fields: name, type as ``simpleString`` writes it, and nullability.
     :param allowed: the columns that exist, of records or of a view.
+    :param never_null: those that may be NOT NULL in the schema.
     :raises OptionError: for a column that does not exist, has another type, or should be nullable.
     """
     names = []
@@ -56,8 +60,7 @@ def read_columns(
                 f"Column {name!r} has type {kind}, expected {allowed[name]}",
                 hint=_or_format(name, kind, advice),
             )
-        records = allowed is RECORD_FIELDS or allowed is DEAD_LETTER_FIELDS
-        if not nullable and not (records and name in _NEVER_NULL):
+        if not nullable and name not in never_null:
             raise OptionError(f"Column {name!r} must be nullable, because it may be null")
         names.append(name)
     if not names:

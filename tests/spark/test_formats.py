@@ -34,7 +34,17 @@ def test_a_part_of_the_schema(spark: SparkSession, tmp_path: Path, name: str) ->
     assert source().load(root).select("value.*").first().asDict(recursive=True) == VALUE
     rows = source().schema("offset bigint, value struct<inner: struct<y: int>, a: int>").load(root)
     assert rows.first().asDict(recursive=True) == {"offset": 0, "value": {"inner": {"y": 3}, "a": 1}}
+    plain = "topic string NOT NULL, partition int NOT NULL, offset bigint NOT NULL"
+    rows = source().schema(f"{plain}, timestamp timestamp NOT NULL, value struct<a: int>").load(root)
+    assert [field.name for field in rows.schema if not field.nullable] == [
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+    ]
+    assert rows.select("topic", "partition", "offset", "value.a").first() == ("t", 0, 0, 1)
     for given, said in (
+        ("key binary NOT NULL, value struct<a: int>", "Column 'key' must be nullable"),
         ("value binary", "struct.*, got binary"),
         ("value struct<c: int>", r"There is no field 'c' in value\. Give some of a, b, inner"),
         ("value struct<a: bigint>", r"Expected int for value\.a, got bigint"),
