@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.largemessage.serializers import SegmentDeserializer
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
-from pyspark_kafkalog.options.columns import check_different
+from pyspark_kafkalog.options.columns import check_different, way_to_column
 from pyspark_kafkalog.options.offsets_json import PLANNED
 from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
@@ -107,7 +107,8 @@ class Reading:
             )
         for name in (*names, *(column for column, _, _ in filters)):
             if name not in allowed.names:
-                raise OptionError(f"Unknown column {name!r}", hint=suggestion(str(name), allowed.names))
+                way = way_to_column if self._transform is None else suggestion
+                raise OptionError(f"Unknown column {name!r}", hint=way(str(name), allowed.names))
         check_different(names)
         self.schema = pa.schema([allowed.field(name) for name in names])
         extra = dict.fromkeys(column for column, _, _ in filters if column not in names)

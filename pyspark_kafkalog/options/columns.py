@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
+from pyspark_kafkalog.model import CORRUPT_FIELD, DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
 from pyspark_kafkalog.options.formats import ID_COLUMNS
 from pyspark_kafkalog.options.user_options import suggestion
 
@@ -29,6 +29,12 @@ _STRUCTURED = ("struct", "array", "map")
 _NESTED = (*_STRUCTURED, "variant")
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _HEADERS_TO_CAST = re.compile(r"array<struct<[^:<>]+:(string|binary),[^:<>]+:(string|binary)>>")
+_BY_OPTION: Mapping[str, str] = {
+    HEADERS_FIELD[0]: "includeHeaders",
+    DROPPED_FIELD[0]: "large.message.dead.letters",
+    CORRUPT_FIELD[0]: "includeCorrupt",
+}
+"""The options that add columns."""
 _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
@@ -36,19 +42,20 @@ def read_columns(
     fields: Iterable[tuple[str, str, bool]],
     allowed: Mapping[str, str] = RECORD_FIELDS,
     *,
-    never_null: Collection[str] = _NEVER_NULL,
+    of_records: bool = True,
 ) -> tuple[str, ...]:
     """The names of the columns to build for a schema.
 
     :param fields: name, type as ``simpleString`` writes it, and nullability.
     :param allowed: the columns that exist, of records or of a view.
-    :param never_null: those that may be NOT NULL in the schema.
+    :param of_records: columns of records, but not those of views, may be NOT NULL or come with an option.
     :raises OptionError: for a column that does not exist, has another type, or should be nullable.
     """
     names = []
     for name, kind, nullable in fields:
         if name not in allowed:
-            raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, allowed))
+            hint = way_to_column(name, allowed) if of_records else suggestion(name, allowed)
+            raise OptionError(f"Unknown column {name!r}", hint=hint)
         if kind != allowed[name]:
             # Where a session calls another type timestamp, this name is plain.
             is_other = (kind, allowed[name]) == ("timestamp_ntz", "timestamp")
@@ -60,13 +67,19 @@ def read_columns(
                 f"Column {name!r} has type {kind}, expected {allowed[name]}",
                 hint=_or_format(name, kind, advice),
             )
-        if not nullable and name not in never_null:
+        if not nullable and not (of_records and name in _NEVER_NULL):
             raise OptionError(f"Column {name!r} must be nullable, because it may be null")
         names.append(name)
     if not names:
         raise OptionError("The schema has no columns", hint=f"Use some of {', '.join(allowed)}.")
     check_different(names)
     return tuple(names)
+
+
+def way_to_column(name: str, known: Iterable[str]) -> str:
+    """The option that adds a column to a read of records, or else what the user may have meant."""
+    option = _BY_OPTION.get(name)
+    return f"Set the option {option}=true to have it." if option else suggestion(name, known)
 
 
 def check_different(names: Iterable[str]) -> None:

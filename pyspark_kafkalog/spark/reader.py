@@ -220,7 +220,7 @@ class ViewReader(DataSourceReader):
         self._place_options = place_options(options)
         self._view = view
         fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
-        self._columns = read_columns(fields, VIEWS[view.view], never_null=())
+        self._columns = read_columns(fields, VIEWS[view.view], of_records=False)
         self._schema = arrow_schema(schema)
 
     def partitions(self) -> Sequence[InputPartition]:

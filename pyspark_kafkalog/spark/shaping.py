@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.columns import check_different, read_columns
+from pyspark_kafkalog.options.columns import check_different, read_columns, way_to_column
 from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.options.user_options import near_names, suggestion
@@ -149,7 +149,7 @@ def _decoded_alone(
     unknown = next((field for field in plain if field.name not in allowed), None)
     if unknown is not None:
         column, known = min(by_name), [*allowed, *by_name]
-        hint = suggestion(unknown.name, known)
+        hint = way_to_column(unknown.name, known)
         if not near_names(unknown.name, known):
             inner = f"{unknown.name}: {unknown.dataType.simpleString()}"
             hint += f' Decoded fields are in a struct: .schema("{column} struct<{inner}, ...>").'

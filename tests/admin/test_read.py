@@ -317,6 +317,7 @@ def test_what_is_wrong_is_refused_before_anything_is_read(tmp_path: Path) -> Non
     kafka = connect(case("txn-basic").directory)
     for wrong, text in (
         ({"columns": ["ofset"]}, "Unknown column 'ofset'"),
+        ({"columns": ["dropped"]}, "Set the option large.message.dead.letters=true to have it"),
         ({"columns": []}, "at least one column"),
         ({"columns": [5]}, "Unknown column 5"),
         ({"columns": ["offset", "offset"]}, "Column 'offset' occurs twice"),

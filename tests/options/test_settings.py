@@ -490,11 +490,17 @@ class TestColumns:
         fields = [("offset", "bigint", False), ("headers", headers, True), ("value", "binary", True)]
         assert read_columns(fields) == ("offset", "headers", "value")
 
+    def test_a_view_has_no_columns_of_records(self) -> None:
+        for name, said in (("topic", "must be nullable"), ("dropped", "Expected one of topic")):
+            with pytest.raises(OptionError, match=said):
+                read_columns([(name, "string", False)], {"topic": "string"}, of_records=False)
+
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
             ([("val", "binary", True)], "Unknown column 'val'.*Did you mean value"),
             ([("Value", "binary", True)], "Unknown column 'Value'.*Did you mean value"),
+            ([("dropped", "string", True)], "column 'dropped'.*option large.message.dead.letters=true"),
             (
                 [("value", "string", True)],
                 r"'value' has type string, expected binary\. Read it as binary, .*CAST\(value AS string\)",

@@ -51,6 +51,7 @@ def test_a_part_of_the_schema(spark: SparkSession, tmp_path: Path, name: str) ->
         ("value struct<a: int NOT NULL>", "must be nullable, with all that is in it"),
         ("value struct<a: int>, offset int", "Column 'offset' has type int, expected bigint"),
         ("id bigint, offset bigint", r'Decoded .* \.schema\("value struct<id: bigint, \.\.\.>"\)'),
+        ("corrupt string, value struct<a: int>", r"Set the option includeCorrupt=true to have it\."),
         ("offest bigint, value struct<a: int>", r"Unknown column 'offest'\. Did you mean offset\?"),
     ):
         with pytest.raises(PySparkException, match=said):

@@ -89,8 +89,12 @@ def test_a_schema_may_name_some_columns(spark, write):
         spark.read.format("kafkalog").option("view", "topics").schema("highWatermark bigint, topic string")
     )
     assert [tuple(row) for row in named.load(path).collect()] == [(3, "t")]
-    with pytest.raises(PySparkException, match="Unknown column 'value'"):
-        spark.read.format("kafkalog").option("view", "topics").schema("value binary").load(path).collect()
+    for wrong, said in (
+        ("value binary", "Unknown column 'value'"),
+        ("topic string NOT NULL", "'topic' must be nullable"),
+    ):
+        with pytest.raises(PySparkException, match=said):
+            spark.read.format("kafkalog").option("view", "topics").schema(wrong).load(path).collect()
 
 
 def test_views_stand_filters_that_are_pushed(spark, write, read):
