@@ -211,7 +211,7 @@ class Kafka:
         topic: str | None = None,
         *,
         columns: Collection[str] | None = None,
-        filters: Filters = (),
+        filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> pa.RecordBatchReader:
         """The records that are there now as Arrow, for pyarrow, DuckDB, Polars or pandas.
@@ -244,7 +244,7 @@ class Kafka:
         topic: str | None = None,
         *,
         columns: Collection[str] | None = None,
-        filters: Filters = (),
+        filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> list[RecordSplit]:
         """The same read in splits, which other processes carry out: they can be pickled.
@@ -262,7 +262,7 @@ class Kafka:
         *,
         group: str,
         columns: Collection[str] | None = None,
-        filters: Filters = (),
+        filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> Changes:
         """What came since ``group`` has last committed; at the end of ``with`` it commits, at least once.
@@ -866,9 +866,9 @@ class LogCare:
     def adopt(
         self,
         log_dir: str,
-        topics: Collection[str] = (),
+        topics: Collection[str] | None = None,
         *,
-        exclude: Collection[str] = (),
+        exclude: Collection[str] | None = None,
         groups: bool = True,
         execute: bool = False,
     ) -> list[AdoptedPartition]:
@@ -878,7 +878,7 @@ class LogCare:
         of a new topic. Offsets of groups go into the broker's ``__consumer_offsets``: of the partitions that
         are adopted, where the group has none. Interrupted, this can run again.
 
-        :param topics: only these; () for all that are not internal.
+        :param topics: only these; None for all that are not internal.
         :param exclude: which of them to leave out: see :class:`.Selection`.
         :param groups: False to leave them out.
         :param execute: False to only say what would be done.
@@ -891,8 +891,8 @@ class LogCare:
         return adopt(
             self.root(),
             _folder_to_write(log_dir),
-            _several(topics),
-            exclude=_several(exclude),
+            _several(topics or ()),
+            exclude=_several(exclude or ()),
             groups=groups,
             execute=execute,
         )
@@ -961,7 +961,7 @@ class LogCare:
         topics: Collection[str] | None = None,
         configs: Mapping[str, str] | None = None,
         *,
-        exclude: Collection[str] = (),
+        exclude: Collection[str] | None = None,
         execute: bool = False,
         progress: Callable[[], None] = lambda: None,
     ) -> list[DeletedRecords]:
@@ -985,7 +985,7 @@ class LogCare:
             self._kafka.place_options,
             _several_or_none(topics),
             configs or {},
-            exclude=_several(exclude),
+            exclude=_several(exclude or ()),
             execute=execute,
             progress=progress,
         )
@@ -1025,9 +1025,9 @@ class LogCare:
 
     def compact(
         self,
-        topics: Collection[str] = (),
+        topics: Collection[str] | None = None,
         *,
-        exclude: Collection[str] = (),
+        exclude: Collection[str] | None = None,
         execute: bool = False,
         configs: Mapping[str, str] | None = None,
         any_policy: bool = False,
@@ -1059,8 +1059,8 @@ class LogCare:
 
         return compact(
             self._kafka.place_options,
-            _several(topics),
-            exclude=_several(exclude),
+            _several(topics or ()),
+            exclude=_several(exclude or ()),
             execute=execute,
             configs=configs or {},
             any_policy=any_policy,

@@ -79,7 +79,9 @@ class Reading:
     :raises OptionError: for invalid options, columns and filters.
     """
 
-    def __init__(self, options: Mapping[str, str], columns: Collection[str] | None, filters: Filters) -> None:
+    def __init__(
+        self, options: Mapping[str, str], columns: Collection[str] | None, filters: Filters | None
+    ) -> None:
         self.given = dict(options)
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
@@ -99,7 +101,7 @@ class Reading:
             self._transform = Transform(self.options.transform, decoded_schema(default, self._decoded))
             allowed = self._transform.schema
             default_names = allowed.names
-        self.filters = filters = _checked(filters, allowed)
+        self.filters = filters = _checked(filters or (), allowed)
         names = default_names if columns is None else list(columns)
         if not names:
             raise OptionError(
@@ -188,14 +190,16 @@ class Reading:
 
 
 def read(
-    options: Mapping[str, str], columns: Collection[str] | None, filters: Filters
+    options: Mapping[str, str], columns: Collection[str] | None, filters: Filters | None
 ) -> pa.RecordBatchReader:
     """See :meth:`.kafka.Kafka.read`."""
     reading = Reading(options, columns, filters)
     return reading.reader(reading.rows([split for share in reading.plan() for split in share]))
 
 
-def plan(options: Mapping[str, str], columns: Collection[str] | None, filters: Filters) -> list[RecordSplit]:
+def plan(
+    options: Mapping[str, str], columns: Collection[str] | None, filters: Filters | None
+) -> list[RecordSplit]:
     """See :meth:`.kafka.Kafka.plan`."""
     reading = Reading(options, columns, filters)
     names = tuple(reading.schema.names)
@@ -215,7 +219,7 @@ class Changes:
         options: Mapping[str, str],
         group: str,
         columns: Collection[str] | None,
-        filters: Filters,
+        filters: Filters | None,
     ) -> None:
         if not isinstance(group, str) or not group:
             raise OptionError(f"Expected the name of a consumer group, got {group!r}")

@@ -313,6 +313,18 @@ def test_one_name_is_not_its_letters(options: Mapping[str, str], topic: str) -> 
     assert kafka.read(topic, columns="offset").schema.names == ["offset"]
 
 
+def test_none_is_what_was_not_given(tmp_path: Path) -> None:
+    kafka = connect(tmp_path)
+    kafka.write(pa.table({"value": [b"a", b"b", b"c"]}), "t")
+    assert kafka.read("t", columns=None, filters=None, options=None).read_all().num_rows == 3
+    (split,) = kafka.plan("t", filters=None)
+    assert split.read().read_all().num_rows == 3
+    with kafka.changes("t", group="g", filters=None) as changes:
+        assert changes.read().read_all().num_rows == 3
+    assert {row.topic for row in kafka.logs.compact(None, exclude=None)} == {"__consumer_offsets"}
+    assert {row.topic for row in kafka.logs.retain(None, None, exclude=None)} == {"__consumer_offsets", "t"}
+
+
 def test_what_is_wrong_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     kafka = connect(case("txn-basic").directory)
     for wrong, text in (
