@@ -16,7 +16,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -31,6 +31,8 @@ from pyspark_kafkalog.cli.output import say
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
+_TYPED = f"{__name__}.typed"
+"""Where click's context keeps all words of the command line."""
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
 _VERBS = ("list", "ls", "describe")
 """What other tools call showing."""
@@ -82,6 +84,7 @@ class Application(click.Group):
         if not args and not ctx.resilient_parsing:  # that is a shell which completes
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
+        ctx.meta[_TYPED] = tuple(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -117,6 +120,9 @@ def _usage_message(error: click.UsageError) -> str:
     message = error.format_message()
     if error.ctx is None:
         return message
+    option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    if name := _name_with_dash(option, error.ctx.meta[_TYPED]):
+        return f"{message} If {name} is a name, write -- before it, and options before that."
     if unknown := _UNKNOWN.match(message):
         for command in error.ctx.command.name or "", "":
             if told := OF_OTHER_TOOLS.get(command, {}).get(unknown["word"]):
@@ -133,6 +139,14 @@ def _usage_message(error: click.UsageError) -> str:
     elif isinstance(error, click.BadParameter) and error.param and error.param.multiple and "," in message:
         hint = f"Repeat {error.param.opts[0]} for each."
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
+
+
+def _name_with_dash(option: str, typed: Sequence[str]) -> str | None:
+    """The word in which click took letters for an unknown option; None if the option itself was typed."""
+    if len(option) != 2 or option in typed:
+        return None
+    names = (word for word in typed if re.fullmatch(r"-[\w.][\w.-]+(=\S*)?", word))
+    return next((name for name in names if option[1] in name), None)
 
 
 class ShownByDefault(click.Group):

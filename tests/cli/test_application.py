@@ -266,6 +266,9 @@ def test_words_of_other_tools(root: Path) -> None:
         ("topics --bootstrap-server host:9092 --list", "such as kafkalog topics host:9092."),
         ("cat -b host:9092 -t t", "such as kafkalog topics host:9092."),
         ("cat host:9092 t -q", "No such option '-q'. Leave it out."),
+        ("cat host:9092 -lead", "No such option '-l'. If -lead is a name, write -- before it, and options"),
+        ("delete-records host:9092 -q.1=5", "If -q.1=5 is a name, write -- before it"),
+        ("cat -bhost:9092 t", "such as kafkalog topics host:9092."),
         ("cat host:9092 t -f %k:%s", "-f is --follow: write --format for a format."),
         ("cat host:9092 t --max-messages 5", "Write --limit."),
         ("topics alter host:9092 t --add-config retention.ms=1", "Write --set NAME=VALUE."),
@@ -285,6 +288,12 @@ def test_habits_are_told_what_to_type(typed: str, said: str) -> None:
     assert (done.code in (2, 3), done.out) == (True, "")
     assert said in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_name_that_begins_with_a_dash(tmp_path: Path) -> None:
+    run("topics", "create", tmp_path, "--", "-lead")
+    assert run("produce", tmp_path, "--", "-lead", text="v").code == 0
+    assert run("cat", tmp_path, "--format", "%s", "--", "-lead").out == "v"
 
 
 def test_what_is_told_exists() -> None:
