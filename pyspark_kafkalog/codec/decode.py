@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import Buffer, as_array
-from pyspark_kafkalog.codec.format import MAX_HEADERS
+from pyspark_kafkalog.codec.format import MAX_HEADERS, NO_TIMESTAMP
 from pyspark_kafkalog.codec.indexing import BadBytes, DamageError, DecodeLimits, Indexed, Indexer, damage_at
 from pyspark_kafkalog.codec.isolation import Visibility
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, RowColumns
@@ -18,7 +18,7 @@ from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, find_ba
 from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, Origin, Slice, TopicPartition
 
-__all__ = ["DecodeLimits", "Decoded", "decode", "first_record_at"]
+__all__ = ["DecodeLimits", "Decoded", "decode", "first_record_at", "newest_record"]
 
 _DEFAULT_LIMITS = DecodeLimits()
 _NO_ORIGIN = Origin()
@@ -125,14 +125,15 @@ def first_record_at(
     """Offset and timestamp of the first record at or after ``timestamp`` (ms) and ``min_offset``, or None.
 
     Markers count, too, as in Kafka's FileRecords.searchForTimestamp. Batches whose greatest
-    timestamp is too low are skipped.
+    timestamp is too low are skipped, unless their first record's is greater still.
 
     :raises CorruptRecordError: if a batch that had to be read, or the framing, is invalid.
     :raises OversizedRecordError: if it has a record that is larger than ``limits`` allow.
     """
     data = as_array(buffer)
     batches = walk(data)
-    wanted = (batches.max_timestamp >= timestamp) & (batches.last_offset >= min_offset)
+    late = (batches.max_timestamp >= timestamp) | batches.is_misdated
+    wanted = late & (batches.last_offset >= min_offset)
     indexer = Indexer(data, batches, limits)
     offsets = OffsetRange(min_offset, kernels.MAX_INT64)
     try:
@@ -148,6 +149,19 @@ def first_record_at(
     except OversizedRecordError as e:
         raise e.within(topic_partition, origin.file, origin.position) from None
     return None
+
+
+def newest_record(buffer: Buffer) -> int:
+    """The largest timestamp (ms) of a whole batch's records; the largest possible if they can't be read."""
+    data = as_array(buffer)
+    batches, newest = walk(data), NO_TIMESTAMP
+    try:
+        indexer = Indexer(data, batches, _DEFAULT_LIMITS)
+        for found in indexer.index(0, 1, np.ones(1, bool), OffsetRange(0, kernels.MAX_INT64)):
+            newest = max(newest, int(found.table[kernels.TIMESTAMP].max(initial=NO_TIMESTAMP)))
+    except (DamageError, OversizedRecordError):
+        return kernels.MAX_INT64
+    return newest
 
 
 class _Reading:

@@ -125,6 +125,15 @@ class Batches:
         return np.where(has_horizon, NO_TIMESTAMP, times)
 
     @property
+    def is_misdated(self) -> np.ndarray:
+        """Whether the largest timestamp is below that of the first record: only the records tell, then.
+
+        Brokers put it right; other servers store what a producer sends, and Sarama before 1.45.1 sends 0.
+        """
+        wrong: np.ndarray = self.max_timestamp < self.first_timestamp
+        return wrong
+
+    @property
     def timestamp_type(self) -> np.ndarray:
         """-1 none (v0), 0 CreateTime, 1 LogAppendTime."""
         appended = self.attributes & LOG_APPEND_TIME_BIT != 0

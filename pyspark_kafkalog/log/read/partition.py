@@ -95,8 +95,8 @@ class Partition:
         self._end: LogEnd | None = None
         self._listing: _Listing | None = None
         self._listings = listings or Listings()
-        self.largest_timestamps: dict[Segment, int] = {}
-        """Largest timestamps of closed segments (ms), kept by :mod:`.times`."""
+        self.largest_timestamps: dict[tuple[Segment, object], int] = {}
+        """Largest timestamps of closed segments (ms), by who tells them; kept by :mod:`.times`."""
 
     def segments(self, *, fresh: bool = False) -> list[Segment]:
         """The live segments in order.
@@ -118,7 +118,7 @@ class Partition:
         segments = live_segments(self.folder)
         now = time.monotonic()
         self._listings.made(self.topic_partition, now - begun)
-        if len(self.largest_timestamps) > 2 * len(segments):
+        if len(self.largest_timestamps) > 4 * len(segments):
             self.largest_timestamps.clear()
         at_rest = is_settled(changed, begun_ns)
         if segments and changed is not None and at_rest and min(s.size for s in segments) > GONE:

@@ -2,13 +2,18 @@
 
 Timestamps need not rise with offsets. Source: Kafka's ``UnifiedLog.fetchOffsetByTimestamp``,
 ``LogSegment.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp``.
+
+Where a batch's header can't be right, its records decide. The time index of a large segment is believed all the
+same: it speaks for the batches before an entry, and to doubt it would be to read them all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from pyspark_kafkalog.codec.decode import first_record_at
+from pyspark_kafkalog.codec.decode import first_record_at, newest_record
 from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
@@ -30,15 +35,16 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
     segments = partition.segments()
     start = partition.log_start_offset(segments)
     for segment, _ in segments_from(segments, start):
-        if not segment.is_active and largest_timestamp(partition, segment) < timestamp:
+        if not segment.is_active and _newest_in(partition, segment) < timestamp:
             continue
         with segment.open() as opened:
             entry = _verified_floor(opened, timestamp)
             begin = start if entry is None else max(start, entry.offset)
             is_chosen = False
             for window in opened.sound_windows(opened.position_before(begin)):
-                for row in np.flatnonzero(window.batches.max_timestamp >= timestamp).tolist():
-                    is_chosen = True
+                is_late = window.batches.max_timestamp >= timestamp
+                for row in np.flatnonzero(is_late | window.batches.is_misdated).tolist():
+                    is_chosen |= bool(is_late[row])
                     found = _first_in(window, row, partition.topic_partition, timestamp, start)
                     if found is not None:
                         return found
@@ -48,8 +54,8 @@ def first_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
 
 
 def newest_timestamp(partition: Partition) -> int:
-    """The largest timestamp (ms) of all record batches; -1 if there are none."""
-    return max((largest_timestamp(partition, segment) for segment in partition.segments()), default=-1)
+    """The largest timestamp (ms) of all records, at least; -1 if there are none."""
+    return max((_newest_in(partition, segment) for segment in partition.segments()), default=-1)
 
 
 def stored_segments(partition: Partition) -> list[StoredSegment]:
@@ -80,18 +86,45 @@ def _earliest_timestamp(segment: Segment) -> int:
 
 
 def largest_timestamp(partition: Partition, segment: Segment) -> int:
-    """The largest timestamp (ms) of a segment's batches, -1 without any; remembered if it is closed."""
-    largest = partition.largest_timestamps.get(segment)
-    if largest is not None:
-        return largest
+    """The largest timestamp (ms) of a segment's batches, -1 without any.
+
+    It is that of their headers, even if records are newer: so retention goes by what a broker goes by
+    (Kafka's ``LogSegment.largestTimestamp``).
+    """
+    return _largest(partition, segment, _in_headers)
+
+
+def _in_headers(window: Window) -> int:
+    return int(window.batches.max_timestamp.max())
+
+
+def _newest_in(partition: Partition, segment: Segment) -> int:
+    """The largest timestamp (ms) of a segment's records, at least; -1 without any."""
+    return _largest(partition, segment, _newest_record)
+
+
+def _newest_record(window: Window) -> int:
+    """The largest timestamp (ms) of the records, at least: where a header is wrong, they are read."""
+    batches = window.batches
+    misdated = np.flatnonzero(batches.is_misdated)
+    pieces = zip(batches.position[misdated].tolist(), batches.size[misdated].tolist(), strict=True)
+    newest = (newest_record(window.buffer.slice(position, size)) for position, size in pieces)
+    return max([_in_headers(window), *newest])
+
+
+def _largest(partition: Partition, segment: Segment, largest_in: Callable[[Window], int]) -> int:
+    """The largest in the windows of a segment, by one of the above; remembered if the segment is closed."""
+    known = partition.largest_timestamps.get((segment, largest_in))
+    if known is not None:
+        return known
     largest = -1
     with segment.open() as opened:
         entry = _verified_floor(opened, _MAX_TIMESTAMP)
         begin = segment.base_offset if entry is None else entry.offset
         for window in opened.sound_windows(opened.position_before(begin)):
-            largest = max(largest, int(window.batches.max_timestamp.max()))
+            largest = max(largest, largest_in(window))
     if not segment.is_active:
-        partition.largest_timestamps[segment] = largest
+        partition.largest_timestamps[segment, largest_in] = largest
     return largest
 
 
