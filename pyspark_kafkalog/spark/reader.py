@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,15 +43,20 @@ class LogInputPartition(InputPartition):
 
     ``query_id`` is that of the checkpoint that the user names to the reader of a stream; empty without.
     ``holder`` names the planner if it is a member of a group whose sink commits; else it is empty.
+    ``cluster`` is the id of the cluster that the query reads, if the task is to tell the query's sink: empty
+    for a place that has none, and None if the task need not.
     """
 
     splits: tuple[Split, ...]
     query_id: str = ""
     holder: str = ""
+    cluster: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain values plan a topic of 2,000 partitions a quarter faster.
         values = [(*split.partition, *split.offsets, *split.within, *split.seen) for split in self.splits]
+        if self.cluster is not None:
+            return _telling_partition, (self.cluster, self.query_id, self.holder, *values)
         return _input_partition, (self.query_id, self.holder, *values)
 
 
@@ -61,6 +66,10 @@ def _input_partition(query_id: str, holder: str, *values: tuple[Any, ...]) -> Lo
         for topic, number, start, end, first, last, *seen in values
     ]
     return LogInputPartition(tuple(splits), query_id, holder)
+
+
+def _telling_partition(cluster: str, *values: Any) -> LogInputPartition:
+    return replace(_input_partition(*values), cluster=cluster)
 
 
 @with_short_errors
@@ -106,7 +115,7 @@ class LogReader:
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task as arrow batches, in offset order of each topic-partition."""
-        if not isinstance(partition, LogInputPartition):
+        if not isinstance(partition, LogInputPartition) or not partition.splits:
             return  # for an empty plan Spark makes one empty partition
         shape = None if self._shaping is None else self._shaping.load()
         splits, place, rules = partition.splits, self._open_place(reached=True), self._rules()

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from pyspark_kafkalog.places import (
 )
 from pyspark_kafkalog.reading.offsets import check_compacted_start
 from pyspark_kafkalog.reading.record_sizes import RecordSizes
+from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import (
     ReadAllAvailable,
@@ -85,6 +87,8 @@ _OF_THE_PLANNER = {
     "_identity",
 }
 """What tasks get no copy of."""
+_told: dict[str, tuple[str, str]] = {}
+"""For each checkpoint, what tasks of this process noted last: the run, and the cluster that it reads."""
 _FIRST_HAS_NO_LIMIT = (
     "This Spark does not tell a source its trigger, so the first micro-batch of a run has no limit, and with"
     " Trigger.AvailableNow it holds everything. Later ones keep to the options. Unless the trigger is"
@@ -119,8 +123,6 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
         self._start: tuple[dict[str, Any], Offsets] | None = None
         self._calls = StreamCalls()
-        self._has_told = False
-        """Whether this run has noted which cluster it reads."""
         self._own: Offsets | None = None
         """What was committed last as a member of a group."""
 
@@ -347,12 +349,6 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         with loading():
             return identity(self._place_options)
 
-    def _tell_cluster(self) -> None:
-        """Tell the query's sink which cluster this run reads, before it has any of the rows."""
-        if self._kept is not None and self._checkpoint.is_own and not self._has_told:
-            self._kept.keep_cluster(self._identity[0])
-            self._has_told = True
-
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
         """Where a query without a checkpoint starts. Spark asks more than once, so it is chosen once."""
         return to_json(self._initial)
@@ -467,17 +463,25 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._calls.plan(start, end)
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         self._checkpoint.planned(stop)
-        self._tell_cluster()
         if start == end:
             is_committed_by_sink = self._sharing is not None and self._sharing.is_committed_by_sink
             if is_committed_by_sink and self._checkpoint.is_own:
                 self._keep_held(None, {}, False)  # a new query begins with nothing
-            return []  # after a restart some Sparks only show the last offsets
+            return self._partitions_of([])  # after a restart some Sparks only show the last offsets
         splits = self._planner.plan(begin, stop)
         if self._watch is not None and self._checkpoint.is_own:
             self._watch.begin(stop)
-        tasks = self._tasks_of(splits, self._record_sizes)
-        return [LogInputPartition(shared, self._query_id, self._holder) for shared in tasks]
+        return self._partitions_of(self._tasks_of(splits, self._record_sizes))
+
+    def _partitions_of(self, tasks: Sequence[tuple[Split, ...]]) -> list[LogInputPartition]:
+        """What the tasks get. If the user names the query's checkpoint, the first tells the query's sink
+        which cluster the run reads: only tasks know their run. Without rows there is a task for that alone.
+        """
+        partitions = [LogInputPartition(splits, self._query_id, self._holder) for splits in tasks]
+        if self._query_id:
+            first = partitions[0] if partitions else LogInputPartition((), self._query_id)
+            partitions[:1] = [replace(first, cluster=self._identity[0] or "")]
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task. Only here does Spark tell which query it is.
@@ -489,11 +493,28 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             query = RunningQuery.of(context)
             if query is not None:
                 check_same_query(partition.query_id, query.query_id)
+                if partition.cluster is not None and query.run_id:
+                    self._tell_sink(query.run_id, partition.cluster)
                 if partition.holder:
                     location = self._options.checkpoint_location
                     assert location is not None, "a member has a checkpoint"
                     QueryLog(location).note_holder(query.run_id, partition.holder)
         yield from super().read(partition)
+
+    def _tell_sink(self, run_id: str, cluster_id: str) -> None:
+        """Note for the query's sink which cluster its run reads. A sink that needs the note refuses without
+        it, so a worker that does not see the checkpoint goes on.
+        """
+        location = self._options.checkpoint_location
+        assert location is not None, "its query is known"
+        if _told.get(location) != (run_id, cluster_id):
+            _told[location] = run_id, cluster_id
+            try:
+                log = QueryLog(location)
+                log.query_id()  # is it here, too?
+                log.note_cluster(run_id, cluster_id)
+            except Exception as e:
+                _log.info("Could not note for the query's sink which cluster it reads: %s", e)
 
 
 def _exit_when_stopped() -> None:

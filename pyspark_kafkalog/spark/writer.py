@@ -287,7 +287,7 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
             )
             if plan.group is not None:
                 assert given is not None, "commitSourceOffsets needs it"
-                self._check_source(given)
+                self._check_source(given, query)
             return plan
         except KafkaLogError as e:
             if self._options.fail_on_missing_marker or group is not None:
@@ -295,15 +295,16 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
             _log.warning("%s: whether it was written before can't be known: %s", batch, e)
             return Plan(None)
 
-    def _check_source(self, checkpoint_location: str) -> None:
+    def _check_source(self, checkpoint_location: str, query: RunningQuery) -> None:
         """See that the source reads the sink's cluster, whose group gets its offsets.
 
         :raises KafkaLogError: if it does not, or nothing tells.
         """
-        from pyspark_kafkalog.streams.kept import BY_READER, source_cluster
+        from pyspark_kafkalog.streams.checkpoint import BY_READER, QueryLog
 
         assert self._options.brokers is not None, "transactions are those of brokers"
-        read, written = source_cluster(checkpoint_location), cluster_id(self._options.brokers)
+        read = QueryLog(checkpoint_location, query.default_fs).source_cluster(query.run_id)
+        written = cluster_id(self._options.brokers)
         if read != written:
             raise KafkaLogError(
                 f"The source reads cluster {read}, whose offsets mean nothing in that of the sink,"
@@ -358,7 +359,8 @@ def _plan(
     plan = log.plan_of(QueryBatch(query.query_id, number))
     log.flush(number)
     batch = QueryBatch(query.query_id, number)
-    is_empty = log.has_held() and plan.before != "" and log.ends_of(number) == log.ends_of(number - 1)
+    is_asked = group is not None or log.has_held()
+    is_empty = is_asked and plan.before != "" and log.ends_of(number) == log.ends_of(number - 1)
     look = partial(log.held, batch, plan, query.run_id)
     held = None if is_empty else look()
     if held is not None:

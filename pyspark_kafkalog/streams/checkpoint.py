@@ -36,8 +36,17 @@ _VERSION = 2
 _HELD, _HELD_FILE = "kafkalog-member", "held.json"
 """What the query holds as a member, for its sink: one for all of its sources, as it may have only one."""
 
+_CLUSTERS = "kafkalog-clusters"
+"""Which cluster each run of the query reads, for its sink."""
+
 _NOTED_RUNS = 10
-"""Of so many runs it is noted which member's rows they have."""
+"""Of so many runs it is noted which member's rows they have, and which cluster they read."""
+
+BY_READER = (
+    "Let the reader commit instead: leave commitSourceOffsets out, and give the reader kafka.group.id,"
+    " without commitOffsets=false."
+)
+"""What to do where the sink can't commit."""
 
 
 class NotedPlan(NamedTuple):
@@ -185,6 +194,41 @@ class QueryLog:
             )
             for _, name in notes[:-_NOTED_RUNS]:
                 remove_file(folder, name)
+
+    def note_cluster(self, run_id: str, cluster_id: str) -> None:
+        """Note in a task which cluster a run of the query reads, for its sink.
+
+        :param cluster_id: empty for a place that has none.
+        """
+        folder = self._checkpoint.child(_CLUSTERS)
+        if folder.read_replaced(run_id) != cluster_id.encode():
+            self._forget_runs(folder)
+            folder.replace(run_id, cluster_id.encode())
+
+    def source_cluster(self, run_id: str) -> str:
+        """The id of the cluster that a run of the query reads, as :meth:`note_cluster` has noted it.
+
+        What an earlier run has noted proves nothing: the source may have moved since.
+
+        :raises KafkaLogError: if nothing tells it, or the place has none.
+        """
+        folder = self._checkpoint.child(_CLUSTERS)
+        noted = folder.read_replaced(run_id) if run_id else None
+        if noted is None:
+            raise KafkaLogError(
+                "Nothing tells which cluster the source reads in this run of the query, whose offsets the"
+                " sink is to commit (commitSourceOffsets=transaction)",
+                file=folder.label(run_id),
+                hint="Give the reader, which must be of this package, the query's checkpointLocation, too, in"
+                f" every run; all workers must see it. {BY_READER}",
+            )
+        if not noted:
+            raise KafkaLogError(
+                "The source is a log directory, or a cluster without an id, so its offsets are not those of"
+                " the sink's cluster (commitSourceOffsets=transaction)",
+                hint=BY_READER,
+            )
+        return noted.decode()
 
     def has_held(self) -> bool:
         """Whether the query has been a member whose sink commits."""

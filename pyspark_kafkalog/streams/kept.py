@@ -36,12 +36,6 @@ _SUFFIX = ".json"
 _MOST_READERS = 100
 """A query has fewer readers: what is as many turns older is of an earlier run."""
 
-BY_READER = (
-    "Let the reader commit instead: leave commitSourceOffsets out, and give the reader kafka.group.id,"
-    " without commitOffsets=false."
-)
-"""What to do where the sink can't commit."""
-
 
 class _Kind(NamedTuple):
     folder: str
@@ -60,7 +54,6 @@ _TOPIC_IDS = _Kind(
 )
 _SHARED = _Kind("kafkalog-shared", "history")
 _BEGINS = _Kind("kafkalog-begins", "beginnings")
-_CLUSTERS = _Kind("kafkalog-clusters", "cluster ids")
 
 
 class Reader(NamedTuple):
@@ -242,16 +235,6 @@ class Kept:
         """Store where partitions begin in the newest planned micro-batch, before any task reads it."""
         self._write(_BEGINS, self._name(), to_json(begins), self._log.newest_plan())
 
-    def cluster(self) -> dict[str, Any] | None:
-        """What :meth:`keep_cluster` stored last, of the query's only source."""
-        stored = self._read(_CLUSTERS, _cluster, is_hint=True)
-        found: dict[str, Any] | None = self._newest(stored, ()).content if stored else None
-        return found
-
-    def keep_cluster(self, cluster_id: str | None) -> None:
-        """Store for the query's sink from which cluster it reads; None for a place that has no id."""
-        self._write(_CLUSTERS, self._name(), {"cluster": cluster_id}, flush=False)
-
     def _of_topics(self, stored: list[_Stored]) -> dict[str, list[_Stored]]:
         """For each topic that the query has read, as far as this reader may have, the files of which one
         says what counts; more if they can't be told apart."""
@@ -398,29 +381,6 @@ class Kept:
         )
 
 
-def source_cluster(checkpoint_location: str) -> str:
-    """The id of the cluster that a query with one source reads, as :meth:`Kept.keep_cluster` stored it.
-
-    :raises KafkaLogError: if nothing tells it, or the place has none.
-    """
-    found = Kept(checkpoint_location, Reader("", Selection())).cluster()
-    if found is None:
-        raise KafkaLogError(
-            "Nothing tells which cluster the source reads, whose offsets the sink is to commit"
-            " (commitSourceOffsets=transaction)",
-            file=locate_as_hadoop(checkpoint_location).label(_CLUSTERS.folder),
-            hint="Give the reader, which must be of this package, the query's checkpointLocation, too."
-            f" {BY_READER}",
-        )
-    if not found["cluster"]:
-        raise KafkaLogError(
-            "The source is a log directory, or a cluster without an id, so its offsets are not those of the"
-            " sink's cluster (commitSourceOffsets=transaction)",
-            hint=BY_READER,
-        )
-    return str(found["cluster"])
-
-
 def _names_in(folder: Folder) -> set[str]:
     """The names of the files in a folder, as :meth:`.Folder.replace` wrote them."""
     try:
@@ -441,12 +401,6 @@ def _topics(offsets: Offsets) -> set[str]:
 def _texts(content: dict[str, Any]) -> dict[str, str]:
     if not all(isinstance(value, str) for value in content.values()):
         raise ValueError("expected texts")
-    return content
-
-
-def _cluster(content: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(content["cluster"], (str, type(None))):
-        raise ValueError("expected an id")
     return content
 
 

@@ -11,20 +11,21 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import window
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog.broker.transactions.marker import transactional_id
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.places import cluster_id
+from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.writer import stream_writer
-from pyspark_kafkalog.streams.kept import Kept, Reader
+from pyspark_kafkalog.streams.checkpoint import QueryLog
 from tests.broker.producing import unused_topic
 from tests.broker.transactions.writing import is_stable, shown, stored, transaction_state
 from tests.kafka import Broker
 from tests.log.writing import write
-from tests.streams.spark_log import begin
+from tests.streams.spark_log import QUERY, begin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -163,24 +164,85 @@ def test_offsets_of_another_place_are_not_committed(
 
 
 def test_the_sink_compares_clusters(broker: Broker, tmp_path: Path) -> None:
-    checkpoint = begin(tmp_path / "checkpoint")
-    kept = Kept(str(checkpoint), Reader("place", Selection()))
+    log = QueryLog(str(begin(tmp_path / "checkpoint")))
     options = {
         "kafka.bootstrap.servers": broker.bootstrap,
         "topic": "t",
         "delivery.guarantee": "exactly-once",
-        "checkpointLocation": str(checkpoint),
+        "checkpointLocation": str(tmp_path / "checkpoint"),
     }
     writer = stream_writer(options, StructType([StructField("value", BinaryType())]))
     assert writer._options.brokers is not None
-    own = cluster_id(writer._options.brokers)
-    kept.keep_cluster(own)
-    writer._check_source(str(checkpoint))
-    kept.keep_cluster("another")
+    own, run = cluster_id(writer._options.brokers), RunningQuery(QUERY, 0, None, run_id="a")
+    assert own is not None
+    log.note_cluster("a", own)
+    writer._check_source(options["checkpointLocation"], run)
+    log.note_cluster("a", "another")
     with pytest.raises(
         KafkaLogError, match=rf"reads cluster another, .* that of the sink, {own} .*Let the reader commit"
     ):
-        writer._check_source(str(checkpoint))
+        writer._check_source(options["checkpointLocation"], run)
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_a_source_that_moves_and_loses_its_checkpoint_is_not_believed(
+    spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path, is_planned: bool
+) -> None:
+    """What an earlier run has noted says nothing of this one, even of the micro-batch that it had planned."""
+    out, group, checkpoint = unused_topic(), f"group-{topic}", tmp_path / "checkpoint"
+    broker.create_topic(out, 3)
+    options = {"kafka.group.id": group, "commitSourceOffsets": "transaction"}
+    reader = spark.readStream.format("kafkalog").option("subscribe", topic)
+    here = reader.option("kafka.bootstrap.servers", broker.bootstrap).option("startingOffsets", "earliest")
+    here = here.option("checkpointLocation", str(checkpoint))
+    run(numbers(spark), topic, "in")
+    run(here.load().selectExpr("value"), out, **options)
+    assert values(broker, out) == [*range(100)]
+    if is_planned:
+        (checkpoint / "commits" / "0").unlink()
+        (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+    elsewhere = {TopicPartition(topic, number): [b"1000"] * 200 for number in range(3)}
+    write(tmp_path / "log", elsewhere, num_partitions=3)
+    there = (
+        spark.readStream.format("kafkalog").option("subscribe", topic).option("startingOffsets", "earliest")
+    )
+    with pytest.raises(PySparkException, match=r"Nothing tells which cluster the source reads in this run"):
+        run(there.load(str(tmp_path / "log")).selectExpr("value"), out, **options)
+    assert values(broker, out) == [*range(100)]
+
+
+def test_micro_batches_without_rows_of_the_source(
+    spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
+) -> None:
+    """The first of a query that starts at the end has none, nor has one that only a watermark has made."""
+    out, checkpoint = unused_topic(), tmp_path / "checkpoint"
+    broker.create_topic(out, 1)
+    options = {"kafka.group.id": f"group-{topic}", "commitSourceOffsets": "transaction"}
+    reader = spark.readStream.format("kafkalog").option("subscribe", topic)
+    reader = reader.option("kafka.bootstrap.servers", broker.bootstrap).option("startingOffsets", "latest")
+    counts = (
+        reader.option("checkpointLocation", str(checkpoint))
+        .load()
+        .withWatermark("timestamp", "0 seconds")
+        .groupBy(window("timestamp", "1 millisecond"))
+        .count()
+        .selectExpr("CAST(count AS STRING) AS value")
+    )
+    run(counts, out, **options)
+    run(numbers(spark), topic, "in")
+    run(counts, out, **options)
+    newest = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal())
+    ends = [QueryLog(str(checkpoint)).ends_of(batch) for batch in range(newest + 1)]
+    assert ends[-1] == ends[-2], "a micro-batch without rows is the last one"
+    (checkpoint / "commits" / str(newest)).unlink()
+    (checkpoint / "commits" / f".{newest}.crc").unlink(missing_ok=True)
+    run(counts, out, **options)
+    view = spark.read.format("kafkalog").option("view", "group-offsets")
+    view = view.option("kafka.group.id", options["kafka.group.id"])
+    offsets = view.option("kafka.bootstrap.servers", broker.bootstrap).load().collect()
+    assert {(row.partition, row.offset) for row in offsets} == {
+        (p.partition, at) for p, at in ends[-1].items()
+    }
 
 
 def test_a_read_committed_stream_does_not_stall_or_count_markers_as_loss(

@@ -15,7 +15,7 @@ from pyspark_kafkalog.model import BatchHeader, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import Selection, read_options
 from pyspark_kafkalog.streams.history import LastShared
-from pyspark_kafkalog.streams.kept import Kept, Reader, source_cluster
+from pyspark_kafkalog.streams.kept import Kept, Reader
 from pyspark_kafkalog.streams.planner import StreamPlanner
 from tests.reading.fake_groups import FakeGroups
 from tests.reading.fake_place import FakePlace
@@ -299,24 +299,6 @@ def test_where_the_micro_batch_of_another_member_begins(checkpoint: Path) -> Non
     of(checkpoint).keep_begins({T0: 7})
     assert of(checkpoint).begins() == {T0: 7}
     assert of(checkpoint, HERE._replace(group="g")).begins() == {}
-
-
-class TestCluster:
-    def test_is_that_of_the_last_run(self, checkpoint: Path) -> None:
-        planned(checkpoint, T5)
-        for reader, cluster in ((HERE, "a"), (OTHER_CLUSTER, "b"), (HERE, "a")):
-            of(checkpoint, reader).keep_cluster(cluster)
-            assert source_cluster(str(checkpoint)) == cluster
-
-    def test_that_is_none(self, checkpoint: Path) -> None:
-        planned(checkpoint, T5)
-        with pytest.raises(KafkaLogError, match=r"Nothing tells which cluster .*Give the reader"):
-            source_cluster(str(checkpoint))
-        of(checkpoint).keep_cluster(None)
-        with pytest.raises(
-            KafkaLogError, match=r"log directory, or a cluster without an id.*kafka\.group\.id"
-        ):
-            source_cluster(str(checkpoint))
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
