@@ -52,7 +52,7 @@ _STARTS = _Kind(
 _TOPIC_IDS = _Kind(
     "kafkalog-topic-ids", "topic ids", "Topics recreated since the last run then go unnoticed."
 )
-_SHARED = _Kind("kafkalog-shared", "history")
+_SHARED = _Kind("kafkalog-shared", "last records")
 _BEGINS = _Kind("kafkalog-begins", "beginnings")
 
 
@@ -101,6 +101,8 @@ class Kept:
         """What this run writes."""
         self._chosen: tuple[str, Offsets, NotedPlan | None] | None = None
         """Start offsets to store: under which name, and the newest plan when they were chosen."""
+        self._unknown: set[str] = set()
+        """Topics of which a warning has said that nothing is known."""
         self._tidied: set[_Kind] = {_STARTS}
         """Kinds without files of earlier runs. Those of starts count until a plan is complete."""
 
@@ -185,13 +187,8 @@ class Kept:
                 found[topic] = ids.pop()
             else:
                 unknown.append(topic)
-        if unknown and stored:
-            _log.warning(
-                "The ids of topics that the query has read are not stored beside its checkpoint (%s): whether"
-                " %s were recreated since can't be told",
-                self._checkpoint.label(_TOPIC_IDS.folder),
-                listed(unknown, 5),
-            )
+        if stored:
+            self._warn_of(unknown, _TOPIC_IDS)
         return found
 
     def keep_topic_ids(self, topic_ids: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
@@ -208,7 +205,10 @@ class Kept:
         """
         stored = self._read(_SHARED, _by_topic, is_hint=True)
         found: dict[TopicPartition, LastShared] = {}
-        for topic, files in self._of_topics(stored).items():
+        of_topics = self._of_topics(stored)
+        known = {topic for each in stored for topic in each.content}
+        self._warn_of([topic for topic in of_topics if topic in known and not of_topics[topic]], _SHARED)
+        for topic, files in of_topics.items():
             for each in files:
                 for partition, last in each.content[topic].items():
                     if partition not in found or last.offset < found[partition].offset:
@@ -234,6 +234,19 @@ class Kept:
     def keep_begins(self, begins: Offsets) -> None:
         """Store where partitions begin in the newest planned micro-batch, before any task reads it."""
         self._write(_BEGINS, self._name(), to_json(begins), self._log.newest_plan())
+
+    def _warn_of(self, topics: list[str], kind: _Kind) -> None:
+        """Say once of each topic that nothing tells whether it is the one that the query has read."""
+        new = [topic for topic in topics if topic not in self._unknown]
+        self._unknown.update(new)
+        if new:
+            _log.warning(
+                "The %s of topics that the query has read are not stored beside its checkpoint (%s): whether"
+                " %s were recreated since can't be told",
+                kind.what,
+                self._checkpoint.label(kind.folder),
+                listed(new, 5),
+            )
 
     def _of_topics(self, stored: list[_Stored]) -> dict[str, list[_Stored]]:
         """For each topic that the query has read, as far as this reader may have, the files of which one

@@ -259,6 +259,20 @@ class TestShared:
         assert [of(checkpoint, reader).shared() for reader in readers] == [*shared]
         assert of(checkpoint).shared() == shared[0], "which is true of both"
 
+    def test_of_another_reader_alone(self, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """What can't be compared is said, once of a topic, however many facts of it are missing."""
+        read_to(checkpoint, T5, T9)
+        of(checkpoint, OTHER_CLUSTER).keep_shared(SHARED)
+        kept = of(checkpoint)
+        assert (kept.shared(), len(caplog.messages)) == ({}, 1)
+        assert "The last records of topics" in caplog.text
+        assert "whether t were recreated since can't be told" in caplog.text
+        of(checkpoint, OTHER_CLUSTER).keep_topic_ids({"t": "A"})
+        assert (kept.topic_ids(), len(caplog.messages)) == ({}, 1)
+        of(checkpoint, HERE).keep_shared(SHARED)
+        caplog.clear()
+        assert (of(checkpoint).shared(), caplog.messages) == (SHARED, [])
+
     @pytest.mark.parametrize(
         "content",
         [
