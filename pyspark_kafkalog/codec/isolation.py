@@ -20,10 +20,12 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer, damage_at
 from pyspark_kafkalog.codec.walk import Batches
-from pyspark_kafkalog.errors import CorruptRecordError
+from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
 
-_MARKERS = DecodeLimits(max_rows=1000)
+_MOST_BYTES = 1 << 20
+"""Of a marker in a compressed batch: Kafka's have some 10 bytes."""
+_MARKERS = DecodeLimits(max_rows=1000, max_bytes=_MOST_BYTES, max_record_bytes=_MOST_BYTES)
 
 
 class Visibility:
@@ -128,6 +130,8 @@ class EndMarker(NamedTuple):
 def end_markers(data: np.ndarray, batches: Batches, rows: np.ndarray) -> dict[int, EndMarker]:
     """The markers in ``rows`` of ``batches``, by their offsets. One that compaction emptied is left out.
 
+    A batch has one marker, at its base offset. Kafka reads no more of it either, whatever else is in there.
+
     :raises CorruptRecordError: at an invalid one, with its position in the buffer.
     """
     if not rows.size:
@@ -145,6 +149,9 @@ def end_markers(data: np.ndarray, batches: Batches, rows: np.ndarray) -> dict[in
                 row = int(np.searchsorted(chosen.last_offset, marker_offsets[too_short[0]]))
                 row = min(row, len(chosen) - 1)  # a record may claim an offset after its batch
                 raise DamageError(damage_at(chosen, row, "The key of a marker is too short"))
+            is_first = np.isin(marker_offsets, chosen.base_offset)
+            marker_offsets, key_at = marker_offsets[is_first], key_at[is_first]
+            value_at, value_size = value_at[is_first], value_size[is_first]
             kinds = found.source[key_at[:, np.newaxis] + np.arange(CONTROL_TYPE, CONTROL_KEY_SIZE)]
             is_abort = kinds @ np.array([256, 1]) == CONTROL_ABORT
             epochs = np.full(key_at.size, -1)
@@ -155,4 +162,6 @@ def end_markers(data: np.ndarray, batches: Batches, rows: np.ndarray) -> dict[in
             markers.update((offset, EndMarker(abort, epoch)) for offset, abort, epoch in rows_found)
     except DamageError as e:
         raise CorruptRecordError(e.damage.message, position=e.damage.position) from None
+    except OversizedRecordError as e:
+        raise CorruptRecordError(f"A marker has more than {_MOST_BYTES} bytes", position=e.position) from None
     return markers

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import struct
+import tracemalloc
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
+from pyspark_kafkalog.codec.format import ZSTD
+from pyspark_kafkalog.codec.isolation import EndMarker, TransactionScan, Visibility, end_markers
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import AbortedTransaction
 from tests.codec.raw import batch, marker, record, values
 
 TRANSACTIONAL = 0x10
+ABORT = struct.pack(">hh", 0, 0)
+"""The key of a marker."""
+OF_CONTROL = {"attributes": 0x30, "producer_id": 5, "compression": ZSTD}
 
 
 def test_a_transaction_ends_where_its_last_offset_says() -> None:
@@ -109,3 +117,28 @@ def test_a_marker_that_names_no_type_is_refused() -> None:
         data = batch([record(b"", key=key)], base_offset=3, attributes=0x30, producer_id=5)
         with pytest.raises(CorruptRecordError, match="too short"):
             TransactionScan().add(data, walk(data))
+
+
+def test_a_control_batch_has_one_marker_whatever_it_claims() -> None:
+    """A hostile log has stored a few bytes for each of 200,000."""
+    before = values(3)
+    data = before + batch(
+        [record(b"\0" * 6, delta=delta, key=ABORT) for delta in range(200_000)], base_offset=3, **OF_CONTROL
+    )
+    assert len(data) < 1 << 20
+    buffer, batches = np.frombuffer(data, np.uint8), walk(data)
+    tracemalloc.start()
+    try:
+        markers = end_markers(buffer, batches, np.array([1]))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert markers == {3: EndMarker(is_abort=True, coordinator_epoch=0)}
+    assert peak < 16 << 20
+
+
+def test_a_marker_that_decompresses_to_more_than_any_is_refused_with_its_place() -> None:
+    data = values(3) + batch([record(bytes(3 << 20), key=ABORT)], base_offset=3, **OF_CONTROL)
+    with pytest.raises(CorruptRecordError, match="A marker has more than 1048576 bytes") as e:
+        TransactionScan().add(data, walk(data))
+    assert e.value.position == len(values(3))
