@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -151,3 +152,35 @@ def test_a_pause_that_brokers_ask_for_does_not_outlast_a_commit() -> None:
         with suppress(BrokerError):
             groups.commit("g", {PARTITION: CommittedOffset(6)})
         assert time.monotonic() - begun < 30
+
+
+def test_brokers_that_fall_silent_hide_no_answer() -> None:
+    """A second lookup of the one without a coordinator ends with the time."""
+    topic = OffsetFetchResponse.OffsetFetchResponseTopic
+    partition = topic.OffsetFetchResponsePartition(
+        partition_index=0, committed_offset=5, metadata="", error_code=0
+    )
+    fetched = OffsetFetchResponse(
+        throttle_time_ms=0, topics=[topic(name="t", partitions=[partition])], error_code=0
+    )
+    script = Script({OFFSET_FETCH: [fetched]})
+    over = threading.Event()
+
+    def answer(received: Received) -> bytes:
+        if received.api_key == FIND_COORDINATOR:
+            lookups = sum(request.api_key == FIND_COORDINATOR for request in script.broker.requests)
+            if lookups == 2:
+                return encoded(received, nobody)
+            if lookups > 2:
+                over.wait(60)
+        return script(received)
+
+    nobody = FindCoordinatorResponse(
+        throttle_time_ms=0, error_code=15, error_message=None, node_id=-1, host="", port=-1
+    )
+    with serving(answer, KAFKA_0_11) as script.broker:
+        groups = BrokerGroups(ConnectionOptions((script.broker.address,), request_timeout_ms=1000))
+        found = groups.committed_by(["fine", "gone"])
+        over.set()
+    assert found["fine"] == {PARTITION: CommittedOffset(5)}
+    assert "COORDINATOR_NOT_AVAILABLE" in str(found["gone"])

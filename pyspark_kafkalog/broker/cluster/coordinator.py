@@ -19,7 +19,6 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator, at_once
-from pyspark_kafkalog.broker.wire.backoff import Backoff
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import (
     ErrorCode,
@@ -103,7 +102,6 @@ def ask_coordinators(
     :raises UnsupportedVersionError: if a broker has the request in none of these versions.
     :raises BrokerConnectionError: if no broker tells who the coordinators are.
     """
-    backoff = cluster.new_backoff(deadline)
     answers: dict[str, Answer | Refused] = {}
     tried: list[Address] = []
     believed_since = time.monotonic()
@@ -114,7 +112,7 @@ def ask_coordinators(
         for name in unknown:
             tried += cluster.doubted.pop((kind, name), ())
         errors: dict[str, KafkaLogError] = {}
-        for name, code in _find(cluster, kind, unknown, backoff, tried).items():
+        for name, code in _find(cluster, kind, unknown, deadline, tried).items():
             if is_retriable(code):
                 errors[name] = error_of(code, f"{doing}: found no coordinator")
             else:
@@ -150,7 +148,7 @@ def ask_coordinators(
                     believed_since = time.monotonic()
         return errors
 
-    backoff.repeat_each(names, attempt, failures)
+    cluster.new_backoff(deadline).repeat_each(names, attempt, failures)
     return answers
 
 
@@ -217,7 +215,7 @@ def _call(
 
 
 def _find(
-    cluster: Cluster, kind: CoordinatorType, names: Collection[str], backoff: Backoff, tried: list[Address]
+    cluster: Cluster, kind: CoordinatorType, names: Collection[str], deadline: Deadline, tried: list[Address]
 ) -> dict[str, int]:
     """Look up the coordinators of these names; returns the error codes of names without one.
 
@@ -228,11 +226,12 @@ def _find(
 
     def attempt() -> dict[str, Any] | BrokerConnectionError:
         try:
-            return _find_coordinators(cluster, kind, names, backoff.deadline, tried)
+            return _find_coordinators(cluster, kind, names, deadline, tried)
         except BrokerConnectionError as e:
             return e
 
     refused: dict[str, int] = {}
+    backoff = cluster.new_backoff(deadline)
     answers = backoff.repeat(attempt, first_contact=lambda: not cluster.metadata.brokers)
     for name in names:
         answer = answers.get(name)

@@ -17,7 +17,7 @@ from pyspark_kafkalog.broker.wire.sockets import (
     OutOfTimeError,
     UnknownHostError,
 )
-from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 Answer = TypeVar("Answer")
@@ -93,12 +93,18 @@ class Backoff:
 
         :param failures: takes an error of each key, if no time for another attempt is left: the last one that
             tells more than that the time was over.
-        :raises KafkaLogError: one of them without ``failures``; and what ``attempt`` raises.
+        :raises KafkaLogError: one of them without ``failures``; and what ``attempt`` raises, but for a broken
+            connection of a later one, which is another error of each key.
         """
         remaining = sorted(set(keys))
         telling: dict[Key, KafkaLogError] = {}
         while remaining:
-            errors = attempt(remaining)
+            try:
+                errors = attempt(remaining)
+            except BrokerConnectionError as e:
+                if not telling:
+                    raise
+                errors = dict.fromkeys(remaining, e)  # what others were told stays
             remaining = [key for key in remaining if key in errors]
             for key in remaining:
                 if key not in telling or not isinstance(errors[key], OutOfTimeError):
