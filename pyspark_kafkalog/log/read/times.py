@@ -3,8 +3,8 @@
 Timestamps need not rise with offsets. Source: Kafka's ``UnifiedLog.fetchOffsetByTimestamp``,
 ``LogSegment.findOffsetByTimestamp``, ``FileRecords.searchForTimestamp``.
 
-Where a batch's header can't be right, its records decide. The time index of a large segment is believed all the
-same: it speaks for the batches before an entry, and to doubt it would be to read them all.
+Where a batch's header can't be right, its records decide. The time index of a large segment is believed all
+the same: it speaks for the batches before an entry, and to doubt it would be to read them all.
 """
 
 from __future__ import annotations
