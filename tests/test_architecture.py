@@ -110,7 +110,7 @@ INNER_ROOMS = {
         "journal_file": {"layout"},
         "segment": {"layout", "snapshot"},
         "read": {"segment", "backup_file", "journal_file", "layout", "snapshot", "topic_configs"},
-        "publish": {"segment", "read", "lock", "journal_file", "renewal", *_FILES},
+        "publish": {"segment", "read", "lock", "journal_file", "backup_file", "renewal", *_FILES},
         "backup": {"segment", "read", "publish", "lock", "backup_file", "renewal", *_FILES},
         "groups": {"layout", "lock", "segment", "read", "publish", "topic_settings"},
         "care": {"segment", "read", "publish", "backup", "lock", *_FILES},

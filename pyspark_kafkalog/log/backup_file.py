@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
-from pyspark_kafkalog.filesystem.durable import replace
+from pyspark_kafkalog.filesystem import durable
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.log.layout import BACKUP_FILE, partition_of
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 
 _VERSION = 1
+_Noted = TypeVar("_Noted")
 
 
 class Complete(NamedTuple):
@@ -46,6 +47,20 @@ class BackupFile:
     complete: dict[TopicPartition, Complete] = field(default_factory=dict)
     renewed: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the new copies begin."""
+
+    def without(self, gone: Collection[TopicPartition]) -> BackupFile:
+        """The same, without a word of these partitions."""
+
+        def kept(noted: Mapping[TopicPartition, _Noted]) -> dict[TopicPartition, _Noted]:
+            return {partition: entry for partition, entry in noted.items() if partition not in gone}
+
+        return replace(
+            self,
+            gaps=kept(self.gaps),
+            next_batches=kept(self.next_batches),
+            complete=kept(self.complete),
+            renewed=kept(self.renewed),
+        )
 
 
 def read_backup_file(root: Folder) -> BackupFile | None:
@@ -103,7 +118,7 @@ def write_backup_file(root: str, content: BackupFile) -> None:
         },
         indent=1,
     )
-    replace(os.path.join(root, BACKUP_FILE), text.encode())
+    durable.replace(os.path.join(root, BACKUP_FILE), text.encode())
 
 
 def _by_name(found: Mapping[TopicPartition, object]) -> dict[str, object]:

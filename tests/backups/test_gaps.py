@@ -5,6 +5,7 @@ How transactions ended whose markers are in one is unknown, so nothing of them i
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 from pyspark_kafkalog import BackedUpPartition, BackupRules, connect
 from pyspark_kafkalog.admin.verify import verify
 from pyspark_kafkalog.codec.format import TRANSACTIONAL_BIT
+from pyspark_kafkalog.log.layout import BACKUP_FILE
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import OffsetRange, not_copied
+from pyspark_kafkalog.model import OffsetRange, TopicPartition, not_copied
 from tests.backups.histories import T0, content, make_log_of, set_log_start, visible
 from tests.backups.test_history import check_sound
 from tests.codec.raw import marker, values
@@ -167,8 +169,35 @@ def test_a_source_that_was_truncated_within_a_gap(tmp_path: Path) -> None:
     ]
     row = run(source, target, anew, BackupRules(groups=(), truncate=True))
     assert (row.problem, row.gaps, row.log_end_offset) == (None, [], 13)
+    noted = json.loads((target / BACKUP_FILE).read_text())
+    assert (noted["gaps"], noted["next_batches"]) == ({"t-0": []}, {})
     assert content(target) == content(source)
     check_sound(target)
+
+
+def test_a_topic_that_is_created_again_inherits_nothing(tmp_path: Path) -> None:
+    """A gap of the deleted topic would hide that the new one has lost its last segment."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    other = TopicPartition("other", 0)
+    make_log_of(source, BEFORE, partition=other)
+    run(source, target, BEFORE, NO_GROUPS)
+    make_log_of(source, BEFORE, partition=other)
+    run(source, target, [], ALLOW_GAPS, start=20)
+    kafka, noted = connect(target), target / BACKUP_FILE
+    before = json.loads(noted.read_text())
+    kafka.topics.delete(kafka.topics.plan_deletion(["t"]))
+    after = json.loads(noted.read_text())
+    for name in ("gaps", "next_batches", "complete"):
+        assert before[name].pop("t-0")
+    assert after == before
+    kafka.write(pa.table({"value": [b"new"] * 5}), "t")
+    kafka.write(pa.table({"value": [b"late"] * 10}), "t", options={"segment.bytes": "200"})
+    assert LogDirectory.open(str(target)).watermarks([T0], read_committed=False)[T0].high_watermark == 15
+    last = max((target / "t-0").glob("*.log"))
+    for file in last.parent.glob(f"{last.stem}.*"):
+        file.unlink()
+    (found,) = connect(target).records.verify([T0])
+    assert "the backup lacks their segments" in found.damages[0].message
 
 
 def test_what_is_written_to_a_backup_follows_a_gap_at_its_end(tmp_path: Path) -> None:

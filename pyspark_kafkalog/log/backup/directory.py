@@ -140,7 +140,9 @@ class BackupDirectory:
             known = self.gaps(partition)
             kept = [gap for gap in known if gap.start < offset]
             if len(kept) < len(known):
-                self._change_file(gaps={**self._known.gaps, partition: kept})
+                next_batches = {p: base for p, base in self._known.next_batches.items() if p != partition}
+                gaps = {**self._known.gaps, partition: kept}
+                self._change_file(gaps=gaps, next_batches=next_batches)
 
     @property
     def _known(self) -> BackupFile:
@@ -293,10 +295,12 @@ class BackupDirectory:
         log.close()
         self.discard(partition)
         with self._guard:
+            kept = self._known.without({partition})
             self._change_file(
-                gaps={**self._known.gaps, partition: []},
-                complete={**self._known.complete, partition: Complete(time, start)},
-                renewed={**self._known.renewed, partition: start},
+                gaps=kept.gaps,
+                next_batches=kept.next_batches,
+                complete={**kept.complete, partition: Complete(time, start)},
+                renewed={**kept.renewed, partition: start},
             )
             self._recovery_points.pop(partition, None)
             self._file = finish(self.root)

@@ -7,9 +7,10 @@ appended to the partitions since.
 
 1. The folders get Kafka's names for partitions that are being deleted, ``<topic>-<n>.<32 hex>-delete``,
    which neither brokers nor readers take for partitions (``LocalLog.logDeleteDirName``).
-2. What the root's checkpoints and the file of topic configurations say of them is taken out, and groups'
-   offsets of them are deleted, since a topic of the same name would inherit it. For that the journal has
-   record batches of tombstones, to append to ``__consumer_offsets``; repeated, they change nothing.
+2. What the root's checkpoints, the file of topic configurations and that about a backup say of them is taken
+   out, and groups' offsets of them are deleted, since a topic of the same name would inherit it. For that the
+   journal has record batches of tombstones, to append to ``__consumer_offsets``; repeated, they change
+   nothing.
 3. The renamed folders are removed. Where that fails, a broker does it when it starts.
 """
 
@@ -27,6 +28,7 @@ import numpy as np
 from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.backup_file import read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import note_flushed, read_offsets, write_offsets
 from pyspark_kafkalog.log.journal_file import Deletion
 from pyspark_kafkalog.log.layout import OFFSET_CHECKPOINTS
@@ -49,6 +51,7 @@ def new_folders(root: str, partitions: Collection[TopicPartition]) -> dict[Topic
     for name in OFFSET_CHECKPOINTS:
         read_offsets(root, name)
     read_topic_configs(open_folder(root))
+    read_backup_file(open_folder(root))
     return {partition: deleted_name(partition, uuid.uuid4().hex) for partition in sorted(partitions)}
 
 
@@ -77,13 +80,17 @@ def carry_out(root: str, deletion: Deletion) -> None:
 
 
 def _forget(root: str, gone: Collection[TopicPartition], topics: Collection[str]) -> None:
-    """Take partitions out of the checkpoints, and topics out of the file of configurations."""
+    """Take partitions out of checkpoints and the file about a backup, and topics out of that of configs."""
     for name in OFFSET_CHECKPOINTS:
         with suppress(LogDirectoryError):  # a repair empties one that is malformed
             offsets = read_offsets(root, name)
             kept = {partition: offset for partition, offset in offsets.items() if partition not in gone}
             if len(kept) < len(offsets):
                 write_offsets(root, name, kept)
+    with suppress(LogDirectoryError):
+        file = read_backup_file(open_folder(root))
+        if file is not None and (rest := file.without(gone)) != file:
+            write_backup_file(root, rest)
     forget_configs(root, topics)
 
 
