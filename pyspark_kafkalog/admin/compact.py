@@ -78,7 +78,7 @@ def compact(
     total = _READS * sum(size.stored_bytes for size in directory.stored_sizes(settings).values())
     compacted = []
     for partition, chosen in settings.items():
-        (root,) = (root for root in roots if root.find(partition) is not None)
+        (root,) = (root for root in roots if root.find_live(partition) is not None)
         done = compact_partition(
             root.folder.path,
             partition,

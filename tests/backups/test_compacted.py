@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,7 @@ from tests.kafka import Broker
 RENEW = BackupRules(groups=(), renew_compacted=True, threads=1)
 MISSED = "Keys that the source has deleted may live on in the copy"
 GONE_AT_ONCE = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
+DELETED = {"cleanup.policy": "delete", "retention.bytes": "0"}
 DAY = 24 * 3600 * 1000
 
 
@@ -239,8 +241,8 @@ def test_a_repair_vouches_for_the_copy_that_counts(
     assert visible(target) == before
 
 
-def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
-    """A run that was killed when it had renamed the old folder, and not yet the new one."""
+def killed_between_the_folders(tmp_path: Path) -> Path:
+    """A copy whose renewal was killed when it had renamed the old folder, and not yet the new one."""
     source, target = backed_up(tmp_path)
     run(source, target)
     set_log_start(source, 25)
@@ -254,6 +256,11 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     )
     killed = subprocess.run([sys.executable, "-c", script, str(source), str(target)], check=False)
     assert (killed.returncode, (target / "t-0").exists()) == (9, False)
+    return target
+
+
+def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", killed_between_the_folders(tmp_path)
     assert LogDirectory.open(str(target)).topics() == {"t": (0,)}
     assert visible(target) == visible(source)
     assert damages(target) == []
@@ -265,6 +272,30 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     run(source, target, RENEW)
     assert visible(target) == visible(source)
     check_sound(target)
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda logs, execute: logs.compact(["t"], execute=execute), [*range(25, 50), *range(60, 100)]),
+        (lambda logs, execute: logs.retain(["t"], DELETED, execute=execute), []),
+        (lambda logs, execute: logs.retain(configs=DELETED, execute=execute), []),
+        (lambda logs, execute: logs.delete_records({T0: 70}, execute=execute), [*range(70, 100)]),
+    ],
+    ids=["compact", "retain", "retain all", "delete-records"],
+)
+def test_a_change_between_the_folders_is_one_of_the_new_copy(
+    change: Callable[[Any, bool], list[Any]], left: list[int], tmp_path: Path
+) -> None:
+    """What it would do is known before the new copy is in its place, where the change puts it first."""
+    target = killed_between_the_folders(tmp_path)
+    write_topic_configs(str(target), {"t": {"cleanup.policy": "compact,delete"}})
+    (would,) = change(connect(target).logs, False)
+    assert not (target / "t-0").exists()
+    (done,) = change(connect(target).logs, True)
+    assert done == would
+    assert visible(target) == left
+    assert damages(target) == []
 
 
 @pytest.mark.soak

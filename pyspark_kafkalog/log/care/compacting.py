@@ -17,6 +17,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.publish import journal
+from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.model import TopicPartition
 
@@ -43,6 +44,8 @@ def compact_partition(
     with disk_errors("Could not compact the partition", folder):
         if not execute:
             bounds = _bounds(root, partition)
+            live = LogRoot(local_folder(root)).find_live(partition)  # a renewal is not finished here
+            folder = folder if live is None else live.path
             return compact(
                 folder, partition, settings, bounds, now_ms=now_ms, execute=False, progress=progress
             )

@@ -70,7 +70,7 @@ def retain(
     :raises UnknownTopicOrPartitionError: if a named topic does not exist.
     """
     roots = [_local_root(path) for path in paths]
-    held = {partition.topic for root in roots for partition in root.partitions()}
+    held = {partition.topic for root in roots for partition in root.live_partitions()}
     for topic in sorted(set(topics or ()) - held):
         raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=", ".join(paths))
     wanted = held if topics is None else topics
@@ -87,7 +87,7 @@ def delete_records(paths: Sequence[str], offsets: Mapping[TopicPartition, int], 
     :raises UnknownTopicOrPartitionError: if a partition does not exist.
     """
     roots = [_local_root(path) for path in paths]
-    holders = {partition: root for root in roots for partition in root.partitions()}
+    holders = {partition: root for root in roots for partition in root.live_partitions()}
     for missing in sorted(offsets.keys() - holders.keys()):
         raise UnknownTopicOrPartitionError(
             "The partition does not exist", topic_partition=missing, file=", ".join(paths)
@@ -162,7 +162,7 @@ def _due(topics: Collection[str], configs: Mapping[str, str], root: LogRoot, ope
         rules = RetentionRules.of(partition.topic, {**own.get(partition.topic, {}), **configs})
         return plan_deletion(open_partition(root, partition), rules, now)
 
-    return _each((p for p in root.partitions() if p.topic in topics), planned)
+    return _each((p for p in root.live_partitions() if p.topic in topics), planned)
 
 
 def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition: _Open) -> Found:
@@ -264,7 +264,7 @@ def _local_root(path: str) -> LogRoot:
 
 
 def _partition(root: LogRoot, partition: TopicPartition) -> Partition:
-    folder = root.find(partition)
+    folder = root.find_live(partition)
     if folder is None:
         raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
     return Partition(partition, folder, root.log_start_offset, checkpointed=root.start_in_checkpoint)
