@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.log.backup.log import read_snapshot
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.log.layout import LOG_SUFFIX, segment_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition
-from tests.backups.histories import T0, batch, content, make_log, make_log_of, set_log_start, visible
+from tests.backups.histories import RECORDS, T0, batch, content, make_log, make_log_of, set_log_start, visible
 from tests.backups.test_history import check_sound
 from tests.cli.running import run as run_command
 from tests.codec.raw import marker, values
@@ -74,6 +76,23 @@ def test_a_topic_with_more_partitions_is_told(tmp_path: Path) -> None:
     row, other = connect(backup).logs.adopt(str(log_dir), groups=False)
     assert told.removeprefix("t: ") in (row.note or "")
     assert other.note is None
+
+
+def test_the_room_of_a_preallocated_file_is_no_record(tmp_path: Path) -> None:
+    """A broker with preallocate was killed: its empty partition is a file of zeros."""
+    backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
+    make_broker(log_dir, T0)
+    make_broker(log_dir, U0, end=RECORDS)
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    for partition in T0, U0:
+        os.truncate(log_dir / str(partition) / segment_file(0, LOG_SUFFIX), 1 << 30)
+    for execute in (False, True):
+        row, other = connect(backup).logs.adopt(str(log_dir), groups=False, execute=execute)
+        assert (row.problem, row.log_end_offset) == (None, 50)
+        assert other.problem == "The broker's partition has records already"
+    assert visible(log_dir) == list(range(50))
+    assert visible(log_dir, U0) == list(range(RECORDS))
+    assert len(content(log_dir)) == len(content(backup))
 
 
 @pytest.mark.parametrize("end", [30, 80])

@@ -61,7 +61,7 @@ from pyspark_kafkalog.log.segment.recovery import (
     offsets_of,
     write_indexes,
 )
-from pyspark_kafkalog.log.segment.scan import Piece, Scan
+from pyspark_kafkalog.log.segment.scan import Piece, Scan, ends_in_zeros
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import AbortedTransaction, LogSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.rows import BIGINT, INT, STRING, Kind, column
@@ -171,24 +171,25 @@ def _plan(
     failures |= refused or {}
     for p in sorted(chosen):
         start = starts.get(p, 0)
-        problem = _problem(log_dir, p, start)
         end = behind_gaps(root.gaps(p), bounds[p].high_watermark if p in bounds else start)
-        if problem is None and p in root.renewed():
-            problem = "Its new copy is not in its place yet: run the backup again, which was interrupted"
-        bases = offsets_of(os.path.join(backup, str(p)), LOG_SUFFIX) if problem is None else []
-        if bases and bases[0] > start:
-            problem = f"{missing_in_backup(OffsetRange(start, bases[0]))}. {GIVE_UP}"
-        if problem is None and p in failures:
-            problem = str(failures[p])
-        producers = ProducerState()
-        if problem is None:
-            source = os.path.join(backup, str(p))
-            try:
-                with disk_errors("Could not read the backup", source):
+        source, producers = os.path.join(backup, str(p)), ProducerState()
+        try:
+            with disk_errors("Could not read the partition", source):
+                problem = _problem(log_dir, p, start)
+                if problem is None and p in root.renewed():
+                    problem = (
+                        "Its new copy is not in its place yet: run the backup again, which was interrupted"
+                    )
+                bases = offsets_of(source, LOG_SUFFIX) if problem is None else []
+                if bases and bases[0] > start:
+                    problem = f"{missing_in_backup(OffsetRange(start, bases[0]))}. {GIVE_UP}"
+                if problem is None and p in failures:
+                    problem = str(failures[p])
+                if problem is None:
                     unclean = flushed.get(p, 0) if torn else None
                     _, producers = _read_log(source, progress, recovery_point=unclean)
-            except LogDirectoryError as e:
-                problem = str(e)
+        except LogDirectoryError as e:
+            problem = str(e)
         aborted = [
             AbortedTransaction(entry.producer_id, entry.first_offset, at)
             for at, entry in enumerate(producers.open, end)
@@ -262,7 +263,7 @@ def _problem(log_dir: str, partition: TopicPartition, start: int) -> str | None:
     if not os.path.exists(os.path.join(folder, PARTITION_METADATA_FILE)):
         return "The broker has not given its topic an id yet: start the broker once, and stop it"
     logs = [name for name in os.listdir(folder) if LOG_SUFFIX in name]  # a .log.swap has records, too
-    if any(os.path.getsize(os.path.join(folder, name)) for name in logs):
+    if not all(ends_in_zeros(os.path.join(folder, name), 0) for name in logs):  # zeros are room of the file
         return "The broker's partition has records already"
     # One at ``start`` is of a broker that was started when :func:`_adopt` had entered the bounds.
     began = max((base for base in offsets_of(folder, LOG_SUFFIX) if base != start), default=0)
