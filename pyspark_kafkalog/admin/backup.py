@@ -65,7 +65,7 @@ def backup(
             number = offsets_partitions(stored)
         saved = backup_groups(directory, number)
         copying = (
-            Threads(lambda: open_place(place), target, rules, saved, progress)
+            Threads(lambda: open_place(place), target, rules, saved, progress, place.max_record_bytes)
             if executor is None
             else executor(target)
         )

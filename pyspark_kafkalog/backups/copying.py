@@ -13,6 +13,7 @@ import numpy as np
 
 from pyspark_kafkalog.backups.history import DivergedError, SharedEnd, check_epochs
 from pyspark_kafkalog.backups.plan import BackupPlan, CopyBounds, Source, whole_batch
+from pyspark_kafkalog.codec.indexing import MAX_RECORD_BYTES
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import KafkaLogError, OverlapError
 from pyspark_kafkalog.model import Fetch, OffsetRange, Slice, TopicPartition
@@ -63,7 +64,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What happens while a partition is copied."""
+    """What happens while a partition is copied, and within which limits."""
 
     limit: Callable[[int], None] = lambda size: None
     """Waits until so many more bytes may be copied."""
@@ -73,6 +74,8 @@ class Hooks:
     """Called with the offset below which all is on disk."""
     stopped: Callable[[], bool] = lambda: False
     """Whether to end early."""
+    max_record_bytes: int = MAX_RECORD_BYTES
+    """As the option ``maxRecordBytes``, where a batch has to be decompressed."""
 
 
 @dataclass(slots=True)
@@ -143,7 +146,7 @@ def _append(source: Source, log: BackupLog, pieces: Iterable[Slice], end: int, h
         if log.epochs and _newest_epoch(piece) > log.epochs[-1][0]:
             check_epochs(source, log, end)
         try:
-            size = log.append(piece)
+            size = log.append(piece, max_record_bytes=hooks.max_record_bytes)
         except OverlapError as e:
             raise DivergedError(log, e.offset or 0) from e
         hooks.copied(size)

@@ -43,6 +43,7 @@ from pyspark_kafkalog.backups.restore_state import (
     RestoreState,
     restore_lock,
 )
+from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import BrokerError, OptionError, UnsupportedVersionError
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.groups import GroupOffsets
@@ -185,7 +186,11 @@ class Restore:
         self._topics: ClusterTopics = open_cluster_topics(to)
         self._groups: GroupOffsets = open_groups(to)
         self._paths = source.paths
-        self._records = SourceRecords(self._source, read_committed=settings.read_committed)
+        self._records = SourceRecords(
+            self._source,
+            read_committed=settings.read_committed,
+            limits=DecodeLimits(max_record_bytes=source.max_record_bytes),
+        )
 
     def run(self, *, execute: bool, progress: Progress = lambda done, total=None: None) -> Restored:
         """Restore; or without ``execute`` read the source, and say what would be restored.

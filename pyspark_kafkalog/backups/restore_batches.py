@@ -46,7 +46,7 @@ _SMALL_BYTES = 16 << 10
 _BATCH_BYTES = 256 << 10
 """Bytes before compression of a batch that is encoded again, unless it holds a single record."""
 ANY_SIZE = (1 << 31) - 1
-_LIMITS = DecodeLimits()
+DEFAULT_LIMITS = DecodeLimits()
 _LEFT_OUT, _AS_IT_IS = -2, -1
 _SMALL = len(COMPRESSION_NAMES) + 3
 """What becomes of a batch. Other values are the compression with which it is encoded again, plus this if
@@ -72,13 +72,16 @@ def restorable(
     offsets: OffsetRange,
     visible: Visibility | None,
     largest: int = ANY_SIZE,
+    limits: DecodeLimits = DEFAULT_LIMITS,
 ) -> Iterator[RestorableBatches]:
     """The records of a slice within ``offsets``, in order.
 
     :param visible: hides the transactions that are left out; None hides nothing. The same for all slices of
         a partition.
     :param largest: bytes that a batch may have in the target, unless it holds a single record.
+    :param limits: of what is decoded.
     :raises CorruptRecordError: at the first batch that is damaged.
+    :raises OversizedRecordError: at a record that is larger than ``limits`` allow, if it has to be decoded.
     """
     data, batches = as_array(piece.buffer), batches_of(piece)
     kinds = _kinds(batches, offsets, visible, largest)
@@ -97,7 +100,7 @@ def restorable(
         # Half leaves room for the header, and for what compression makes larger.
         batch_bytes = min(_BATCH_BYTES, largest // 2)
         settings = EncodeSettings(_compression_name(kind % _SMALL), batch_bytes, ANY_SIZE)
-        anew = _encoded_anew(data[begin:end], partition, offsets, origin, settings)
+        anew = _encoded_anew(data[begin:end], partition, offsets, origin, settings, limits)
         if not is_small:
             yield from anew
             continue
@@ -165,6 +168,7 @@ def _encoded_anew(
     offsets: OffsetRange,
     origin: Origin,
     settings: EncodeSettings,
+    limits: DecodeLimits,
 ) -> Iterator[RestorableBatches]:
     rows = decode(
         data,
@@ -172,7 +176,7 @@ def _encoded_anew(
         offsets=offsets,
         visible=None,
         schema=_SCHEMA,
-        limits=_LIMITS,
+        limits=limits,
         origin=origin,
     )
     for arrow_batch, _ in rows:

@@ -14,8 +14,9 @@ import numpy as np
 
 from pyspark_kafkalog.backups.copying import RateLimit
 from pyspark_kafkalog.backups.history import check_shared
-from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, RestorableBatches, restorable
+from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, DEFAULT_LIMITS, RestorableBatches, restorable
 from pyspark_kafkalog.backups.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
 from pyspark_kafkalog.codec.walk import batches_of
@@ -49,11 +50,13 @@ class SourceRecords:
     """What of a place is restored.
 
     :param read_committed: whether aborted and open transactions are left out.
+    :param limits: of what has to be decoded.
     """
 
-    def __init__(self, place: Place, *, read_committed: bool) -> None:
+    def __init__(self, place: Place, *, read_committed: bool, limits: DecodeLimits = DEFAULT_LIMITS) -> None:
         self._place = place
         self._read_committed = read_committed
+        self._limits = limits
 
     def stored_bytes(self, starts: Mapping[PlannedPartition, int]) -> int | None:
         """About how much is to be read from these offsets on; None if the place does not say.
@@ -130,7 +133,7 @@ class SourceRecords:
             ):
                 if visible is not None:
                     visible.expect(piece.aborted)
-                yield from restorable(piece, planned.source, offsets, visible, largest)
+                yield from restorable(piece, planned.source, offsets, visible, largest, self._limits)
         except DataLossError as e:
             raise e.with_hint(
                 "Run the restore again. If it fails like this again, delete what it has made and its file of"

@@ -23,6 +23,7 @@ from pyspark_kafkalog.backups.plan import (
     changed_topic,
     whole_batch,
 )
+from pyspark_kafkalog.codec.indexing import MAX_RECORD_BYTES
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, KafkaLogError
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
@@ -41,6 +42,7 @@ class Threads:
     :param open_source: opens the source, for the thread that calls it.
     :param saved: the groups of the directory; None if it has none.
     :param copied: called, from any thread, with the number of bytes that were copied.
+    :param max_record_bytes: see :class:`.copying.Hooks`.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Threads:
         rules: BackupRules,
         saved: GroupOffsets | None,
         copied: Callable[[int], None],
+        max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         self._open_source = open_source
         self._own = threading.local()
@@ -57,6 +60,7 @@ class Threads:
         self._rules = rules
         self._saved = saved
         self._copied = copied
+        self._max_record_bytes = max_record_bytes
         self._tombstones = Tombstones(target)
         self._limit = RateLimit(rules.rate)
         self._stop = threading.Event()
@@ -200,7 +204,7 @@ class Threads:
             copied.copied_bytes += size
             self._copied(size)
 
-        return Hooks(self._limit_rate, count, flushed, self._is_stopped)
+        return Hooks(self._limit_rate, count, flushed, self._is_stopped, self._max_record_bytes)
 
     def _limit_rate(self, size: int) -> None:
         if pause := self._limit.pause(size):

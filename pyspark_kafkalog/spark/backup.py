@@ -172,7 +172,7 @@ def _copy(task: _Task, *, place: PlaceOptions, directory: str, rate: float | Non
         with task_log(
             directory, partition, settings, start=start, topic_id=topic_id, was_clean=was_clean
         ) as log:
-            hooks = Hooks(RateLimit(rate).wait, copied.append)
+            hooks = Hooks(RateLimit(rate).wait, copied.append, max_record_bytes=place.max_record_bytes)
             source = open_place(place, reached=True)
             try:
                 bring_up_to_date(source, log, bounds, topic_id, hooks)

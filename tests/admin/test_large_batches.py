@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -13,12 +14,17 @@ import pytest
 import pyspark_kafkalog
 from pyspark_kafkalog import BackupRules, connect
 from pyspark_kafkalog.backups import history
+from pyspark_kafkalog.backups.restore_batches import ANY_SIZE
+from pyspark_kafkalog.backups.restore_records import SourceRecords
+from pyspark_kafkalog.backups.restore_state import PlannedPartition
 from pyspark_kafkalog.codec.compression import compress_pieces
 from pyspark_kafkalog.codec.decode import DecodeLimits, decode_slice
 from pyspark_kafkalog.codec.encode import put_checksums
 from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, GZIP, LZ4, SNAPPY, ZSTD
 from pyspark_kafkalog.errors import OversizedRecordError
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
+from tests.backups.histories import TOPIC_ID, make_log_of, set_log_start, visible
 from tests.cli.running import run
 from tests.codec.raw import batch, record
 
@@ -188,6 +194,40 @@ def test_a_timestamp_that_cannot_be_shown_is_not_compared(value: bytes, tmp_path
     (row,) = connect(source).logs.backup(str(target), rules)
     assert ("are not those of the source" in (row.problem or "")) == (value != b"")
     assert (row.problem is None) == (value == b"")
+
+
+def test_a_backup_reads_a_batch_in_which_a_gap_ends_as_the_option_says(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    first = large(0, base_offset=0, sizes=[5])
+    make_log_of(source, [first])
+    connect(source).logs.backup(str(target), BackupRules(groups=()))
+    shutil.rmtree(source)
+    make_log_of(source, [first, large(ZSTD, base_offset=1, sizes=[10, 20_000_000, 10])])
+    set_log_start(source, 2)
+    rules = BackupRules(groups=(), allow_gaps=True)
+    for _ in range(2):
+        (row,) = connect({"path": str(source), "maxRecordBytes": "18m"}).logs.backup(str(target), rules)
+        assert "more than 18874368" in (row.problem or "")
+        assert (row.problem or "").endswith(
+            "Raise maxRecordBytes, if there is memory for three times such a record."
+        )
+    (row,) = connect({"path": str(source), "maxRecordBytes": "20m"}).logs.backup(str(target), rules)
+    assert (row.problem, row.log_end_offset) == (None, 4)
+    assert visible(target) == [0, 2, 3]
+
+
+def test_a_restore_reads_large_records_as_the_option_says(tmp_path: Path) -> None:
+    make_log_of(tmp_path, [large(ZSTD, base_offset=0, sizes=[10, 20_000_000, 10])])
+    place, planned = LogDirectory.open(str(tmp_path)), PlannedPartition("t", 0, 1, 3, "t", TOPIC_ID)
+
+    def restored(max_record_bytes: int) -> int:
+        limits = DecodeLimits(max_record_bytes=max_record_bytes)
+        records = SourceRecords(place, read_committed=True, limits=limits)
+        return sum(found.records for found in records.batches(planned, 1, ANY_SIZE))
+
+    assert restored(20 << 20) == 2
+    with pytest.raises(OversizedRecordError, match="Raise maxRecordBytes"):
+        restored(18 << 20)
 
 
 def test_no_hint_names_an_option_without_effect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from pyspark_kafkalog.codec import read_kernels as read
 from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.filtering import BatchRules, filter_batches
+from pyspark_kafkalog.codec.indexing import MAX_RECORD_BYTES
 from pyspark_kafkalog.codec.walk import Batches, batches_of, first_bad_checksum, walk
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
@@ -49,6 +50,7 @@ from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
 from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, Slice, TopicPartition
 
 _SLICE_BYTES = 8 << 20
+_RAISE = "Raise maxRecordBytes, if there is memory for three times such a record."
 
 
 class BackupLog:
@@ -211,13 +213,15 @@ class BackupLog:
         with suppress(DataLossError):  # it begins later, or has ended
             yield from partition.read(Fetch(self.partition, offsets), max_bytes=_SLICE_BYTES)
 
-    def append(self, piece: Slice) -> int:
+    def append(self, piece: Slice, *, max_record_bytes: int = MAX_RECORD_BYTES) -> int:
         """Append the batches of a slice, but those that the log has already; returns how many bytes.
 
         One in which a gap ends loses its records in the gap, as to a cleaner: its range of offsets stays.
 
         :raises OverlapError: if one begins before the end of the log and ends behind it; nothing is appended.
+        :param max_record_bytes: as the option ``maxRecordBytes``, of the one in which a gap ends.
         :raises CorruptRecordError: if a checksum is wrong; the batches before it are appended.
+        :raises OversizedRecordError: if one in which a gap ends has a larger record; nothing is appended.
         """
         data, batches = as_array(piece.buffer), batches_of(piece)
         first = int(np.searchsorted(batches.last_offset, self.next_offset))
@@ -233,7 +237,7 @@ class BackupLog:
         size = int(batches.size[first:].sum())
         ends_gap = self.batches_end < self.next_offset and not self.is_empty
         if first < valid and ends_gap and int(batches.base_offset[first]) < self.next_offset:
-            left = self._behind_gap(piece, batches, first)
+            left = self._behind_gap(piece, batches, first, max_record_bytes)
             with self._noting_failure():
                 self._append(left, walk(left))
             size += left.size - int(batches.size[first])
@@ -250,7 +254,7 @@ class BackupLog:
             )
         return size
 
-    def _behind_gap(self, piece: Slice, batches: Batches, row: int) -> np.ndarray:
+    def _behind_gap(self, piece: Slice, batches: Batches, row: int, max_record_bytes: int) -> np.ndarray:
         """A batch without its records in the gap at the end of the log.
 
         :raises KafkaLogError: if its records can't be read.
@@ -261,14 +265,18 @@ class BackupLog:
         file, position = piece.origin.file, piece.origin.position + begin
         try:
             filtered = filter_batches(
-                data, walk(data), rules, lambda found, _: found.table[read.OFFSET] >= start
+                data,
+                walk(data),
+                rules,
+                lambda found, _: found.table[read.OFFSET] >= start,
+                max_record_bytes=max_record_bytes,
             )
         except CorruptRecordError as e:
             raise CorruptRecordError(
                 e.message, topic_partition=self.partition, offset=start, file=file, position=position
             ) from None
         except OversizedRecordError as e:
-            raise e.within(self.partition, file, position) from None
+            raise e.within(self.partition, file, position).with_hint(_RAISE) from None
         return filtered.data
 
     def _append(self, data: np.ndarray, batches: Batches) -> None:

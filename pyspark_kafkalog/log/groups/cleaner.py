@@ -35,6 +35,7 @@ from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, Se
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 
 _INDEXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_TOO_LARGE = "Nothing raises this limit here: the partition keeps all of its records."
 ONE_BATCH = EncodeSettings(batch_size=1 << 30, max_message_bytes=1 << 30)
 """Encodes all records as one batch."""
 
@@ -85,7 +86,7 @@ def _cleaned(scan: Scan, partition: TopicPartition, keep: np.ndarray, is_last: b
                 position=piece.position + (e.position or 0),
             ) from None
         except OversizedRecordError as e:
-            raise e.within(partition, None, piece.position) from None
+            raise e.within(partition, None, piece.position).with_hint(_TOO_LARGE) from None
         parts.append(filtered.data.copy())  # the next piece takes the memory of this one
         changed = changed or filtered.changed
     if scan.fault is not None:
