@@ -8,7 +8,7 @@ option values that may be secret.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 _LONGEST = 2000
@@ -228,6 +228,24 @@ class SchemaError(KafkaLogError, ValueError):
 
 class LargeMessageDroppedError(KafkaLogError):
     """The full buffer dropped an incomplete large message; see ``exception.on.message.dropped``."""
+
+
+def why(error: KafkaLogError) -> str:
+    """Why a partition can't be used, where several are named: the message and where, without a hint."""
+    where = error.file if error.broker is None else f"broker {error.broker}"
+    return error.message if where is None else f"{error.message} ({where})"
+
+
+def together(errors: Mapping[Any, KafkaLogError]) -> KafkaLogError:
+    """One error for all of these partitions: that of the first, whose hint names the others."""
+    first, *others = sorted(errors)
+    error, reasons = errors[first], dict[str, list[Any]]()
+    for partition in others:
+        reasons.setdefault(why(errors[partition]), []).append(partition)
+    if not reasons:
+        return error
+    named = "; ".join(f"{listed(partitions, 20)}: {reason}" for reason, partitions in reasons.items())
+    return error.with_hint(f"Nor can be used {named}.{f' {error.hint}' if error.hint else ''}")
 
 
 def listed(partitions: Collection[Any], limit: int) -> str:

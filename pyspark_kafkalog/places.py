@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafkalog.errors import BrokerConnectionError, together
 from pyspark_kafkalog.groups import GroupMember, GroupOffsets, SoleCommits
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.options.brokers import (
@@ -90,6 +91,23 @@ def open_report(options: PlaceOptions) -> Brokers | LogDirectory:
     has to be proved gone.
     """
     return open_place(options.of_report, forgetful=True)
+
+
+def check_usable(options: PlaceOptions, partitions: Collection[TopicPartition]) -> None:
+    """Look, as a report does, for what would make a reader of all these partitions wait in vain.
+
+    If brokers are only silent, that is left to the work itself, which waits for as long as the options say.
+
+    :raises KafkaLogError: if one has no leader or is refused; it names all that can't be used.
+    """
+    if options.brokers is None or not partitions:
+        return
+    try:
+        _, failures = open_report(options).try_watermarks(partitions)
+    except BrokerConnectionError:
+        return
+    if not all(isinstance(error, BrokerConnectionError) for error in failures.values()):
+        raise together(failures)
 
 
 def import_reading(options: PlaceOptions) -> None:

@@ -62,7 +62,7 @@ ROOMS = {
     "kafka_uuid": set(),
     "tls": {"errors", "options"},
     "schema_registry": {"errors", "named_origin", "options", "tls"},
-    "places": {"model", "groups", "sinks", "topics", "options", "log", "broker"},
+    "places": {"errors", "model", "groups", "sinks", "topics", "options", "log", "broker"},
     "make_library": {"codec"},
     "build": {"make_library"},
     "reading": {

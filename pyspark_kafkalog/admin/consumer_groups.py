@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.admin.partitions import if_known, of_some, partitions_of, why
+from pyspark_kafkalog.admin.partitions import if_known, of_some, partitions_of
 from pyspark_kafkalog.codec.marker import marked_query, may_have_marker
-from pyspark_kafkalog.errors import GroupError, KafkaLogError
+from pyspark_kafkalog.errors import GroupError, KafkaLogError, why
 from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection

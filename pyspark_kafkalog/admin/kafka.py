@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.admin import consumer_groups, partitions, reset, topic_changes
@@ -41,7 +41,7 @@ from pyspark_kafkalog.options.settings import (
 )
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import open_groups, open_place, open_report, open_topics
+from pyspark_kafkalog.places import check_usable, open_groups, open_place, open_report, open_topics
 from pyspark_kafkalog.topics import NewTopic, TopicDescription, Topics
 
 if TYPE_CHECKING:
@@ -690,6 +690,7 @@ class Records:
             follow=follow,
             skip_damaged=skip_damaged,
             progress=progress,
+            check=partial(check_usable, self._kafka.place_options),
         )
 
     def count(
@@ -1021,6 +1022,7 @@ class LogCare:
         from pyspark_kafkalog.reading.times import offsets_at
 
         place = self._kafka.place
+        check_usable(self._kafka.place_options, partitions)
         return offsets_at(place, bounds_of(place, partitions), timestamp)
 
     def compact(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.errors import BrokerError, KafkaLogError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import BrokerError, KafkaLogError, UnknownTopicOrPartitionError, why
 from pyspark_kafkalog.model import Files, Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.reading.partitions import look_up_partitions
@@ -162,12 +162,6 @@ def describe_partitions(place: Place, partitions: Collection[TopicPartition]) ->
         for partition in sorted(bounds.keys() | failures.keys())
         for marks in [bounds.get(partition)]
     ]
-
-
-def why(error: KafkaLogError) -> str:
-    """Why a partition does not tell its bounds, or can't be used, for its row."""
-    where = error.file if error.broker is None else f"broker {error.broker}"
-    return error.message if where is None else f"{error.message} ({where})"
 
 
 def with_way_out(error: BrokerError) -> KafkaLogError:

@@ -44,7 +44,7 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.settings import Selection, place_options, write_options
 from pyspark_kafkalog.options.table import BY_NAME, Use, Where
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import open_groups, open_place, open_sole_commits
+from pyspark_kafkalog.places import check_usable, open_groups, open_place, open_sole_commits
 from pyspark_kafkalog.reading.commits import check_commits
 from pyspark_kafkalog.reading.partitions import look_up_partitions
 from pyspark_kafkalog.reading.splits import Split
@@ -145,6 +145,7 @@ class _Work:
         self._groups = open_groups(place_options(options))
         check_inactive(self._groups, group)
         partitions = look_up_partitions(place, Selection(topics=(topic,)))
+        check_usable(place_options(options), partitions)
         self._to_write = _only(Use.WRITE, options)
         if UserOptions(options, Use.WRITE).where is Where.BROKERS:
             self._to_write["delivery.guarantee"] = "exactly-once"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark_kafkalog.admin.partitions import topics_of, why
-from pyspark_kafkalog.errors import KafkaLogError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.admin.partitions import topics_of
+from pyspark_kafkalog.errors import KafkaLogError, OptionError, UnknownTopicOrPartitionError, why
 from pyspark_kafkalog.log.care import deleting
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG

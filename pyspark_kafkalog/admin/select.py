@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,8 @@ from pyspark_kafkalog.reading.reader import (
 )
 from pyspark_kafkalog.reading.splits import Split
 from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
+
+_Check: TypeAlias = Callable[[Collection[TopicPartition]], None]
 
 COLUMNS = tuple(ROW_TYPES)
 """The columns of a record, with the names and types of a DataFrame's."""
@@ -97,6 +100,7 @@ def read_records(
     follow: bool = False,
     skip_damaged: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    check: _Check,
 ) -> pa.RecordBatchReader:
     """The selected records of ``topic`` with these ``columns``; no batch is empty.
 
@@ -105,6 +109,7 @@ def read_records(
     :param settings: how large messages are put together.
     :param limits: how large records may be.
     :param formats: how keys and values are decoded; None if they are not.
+    :param check: raises an error if it finds some of these partitions unusable, before they are asked.
     """
     names = [name for name in COLUMNS if name in columns]
     reading = _Reading(
@@ -117,6 +122,7 @@ def read_records(
         formats,
         skip_damaged=skip_damaged,
         progress=progress,
+        check=check,
     )
     found = reading.run(follow=follow)
     if selection.limit is not None:
@@ -164,12 +170,14 @@ class _Reading:
         *,
         skip_damaged: bool,
         progress: Callable[[int, int], None] | None,
+        check: _Check,
     ) -> None:
         self._place = place
         self._topic = topic
         self._wanted = selection
         self._columns = columns
         self._progress = progress
+        self._check = check
         decoded = () if formats is None else decoded_columns(formats)
         decoded = decoded_parts(decoded, decoded_schema(columns, decoded))
         self._decoding = None if formats is None else decoding_of(decoded, formats.registry)
@@ -218,6 +226,8 @@ class _Reading:
         """The bounds of those that exist; a fetch relies on what is seen with them."""
         partitions, ids = with_topic_ids(self._place, partitions)
         try:
+            if not self._seen:  # at the start: what follows outlasts an outage
+                self._check(partitions)
             bounds = self._place.watermarks(partitions, read_committed=self._wanted.read_committed)
         except BrokerError as e:
             raise e if len(partitions) < 2 else with_way_out(e) from e

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.admin.partitions import of_some, why
-from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.admin.partitions import of_some
+from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError, why
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 from pyspark_kafkalog.rows import BIGINT, INT, NOTE, SIZE, STRING, Kind, column

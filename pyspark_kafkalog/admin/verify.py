@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pyspark_kafkalog.admin.partitions import bounds_of, why
+from pyspark_kafkalog.admin.partitions import bounds_of
 from pyspark_kafkalog.codec.decode import DecodeLimits, decode_slice
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.codec.walk import batches_of
@@ -23,6 +23,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OversizedRecordError,
     UnknownTopicOrPartitionError,
+    why,
 )
 from pyspark_kafkalog.model import (
     Fetch,

@@ -50,6 +50,7 @@ from pyspark_kafkalog.groups import GroupOffsets
 from pyspark_kafkalog.model import Files, OffsetRange, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
+    check_usable,
     new_producer_id,
     open_cluster_topics,
     open_groups,
@@ -178,6 +179,7 @@ class Restore:
             raise OptionError("A restore must be idempotent", hint="Leave out kafka.acks and kafka.retries.")
         self._settings = settings
         self._options = target
+        self._source_options, self._target_options = source, to
         self._source: Source = open_place(source)
         self._source_topics: Topics = open_topics(source)
         self._source_groups: GroupOffsets = open_groups(source)
@@ -206,6 +208,7 @@ class Restore:
 
     def _run(self, path: str, execute: bool, progress: Progress) -> Restored:
         check_groups_exist(self._source_groups, self._settings.groups or ())
+        check_usable(self._source_options, self._selected())
         state = RestoreState.find(path)
         partitions: Sequence[PlannedPartition]
         new: Sequence[NewTopic] = ()
@@ -367,6 +370,7 @@ class Restore:
         :raises OptionError: if the target has records, or no such partition.
         """
         targets = [planned.destination for planned in partitions if planned.target not in new]
+        check_usable(self._target_options, targets)
         bounds = self._target.watermarks(targets, read_committed=False) if targets else {}
         for partition in targets:
             if partition not in bounds:

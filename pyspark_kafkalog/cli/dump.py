@@ -59,7 +59,7 @@ def dump(
     chosen = one_partition(kafka.place, partition)
     wanted = OffsetRange(start, end)
     with said(f"Looking up {chosen}"):
-        bounds = kafka.place.watermarks([chosen], read_committed=False).get(chosen)
+        bounds = kafka.report_place.watermarks([chosen], read_committed=False).get(chosen)
     existing = (
         OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.log_start_offset, bounds.high_watermark)
     )

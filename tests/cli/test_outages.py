@@ -40,7 +40,7 @@ UNLISTED = f"The groups in 1 of 3 partitions of {OFFSETS_TOPIC} are not listed: 
 
 def run(*words: object) -> Done:
     """A command that waits less than by default."""
-    return run_command(*words, "-o", "request.timeout.ms=2500")
+    return run_command(*words, "-o", "request.timeout.ms=1500")
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +183,7 @@ def test_other_commands(at: str) -> None:
     reset = run("offsets", "reset", at, "--group", GROUPS[FINE], "--topic", "half", "--to-latest")
     assert reset.code == 3
     assert "Or name only partitions that kafkalog topics shows" in reset.err
+    assert "Nor can be used half-2: " in reset.err
     assert run("offsets", "reset", at, "--group", GROUPS[FINE], "--topic", "half:0", "--to-latest").code == 0
 
 
@@ -199,6 +200,26 @@ def test_verify(at: str) -> None:
     assert NO_LEADER in down["problem"]
     assert SILENT in hung["problem"]
     assert (done.code, done.json["damages"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cat", "half"],
+        ["export", "half", "rows.parquet"],
+        ["redrive", "half", "--group", GROUPS[FINE]],
+        ["delete-records", "--topic", "half", "--to-datetime", "1h"],
+        ["restore", "{at}", "--state", "restore.json"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_all_partitions_in_the_way_are_named_at_once(at: str, tmp_path: Path, words: list[str]) -> None:
+    command, *others = [str(tmp_path / word) if "." in word else word.format(at=at) for word in words]
+    done = run(command, at, *others)
+    assert (done.code, "partition half-1" in done.err) == (3, True), done.err
+    assert NO_LEADER in done.err
+    assert "Nor can be used half-2: " in done.err
+    assert "Retrying" not in done.err
 
 
 def test_deleted_records(at: str) -> None:

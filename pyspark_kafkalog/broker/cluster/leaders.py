@@ -10,7 +10,7 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster, at_once
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, error_of, is_retriable, wants_refresh
-from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, KafkaLogError
+from pyspark_kafkalog.errors import AuthenticationError, BrokerConnectionError, KafkaLogError, together
 from pyspark_kafkalog.model import TopicPartition
 
 Answer = TypeVar("Answer")
@@ -50,12 +50,14 @@ def call_leaders(
     :param separately: see :func:`_call_each`.
     :returns: the answers, without partitions that do not exist.
     :raises UnsupportedVersionError: if a broker has the requests in none of these versions.
-    :raises KafkaLogError: for an error that no retry cures until then.
+    :raises KafkaLogError: for errors that no retry cures until then, with all partitions that have one.
     """
     answers: dict[TopicPartition, Answer] = {}
+    lost: dict[TopicPartition, KafkaLogError] = {} if failures is None else failures
 
     def attempt(remaining: list[TopicPartition]) -> dict[TopicPartition, KafkaLogError]:
         errors: dict[TopicPartition, KafkaLogError] = {}
+        final: dict[TopicPartition, KafkaLogError] = {}
         by_node, leaderless = leaders_of(cluster, remaining)
         leaderless = [p for p in leaderless if not cluster.metadata.is_gone(p)]
         outcomes = _call_each(
@@ -67,26 +69,27 @@ def call_leaders(
             if isinstance(outcome, Refused):
                 errors[partition] = _refusal(outcome.error_code, doing, partition)
                 if not is_retriable(outcome.error_code):
-                    if failures is None:
-                        raise errors[partition]
-                    failures[partition] = errors.pop(partition)
+                    final[partition] = errors.pop(partition)
                 elif wants_refresh(outcome.error_code):
                     cluster.forget([partition.topic])
             elif isinstance(outcome, BrokerConnectionError):
                 errors[partition] = outcome
                 cluster.forget([partition.topic])
             elif isinstance(outcome, AuthenticationError):
-                if failures is None:
-                    raise outcome
-                failures[partition] = outcome
+                final[partition] = outcome
             else:
                 answers[partition] = outcome
+        if final and failures is None:
+            raise together(final)
+        lost.update(final)
         return errors
 
     partitions = sorted(set(partitions))
     for partition in partitions:
         cluster.metadata.expect_unless_gone(partition)
-    cluster.new_backoff(deadline).repeat_each(partitions, attempt, failures)
+    cluster.new_backoff(deadline).repeat_each(partitions, attempt, lost)
+    if lost and failures is None:
+        raise together(lost)
     return answers
 
 
