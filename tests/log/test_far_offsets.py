@@ -61,8 +61,14 @@ def shown(base: int, count: int = COUNT) -> list[int]:
     return [*range(base, base + 5), *range(base + 11, base + count)]
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("timestamp", TIMES.values(), ids=TIMES)
+@pytest.mark.parametrize(
+    ("base", "timestamp"),
+    [
+        pytest.param(base, TIMES[name], id=f"{base}-{name}", marks=[] if i == j else pytest.mark.soak)
+        for i, base in enumerate(BASES)
+        for j, name in enumerate(TIMES)
+    ],
+)
 def test_writers_and_tools(base: int, timestamp: int, tmp_path: Path) -> None:
     root = tmp_path / "logs"
     far_log(root, base, timestamp)
