@@ -232,7 +232,7 @@ def test_deleted_records(at: str) -> None:
 
 
 def test_views(at: str) -> None:
-    place = place_options({"kafka.bootstrap.servers": at})
+    place = place_options({"kafka.bootstrap.servers": at, "kafka.request.timeout.ms": "1500"})
     shown = view_table(place, _view("topics"))
     assert [note != "" for note in shown.column("note").to_pylist()] == [False, True, True, False]
     shown = view_table(place, _view("groups"))
