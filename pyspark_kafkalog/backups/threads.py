@@ -184,6 +184,13 @@ class Threads:
         problem = self._tombstones.problem(self._source, partition)
         if problem is None or not self._rules.renew_compacted:
             return problem
+        written = self._target.written_from(partition)
+        if written is not None:
+            return (
+                "Keys that the source has deleted may live on in the copy, and --renew-compacted leaves it"
+                f" as it is: rows were written to it from offset {written} on, which a new copy would not"
+                " have. Write them to another topic, and move the partition's folder away"
+            )
         topic_id, begun = planned.topic_ids[partition.topic], now_ms()
         start = bounds.log_start_offset
         log = self._target.begin_anew(

@@ -3,8 +3,9 @@
 JSON with a version, the source's cluster id, and for each partition the ranges of offsets that its
 source had deleted before they could be copied; where the record batch begins in which the last of them ends,
 or that follows it; when its copy was last complete, and up to which offset; if it is being replaced by a new
-copy, where that begins; and whether ``log-start-offset-checkpoint`` says of every partition where it begins,
-so that a first segment behind that means that there was one before.
+copy, where that begins; where rows begin that were written to the copy, and are not its source's; and
+whether ``log-start-offset-checkpoint`` says of every partition where it begins, so that a first segment
+behind that means that there was one before.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import NamedTuple, TypeVar
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem import durable
 from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log.layout import BACKUP_FILE, partition_of
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _VERSION = 1
 _Noted = TypeVar("_Noted")
@@ -47,6 +50,8 @@ class BackupFile:
     complete: dict[TopicPartition, Complete] = field(default_factory=dict)
     renewed: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the new copies begin."""
+    written: dict[TopicPartition, int] = field(default_factory=dict)
+    """From where on a copy may have rows that its source never had."""
 
     def without(self, gone: Collection[TopicPartition]) -> BackupFile:
         """The same, without a word of these partitions."""
@@ -60,6 +65,7 @@ class BackupFile:
             next_batches=kept(self.next_batches),
             complete=kept(self.complete),
             renewed=kept(self.renewed),
+            written=kept(self.written),
         )
 
 
@@ -88,6 +94,7 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             for name, (time, offset) in content.get("complete", {}).items()
         }
         renewed = {partition_of(name): int(start) for name, start in content.get("renewed", {}).items()}
+        written = {partition_of(name): int(start) for name, start in content.get("written", {}).items()}
         return BackupFile(
             None if cluster_id is None else str(cluster_id),
             content.get("has_starts") is True,
@@ -95,6 +102,7 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             next_batches,
             complete,
             renewed,
+            written,
         )
     except UNREADABLE:
         raise LogDirectoryError(
@@ -115,10 +123,28 @@ def write_backup_file(root: str, content: BackupFile) -> None:
             "next_batches": _by_name(content.next_batches),
             "complete": _by_name(content.complete),
             "renewed": _by_name(content.renewed),
+            "written": _by_name(content.written),
         },
         indent=1,
     )
     durable.replace(os.path.join(root, BACKUP_FILE), text.encode())
+
+
+def note_written(root: str, starts: Mapping[TopicPartition, int]) -> None:
+    """Note in a backup where rows will begin that are not its source's; the caller holds its lock.
+
+    If they never come, the next run, which finds the log to end there, forgets it.
+    """
+    file = read_backup_file(local_folder(root))
+    if file is None:
+        return
+    earlier = {
+        partition: start
+        for partition, start in starts.items()
+        if partition.topic not in INTERNAL_TOPICS and start < file.written.get(partition, start + 1)
+    }
+    if earlier:
+        write_backup_file(root, replace(file, written={**file.written, **earlier}))
 
 
 def _by_name(found: Mapping[TopicPartition, object]) -> dict[str, object]:

@@ -59,6 +59,11 @@ def complete(target: Path) -> list[int]:
     return found
 
 
+def written(target: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads((target / ".kafkalog-backup").read_text())["written"]
+    return found
+
+
 def complete_at(target: Path, ago: int) -> None:
     """As if so much time (ms) had passed since the last run."""
     path = target / ".kafkalog-backup"
@@ -239,6 +244,44 @@ def test_a_repair_vouches_for_the_copy_that_counts(
     done = connect(target).logs.repair(execute=True)
     assert [(one.topic, one.log_end_offset) for one in done.partitions] == [("t", before[-1] + 1)]
     assert visible(target) == before
+
+
+def test_rows_that_were_written_to_the_copy_are_not_lost(tmp_path: Path) -> None:
+    """A new copy would not have them, and nothing would say so."""
+    source, target = backed_up(tmp_path, {"cleanup.policy": "compact"})
+    complete_at(target, 2 * DAY)
+    rows = pa.table({"key": [b"k"] * 3, "value": [b"written"] * 3})
+    for _ in range(2):
+        connect(target).write(rows, "t")
+    for _ in range(2):
+        row = run(source, target, RENEW)
+        assert "rows were written to it from offset 50 on" in (row.problem or "")
+        assert (row.renewed, row.log_end_offset) == (False, 100)
+    assert visible(target) == [*range(56), *range(60, 100)]
+    (target / "t-0").rename(tmp_path / "away")
+    row = run(source, target, RENEW)
+    assert (row.problem, visible(target)) == (None, visible(source))
+    check_sound(target)
+
+
+def test_rows_that_never_came_keep_no_copy_from_being_renewed(tmp_path: Path) -> None:
+    """A write that was killed is undone."""
+    source, target = backed_up(tmp_path, {"cleanup.policy": "compact"})
+    complete_at(target, 2 * DAY)
+    script = (
+        "import os, sys\n"
+        "import pyarrow as pa\n"
+        "from pyspark_kafkalog import connect\n"
+        "from pyspark_kafkalog.log.publish import journal\n"
+        "journal.commit = lambda *_: os._exit(9)\n"
+        "connect(sys.argv[1]).write(pa.table({'key': [b'k'], 'value': [b'v']}), 't')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(target)], check=False).returncode == 9
+    assert written(target) == {"t-0": 50}
+    row = run(source, target, RENEW)
+    assert (row.problem, row.renewed) == (None, True)
+    assert written(target) == {}
+    assert visible(target) == visible(source)
 
 
 def killed_between_the_folders(tmp_path: Path) -> Path:

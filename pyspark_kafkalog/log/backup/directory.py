@@ -224,6 +224,7 @@ class BackupDirectory:
                 )
             if log.next_offset > self.log_end_offset(partition) and was_clean:
                 self.flushed(partition, log.next_offset)  # a writer that notes no ends has been there
+            self._forget_written(partition, log.batches_end)
             self._pass_gaps(log)
             known = self.complete(partition)
             if known is not None and known.offset > log.next_offset:  # what was there may be compacted by now
@@ -247,6 +248,7 @@ class BackupDirectory:
         """
         if not os.path.lexists(os.path.join(self.root, str(partition))):
             self._forget_gaps(partition, 0)
+            self._forget_written(partition, 0)
             self._forget_end(partition)
         elif offset < self.log_start_offset(partition):  # or records would seem to be missing there
             self._forget_end(partition)
@@ -255,6 +257,17 @@ class BackupDirectory:
                 starts = {**self._starts, partition: offset}
                 self._write_checkpoint(LOG_START_OFFSET_CHECKPOINT, starts)
                 self._starts = starts
+
+    def written_from(self, partition: TopicPartition) -> int | None:
+        """From where on the copy may have rows that its source never had; None if it has none."""
+        return None if self._file is None else self._file.written.get(partition)
+
+    def _forget_written(self, partition: TopicPartition, end: int) -> None:
+        """Forget rows of others that begin at ``end`` or later: they never came, or are cut off."""
+        with self._guard:
+            known = self.written_from(partition)
+            if known is not None and known >= end:
+                self._change_file(written={p: at for p, at in self._known.written.items() if p != partition})
 
     def _forget_end(self, partition: TopicPartition) -> None:
         with self._guard:
@@ -299,6 +312,7 @@ class BackupDirectory:
             self._change_file(
                 gaps=kept.gaps,
                 next_batches=kept.next_batches,
+                written=kept.written,
                 complete={**kept.complete, partition: Complete(time, start)},
                 renewed={**kept.renewed, partition: start},
             )

@@ -36,6 +36,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log import renewal
+from pyspark_kafkalog.log.backup_file import note_written
 from pyspark_kafkalog.log.checkpoints import note_flushed
 from pyspark_kafkalog.log.journal_file import (
     Begun,
@@ -93,6 +94,7 @@ def begin(
         _text(root, CLEAN_SHUTDOWN_FILE),
         _checkpoints(root),
     )
+    note_written(root, {partition: ends[partition].log_end_offset for partition in batches})
     put(root, JOURNAL_FILE, begun.text())
     if begun.clean_shutdown is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
