@@ -34,6 +34,18 @@ def write_offsets(root: str, name: str, offsets: Mapping[TopicPartition, int]) -
     replace(os.path.join(root, name), format_offset_checkpoint(offsets))
 
 
+def read_flushed(root: str) -> dict[str, dict[TopicPartition, int]]:
+    """The checkpoints that :func:`note_flushed` changes, by name: those of a backup; none elsewhere.
+
+    A writer reads them before it appends: once records are there, it is too late to refuse a malformed one.
+
+    :raises LogDirectoryError: if one is malformed.
+    """
+    if not os.path.exists(os.path.join(root, BACKUP_FILE)):
+        return {}
+    return {name: read_offsets(root, name) for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)}
+
+
 def note_flushed(root: str, ends: Mapping[TopicPartition, int]) -> None:
     """Let the checkpoints of a backup say that logs are on disk up to their new ``ends``.
 
@@ -42,10 +54,7 @@ def note_flushed(root: str, ends: Mapping[TopicPartition, int]) -> None:
 
     :raises LogDirectoryError: if one is malformed.
     """
-    if not os.path.exists(os.path.join(root, BACKUP_FILE)):
-        return
-    for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
-        known = read_offsets(root, name)
+    for name, known in read_flushed(root).items():
         if {**known, **ends} != known:
             write_offsets(root, name, {**known, **ends})
 

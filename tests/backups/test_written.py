@@ -20,10 +20,11 @@ from pyspark_kafkalog.log.layout import (
     HIGH_WATERMARK_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.topics import NewTopic
 from tests.backups.consuming import consume
 from tests.backups.histories import T0, batch, make_log_of, visible
-from tests.backups.test_adopt import files, flip, make_broker
+from tests.backups.test_adopt import back_up, files, flip, groups_in, make_broker
 from tests.backups.test_history import check_sound
 from tests.backups.writer import WRITTEN
 from tests.codec.raw import marker, values
@@ -216,6 +217,28 @@ def test_the_end_of_what_was_written_is_known(tmp_path: Path) -> None:
         index.unlink()
     (found,) = connect(backup).records.verify([T0])
     assert "the backup lacks their segments" in found.damages[0].message
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_a_malformed_checkpoint_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    """Later, a failed commit would be one that is visible, and a broker would recover all logs."""
+    backup = back_up(tmp_path, T0)
+    groups = groups_in(backup)
+    (backup / name).write_text("0\n1\nt 0\n")
+    before = {path.name: files(path) for path in backup.iterdir() if path.is_dir()}
+    kafka = connect(backup)
+    for write in (
+        lambda: produce(backup, "t"),
+        lambda: kafka.topics.create([NewTopic("new", partitions=1)]),
+        lambda: groups.commit("etl", {T0: CommittedOffset(45)}),
+    ):
+        with pytest.raises(LogDirectoryError, match=name):
+            write()
+    assert {path.name: files(path) for path in backup.iterdir() if path.is_dir()} == before
+    assert (backup / CLEAN_SHUTDOWN_FILE).exists()
+    kafka.logs.repair(execute=True)
+    groups.commit("etl", {T0: CommittedOffset(45)})
+    assert groups.committed("etl")[T0].offset == 45
 
 
 def test_indexes_come_from_the_batches(tmp_path: Path) -> None:

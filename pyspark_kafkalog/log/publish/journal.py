@@ -37,7 +37,7 @@ from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log import renewal
 from pyspark_kafkalog.log.backup_file import note_written
-from pyspark_kafkalog.log.checkpoints import note_flushed
+from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
 from pyspark_kafkalog.log.journal_file import (
     Begun,
     Deletion,
@@ -82,7 +82,9 @@ def begin(
     :param append_time: the timestamp, in ms, that those of some topics will get; None if none will.
     :param configured: new topics whose configurations go with an undo.
     :param plan: a digest of the plan of a micro-batch, for the ledger; empty if that is not known.
+    :raises LogDirectoryError: if a checkpoint that :func:`commit` changes is malformed; nothing has begun.
     """
+    read_flushed(root)
     begun = Begun(
         ends,
         batches,

@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.kafka_uuid import random_uuid
-from pyspark_kafkalog.log.checkpoints import note_flushed
+from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
@@ -144,6 +144,7 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
         published = _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)
         return published.offsets[partition]
     of_topic = settings[partition.topic]
+    read_flushed(root)
     with disk_errors("Could not append", root), journal.unclean(root):
         log = _open_existing(LogRoot(open_folder(root)), partition, of_topic)
         appended = append(log, pending, of_topic, _append_time(settings), framed_last=True)
