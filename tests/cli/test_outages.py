@@ -40,7 +40,7 @@ UNLISTED = f"The groups in 1 of 3 partitions of {OFFSETS_TOPIC} are not listed: 
 
 def run(*words: object) -> Done:
     """A command that waits less than by default."""
-    return run_command(*words, "-o", "request.timeout.ms=1500")
+    return run_command(*words, "-o", "request.timeout.ms=2500")
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def test_deleted_records(at: str) -> None:
 
 
 def test_views(at: str) -> None:
-    place = place_options({"kafka.bootstrap.servers": at, "kafka.request.timeout.ms": "1500"})
+    place = place_options({"kafka.bootstrap.servers": at, "kafka.request.timeout.ms": "2500"})
     shown = view_table(place, _view("topics"))
     assert [note != "" for note in shown.column("note").to_pylist()] == [False, True, True, False]
     shown = view_table(place, _view("groups"))
