@@ -36,6 +36,7 @@ from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.log.groups import groups as groups_module
 from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
+from pyspark_kafkalog.log.publish import publish
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
 from tests.codec import raw
@@ -369,6 +370,21 @@ def test_a_group_of_which_all_is_pending_exists(tmp_path: Path, clock: list[int]
     assert groups.committed("g") == {}
     log_of(tmp_path, marker(1, 7, commit=False))
     assert groups.group_ids() == ()
+
+
+def test_what_fails_after_a_commit_is_visible_fails_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = groups_of(tmp_path)
+    groups.commit("g", {T0: CommittedOffset(1)})
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(publish, "note_flushed", fail)
+    groups.commit("g", {T0: CommittedOffset(2)})
+    assert offsets(groups_of(tmp_path), "g") == {T0: 2}
+    assert "Appended, but could not put the files" in caplog.text
 
 
 # Hostile logs

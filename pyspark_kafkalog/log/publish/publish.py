@@ -145,11 +145,18 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
         return published.offsets[partition]
     of_topic = settings[partition.topic]
     read_flushed(root)
-    with disk_errors("Could not append", root), journal.unclean(root):
-        log = _open_existing(LogRoot(open_folder(root)), partition, of_topic)
-        appended = append(log, pending, of_topic, _append_time(settings), framed_last=True)
-        note_flushed(root, {partition: appended.end})
-        return appended
+    appended: OffsetRange | None = None
+    try:
+        with disk_errors("Could not append", root), journal.unclean(root):
+            log = _open_existing(LogRoot(open_folder(root)), partition, of_topic)
+            appended = append(log, pending, of_topic, _append_time(settings), framed_last=True)
+            note_flushed(root, {partition: appended.end})
+    except Exception as e:
+        if appended is None:
+            raise
+        # The batch is visible: an error now would say that it is not.
+        _log.warning("Appended, but could not put the files of %s in order: %s", root, e)
+    return appended
 
 
 def _append_at_once(
