@@ -1,4 +1,4 @@
-"""All messages of the package, read from its syntax trees: ``ci/messages`` writes them to tests/messages.txt.
+"""All messages of a module, read from its syntax tree.
 
 A message is a string with a space and a word in it: an error, its hint, a line of the log. All such strings
 are listed, not only the arguments of some calls, so none is missed because a helper passes it on. Docstrings
@@ -12,28 +12,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-GOLDEN = Path(__file__).with_name("messages.txt")
 PACKAGE = Path(__file__).parent.parent / "pyspark_kafkalog"
 
-_IN_THE_DOCS = ("options/client_settings.py", "options/page.py", "options/table.py")
-"""docs/options.md is made of these."""
 _WORD = re.compile(r"(?<![%\\A-Za-z])[A-Za-z]{2,}")
 _HOLE = "{…}"
-
-
-def page() -> str:
-    """The messages of every module under its name, in the order of the source."""
-    files = {file.relative_to(PACKAGE).as_posix(): file for file in PACKAGE.rglob("*.py")}
-    found = {
-        name: list(messages_of(files[name].read_text(encoding="utf-8")))
-        for name in sorted(files)
-        if name not in _IN_THE_DOCS
-    }
-    return "\n".join(
-        "".join(f"{line}\n" for line in [name, *(f"  {message}" for message in messages)])
-        for name, messages in found.items()
-        if messages
-    )
 
 
 def messages_of(source: str) -> Iterator[str]:
@@ -70,7 +52,3 @@ def _text(node: ast.AST) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(part) if isinstance(part, ast.Constant) else _HOLE for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-if __name__ == "__main__":
-    GOLDEN.write_text(page(), encoding="utf-8")
