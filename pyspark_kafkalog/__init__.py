@@ -13,23 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog._version import __version__
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.admin.compact import CompactedPartition
-    from pyspark_kafkalog.admin.consumer_groups import GroupLag, GroupOffset
-    from pyspark_kafkalog.admin.dump import DumpedBatch, DumpedRecord
-    from pyspark_kafkalog.admin.kafka import GroupAdmin, Kafka, LogCare, Records, TopicAdmin, connect
-    from pyspark_kafkalog.admin.partitions import PartitionState, SegmentState
-    from pyspark_kafkalog.admin.read import Changes, RecordSplit
-    from pyspark_kafkalog.admin.redrive import Redriven
-    from pyspark_kafkalog.admin.reset import ResetStep, ResetTo
-    from pyspark_kafkalog.admin.retain import DeletedRecords
-    from pyspark_kafkalog.admin.select import RecordSelection
-    from pyspark_kafkalog.admin.topic_changes import CreatedTopic, TopicChange, TopicToDelete
-    from pyspark_kafkalog.admin.verify import Damage, VerifiedPartition
-    from pyspark_kafkalog.admin.watching import GroupPace, LagWatch
-    from pyspark_kafkalog.audit.counting import AuditCount, AuditedTask, Auditor
-    from pyspark_kafkalog.backups.groups import RestoredOffset
-    from pyspark_kafkalog.backups.plan import BackedUpPartition, BackupRules
-    from pyspark_kafkalog.backups.restore import Restored, RestoredPartition, RestoreSettings
+    from pyspark_kafkalog.client.kafka import GroupAdmin, Kafka, LogCare, Records, TopicAdmin, connect
+    from pyspark_kafkalog.client.partitions import PartitionState, SegmentState
+    from pyspark_kafkalog.client.read import Changes, RecordSplit
     from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
     from pyspark_kafkalog.codec.isolation import Visibility
     from pyspark_kafkalog.errors import (
@@ -58,10 +44,10 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         ZooKeeperError,
     )
-    from pyspark_kafkalog.largemessage.serializers import MessageSegment, in_arrow
-    from pyspark_kafkalog.log.backup.adopt import AdoptedPartition
-    from pyspark_kafkalog.log.care.partition_repair import RepairedPartition
-    from pyspark_kafkalog.log.care.repair import RepairedDirectory
+    from pyspark_kafkalog.extensions.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.extensions.large_messages.reassemble import reassemble
+    from pyspark_kafkalog.extensions.large_messages.serializers import MessageSegment, in_arrow
+    from pyspark_kafkalog.extensions.typed_values.dead_letters import dead_letters
     from pyspark_kafkalog.log.segment.steps import RepairStep
     from pyspark_kafkalog.model import (
         AbortedTransaction,
@@ -73,17 +59,31 @@ if TYPE_CHECKING:
         Origin,
         TopicPartition,
     )
+    from pyspark_kafkalog.model.topics import ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
     from pyspark_kafkalog.options.settings import Selection
-    from pyspark_kafkalog.spark.backup import backup
     from pyspark_kafkalog.spark.by_value import by_value
-    from pyspark_kafkalog.spark.dead_letters import dead_letters
-    from pyspark_kafkalog.spark.doctor import doctor
-    from pyspark_kafkalog.spark.listeners import AuditListener, LagListener
-    from pyspark_kafkalog.spark.reassemble import reassemble
     from pyspark_kafkalog.spark.registration import Registration, register
     from pyspark_kafkalog.spark.source import DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
-    from pyspark_kafkalog.topics import ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
+    from pyspark_kafkalog.tools.backup.copies.adopt import AdoptedPartition
+    from pyspark_kafkalog.tools.backup.groups import RestoredOffset
+    from pyspark_kafkalog.tools.backup.on_spark import backup
+    from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupRules
+    from pyspark_kafkalog.tools.backup.restore import Restored, RestoredPartition, RestoreSettings
+    from pyspark_kafkalog.tools.care.compact import CompactedPartition
+    from pyspark_kafkalog.tools.care.partition_repair import RepairedPartition
+    from pyspark_kafkalog.tools.care.repair import RepairedDirectory
+    from pyspark_kafkalog.tools.care.retain import DeletedRecords
+    from pyspark_kafkalog.tools.care.verify import Damage, VerifiedPartition
+    from pyspark_kafkalog.tools.doctor.on_spark import doctor
+    from pyspark_kafkalog.tools.groups.consumer_groups import GroupLag, GroupOffset
+    from pyspark_kafkalog.tools.groups.listeners import AuditListener, LagListener
+    from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
+    from pyspark_kafkalog.tools.groups.watching import GroupPace, LagWatch
+    from pyspark_kafkalog.tools.records.dump import DumpedBatch, DumpedRecord
+    from pyspark_kafkalog.tools.records.select import RecordSelection
+    from pyspark_kafkalog.tools.redrive.redrive import Redriven
+    from pyspark_kafkalog.tools.topics.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 
 __all__ = [
     "AbortedTransaction",
@@ -184,30 +184,30 @@ __all__ = [
 ]
 
 _LOADED_ON_USE = {
-    "admin.compact": ("CompactedPartition",),
-    "admin.consumer_groups": ("GroupLag", "GroupOffset"),
-    "admin.dump": ("DumpedBatch", "DumpedRecord"),
-    "admin.kafka": ("GroupAdmin", "Kafka", "LogCare", "Records", "TopicAdmin", "connect"),
-    "admin.partitions": ("PartitionState", "SegmentState"),
-    "admin.read": ("Changes", "RecordSplit"),
-    "admin.redrive": ("Redriven",),
-    "admin.reset": ("ResetStep", "ResetTo"),
-    "admin.retain": ("DeletedRecords",),
-    "admin.select": ("RecordSelection",),
-    "admin.topic_changes": ("CreatedTopic", "TopicChange", "TopicToDelete"),
-    "admin.verify": ("Damage", "VerifiedPartition"),
-    "admin.watching": ("GroupPace", "LagWatch"),
-    "audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
-    "backups.groups": ("RestoredOffset",),
-    "backups.plan": ("BackedUpPartition", "BackupRules"),
-    "backups.restore": ("Restored", "RestoredPartition", "RestoreSettings"),
+    "tools.care.compact": ("CompactedPartition",),
+    "tools.groups.consumer_groups": ("GroupLag", "GroupOffset"),
+    "tools.records.dump": ("DumpedBatch", "DumpedRecord"),
+    "client.kafka": ("GroupAdmin", "Kafka", "LogCare", "Records", "TopicAdmin", "connect"),
+    "client.partitions": ("PartitionState", "SegmentState"),
+    "client.read": ("Changes", "RecordSplit"),
+    "tools.redrive.redrive": ("Redriven",),
+    "tools.groups.reset": ("ResetStep", "ResetTo"),
+    "tools.care.retain": ("DeletedRecords",),
+    "tools.records.select": ("RecordSelection",),
+    "tools.topics.topic_changes": ("CreatedTopic", "TopicChange", "TopicToDelete"),
+    "tools.care.verify": ("Damage", "VerifiedPartition"),
+    "tools.groups.watching": ("GroupPace", "LagWatch"),
+    "extensions.audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
+    "tools.backup.groups": ("RestoredOffset",),
+    "tools.backup.plan": ("BackedUpPartition", "BackupRules"),
+    "tools.backup.restore": ("Restored", "RestoredPartition", "RestoreSettings"),
     "codec.decode": ("DecodeLimits", "Decoded", "decode"),
     "codec.isolation": ("Visibility",),
     "errors": tuple(name for name in __all__ if name.endswith("Error")),
-    "largemessage.serializers": ("MessageSegment", "in_arrow"),
-    "log.care.partition_repair": ("RepairedPartition",),
-    "log.care.repair": ("RepairedDirectory",),
-    "log.backup.adopt": ("AdoptedPartition",),
+    "extensions.large_messages.serializers": ("MessageSegment", "in_arrow"),
+    "tools.care.partition_repair": ("RepairedPartition",),
+    "tools.care.repair": ("RepairedDirectory",),
+    "tools.backup.copies.adopt": ("AdoptedPartition",),
     "log.segment.steps": ("RepairStep",),
     "model": (
         "AbortedTransaction",
@@ -220,21 +220,30 @@ _LOADED_ON_USE = {
         "TopicPartition",
     ),
     "options.settings": ("Selection",),
-    "spark.backup": ("backup",),
+    "tools.backup.on_spark": ("backup",),
     "spark.by_value": ("by_value",),
-    "spark.dead_letters": ("dead_letters",),
-    "spark.doctor": ("doctor",),
-    "spark.listeners": ("AuditListener", "LagListener"),
-    "spark.reassemble": ("reassemble",),
+    "extensions.typed_values.dead_letters": ("dead_letters",),
+    "tools.doctor.on_spark": ("doctor",),
+    "tools.groups.listeners": ("AuditListener", "LagListener"),
+    "extensions.large_messages.reassemble": ("reassemble",),
     "spark.registration": ("Registration", "register"),
     "spark.source": ("DefaultSource",),
     "spark.worker_python": ("worker_python",),
-    "topics": ("ConfigEntry", "NewTopic", "TopicDescription", "TopicPartitionInfo"),
+    "model.topics": ("ConfigEntry", "NewTopic", "TopicDescription", "TopicPartitionInfo"),
 }
 """The names by the module that has them."""
 _NEED_PYSPARK = {
-    name for module, names in _LOADED_ON_USE.items() if module.startswith("spark.") for name in names
-} - {"worker_python"}
+    "AuditListener",
+    "DefaultSource",
+    "LagListener",
+    "Registration",
+    "backup",
+    "by_value",
+    "dead_letters",
+    "doctor",
+    "reassemble",
+    "register",
+}
 _WITH_PYSPARK = "pip install pyspark pandas, or use an environment that has PySpark already"
 
 

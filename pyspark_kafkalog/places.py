@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import BrokerConnectionError, together
-from pyspark_kafkalog.groups import GroupMember, GroupOffsets, SoleCommits
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.model.groups import GroupMember, GroupOffsets, SoleCommits
+from pyspark_kafkalog.model.sinks import Sink
+from pyspark_kafkalog.model.topics import ClusterTopics, Topics
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     MembershipOptions,
@@ -17,8 +19,6 @@ from pyspark_kafkalog.options.brokers import (
     TransactionOptions,
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
-from pyspark_kafkalog.sinks import Sink
-from pyspark_kafkalog.topics import ClusterTopics, Topics
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.place import Brokers
@@ -58,7 +58,7 @@ def _brokers(options: PlaceOptions, brokers: ConnectionOptions) -> ConnectionOpt
     """The brokers that the options name, or those that are registered in their ZooKeeper."""
     if brokers.bootstrap_servers:
         return brokers
-    from pyspark_kafkalog.broker.zookeeper.registry import registered_brokers
+    from pyspark_kafkalog.extensions.zookeeper.registry import registered_brokers
 
     assert options.zookeeper is not None
     return replace(brokers, bootstrap_servers=registered_brokers(options.zookeeper, brokers))
@@ -127,12 +127,12 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
 
         if not options.commits_to_zookeeper:
             return BrokerGroups(options.brokers, timeout=timeout)
-        from pyspark_kafkalog.broker.zookeeper.groups import DualGroups, ZooKeeperGroups
+        from pyspark_kafkalog.extensions.zookeeper.groups import DualGroups, ZooKeeperGroups
 
         assert options.zookeeper is not None
         zookeeper = ZooKeeperGroups(options.zookeeper, options.brokers, timeout=timeout)
         return DualGroups(options.brokers, zookeeper, timeout=timeout) if options.dual_commit else zookeeper
-    from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+    from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 
     retention = options.offsets_retention_minutes
     if timeout is None:
@@ -144,10 +144,10 @@ def open_member(options: PlaceOptions, group: str, membership: MembershipOptions
     """A member of a consumer group of the brokers that the options name, which has not joined yet."""
     assert options.brokers is not None, "a directory has no live groups"
     if membership.protocol == "consumer":
-        from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
+        from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
 
         return ConsumerMember(options.brokers, group, membership)
-    from pyspark_kafkalog.broker.groups.member import Member
+    from pyspark_kafkalog.extensions.membership.member import Member
 
     return Member(options.brokers, group, membership)
 
@@ -160,9 +160,9 @@ def settle_transactions(
     :param topics: of the query's source.
     """
     from pyspark_kafkalog.broker.cluster.cluster import cluster_of
-    from pyspark_kafkalog.broker.transactions.committing import settle_work
-    from pyspark_kafkalog.broker.transactions.folders import Folders
-    from pyspark_kafkalog.broker.transactions.work import Work
+    from pyspark_kafkalog.extensions.exactly_once.committing import settle_work
+    from pyspark_kafkalog.extensions.exactly_once.folders import Folders
+    from pyspark_kafkalog.extensions.exactly_once.work import Work
 
     assert options.brokers is not None, "a directory has no transactions of groups"
     transactions = TransactionOptions(checkpoint_location=checkpoint_location)
@@ -219,12 +219,12 @@ def open_sole_commits(options: WriteOptions, group: str, name: str) -> SoleCommi
     :param name: what the runs have in common that exclude each other.
     """
     if options.brokers is not None:
-        from pyspark_kafkalog.broker.transactions.fenced_commits import FencedCommits
+        from pyspark_kafkalog.tools.redrive.fenced_commits import FencedCommits
 
         assert options.produce is not None
         assert options.transactions is not None, "it is exactly once"
         return FencedCommits(options.brokers, options.produce, options.transactions, group, name)
-    from pyspark_kafkalog.log.groups.groups import SoleDirectoryCommits
+    from pyspark_kafkalog.extensions.log_groups.groups import SoleDirectoryCommits
 
     return SoleDirectoryCommits(options.root, group)
 
@@ -239,7 +239,7 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[An
     if options.brokers is not None:
         assert options.produce is not None
         if options.transactions is not None:
-            from pyspark_kafkalog.broker.transactions.sink import TransactionalSink
+            from pyspark_kafkalog.extensions.exactly_once.sink import TransactionalSink
 
             return TransactionalSink.on_driver(
                 options.brokers, options.produce, options.encode_settings, options.transactions, batch
@@ -264,7 +264,7 @@ def backup_groups(root: str, num_partitions: int = 0) -> GroupOffsets:
 
     :param num_partitions: of their topic, if it is new; 0 for Kafka's default.
     """
-    from pyspark_kafkalog.log.groups.groups import NUM_PARTITIONS, DirectoryGroups
+    from pyspark_kafkalog.extensions.log_groups.groups import NUM_PARTITIONS, DirectoryGroups
 
     return DirectoryGroups.open(
         root, retention_minutes=None, num_partitions=num_partitions or NUM_PARTITIONS, lock_timeout=None

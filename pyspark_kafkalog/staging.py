@@ -25,7 +25,7 @@ import numpy as np
 from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
-from pyspark_kafkalog.sinks import TaskSink
+from pyspark_kafkalog.model.sinks import TaskSink
 
 _RUN_BYTES = 4 << 20
 """Sections are read together up to this size; a larger one is read as a whole, as its task had it."""
@@ -78,10 +78,10 @@ class TaskTopics(Protocol):
     """What a task knows of the topics that it writes to."""
 
     def partition_count(self, topic: str) -> int:
-        """See :meth:`pyspark_kafkalog.sinks.TaskSink.partition_count`."""
+        """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.partition_count`."""
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """See :meth:`pyspark_kafkalog.sinks.TaskSink.has_partition`."""
+        """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.has_partition`."""
 
     def settings(self, topic: str) -> EncodeSettings:
         """How to encode records for a topic."""
@@ -121,11 +121,11 @@ class Staging(TaskSink[Staged]):
         return self
 
     def partition_count(self, topic: str) -> int:
-        """See :meth:`pyspark_kafkalog.sinks.TaskSink.partition_count`."""
+        """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.partition_count`."""
         return self._topics.partition_count(topic)
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """See :meth:`pyspark_kafkalog.sinks.TaskSink.has_partition`."""
+        """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.has_partition`."""
         return self._topics.has_partition(partition)
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:

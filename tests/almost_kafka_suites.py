@@ -47,8 +47,16 @@ _IN_BOTH = (
         _TOPIC_IDS, "broker/test_first_fetch.py::test_many_partitions_take_one_fetch", "ListOffsetsRequest"
     ),
     Lacking(_TOPIC_IDS, "broker/test_place.py::test_a_topic_made_anew_while_nobody_looked", "pollTimeoutMs"),
-    Lacking(_TOPIC_IDS, "cli/test_backup.py::test_a_topic_made_anew_ends_with_1", "deleted and recreated"),
-    Lacking(_TOPIC_IDS, "cli/test_backup.py::test_(records_deleted|gaps_are_told)", r"assert (\(1, |1 == 0)"),
+    Lacking(
+        _TOPIC_IDS,
+        "tools/backup/test_command.py::test_a_topic_made_anew_ends_with_1",
+        "deleted and recreated",
+    ),
+    Lacking(
+        _TOPIC_IDS,
+        "tools/backup/test_command.py::test_(records_deleted|gaps_are_told)",
+        r"assert (\(1, |1 == 0)",
+    ),
     Lacking(
         _TOPIC_IDS, "parity/test_parity.py::.*a topic is recreated, and grows longer", r"'true': \[7, 8\]"
     ),
@@ -61,19 +69,26 @@ _IN_BOTH = (
     Lacking(_EPOCHS, "broker/test_cluster.py::test_a_leader_is_known_and_a_missing", "epoch=-1"),
     Lacking(
         _EPOCHS,
-        "cli/test_habits.py::test_people_type_what_they_are_used_to",
+        "tools/cli/test_habits.py::test_people_type_what_they_are_used_to",
         r"assert not .*topics describe[^,]*, out='TOPIC[^/]*0       1  -      1[^/]*', err=''\)\"\]",
     ),
     Lacking(_TIMES, "broker/test_place.py::test_newest_timestamps_and_sizes", "assert {} == {"),
-    Lacking(_TIMES, "cli/test_brokers.py::test_what_there_is", "1600000003000, None"),
+    Lacking(_TIMES, "tools/topics/test_brokers.py::test_what_there_is", "1600000003000, None"),
     Lacking(_TIMES, "spark/test_read_brokers.py::test_filters.True", "assert 10 == 0"),
-    Lacking(_MEMBERS, r"broker/test_member.py::.*(\[consumer\]|kind[34]|brokers_do_not_have)"),
-    Lacking(_MEMBERS, "broker/test_member.py::.*(name_that_is_in_use|both_protocols|stay_as_they_are)"),
+    Lacking(_MEMBERS, r"extensions/membership/test_member.py::.*(\[consumer\]|kind[34]|brokers_do_not_have)"),
+    Lacking(
+        _MEMBERS,
+        "extensions/membership/test_member.py::.*(name_that_is_in_use|both_protocols|stay_as_they_are)",
+    ),
     Lacking(_MEMBERS, r"spark/test_shared_groups.py::.*\[consumer\]"),
     Lacking(
         "ConsumerGroupDescribe", "broker/test_groups.py::test_a_group_whose_assignments", "is not stable"
     ),
-    Lacking("newer APIs", "cli/test_brokers.py::test_brokers_and_topics_are_described", "'4.3.1'.startswith"),
+    Lacking(
+        "newer APIs",
+        "tools/topics/test_brokers.py::test_brokers_and_topics_are_described",
+        "'4.3.1'.startswith",
+    ),
     Lacking("ListGroups v5", "broker/test_groups.py::test_a_share_group_is_known", "No share group"),
 )
 
@@ -82,13 +97,13 @@ LACKING: Mapping[str, Sequence[Lacking]] = {
         *_IN_BOTH,
         Lacking(
             _TOPIC_IDS,
-            "broker/transactions/test_settling.py::test_a_topic_that_is_made_anew",
+            "extensions/exactly_once/test_settling.py::test_a_topic_that_is_made_anew",
             r"assert \[\] ==",
         ),
         Lacking("OffsetFetch v8", "broker/test_groups.py::test_many_groups_take_a_few_requests", "== .1, 1."),
         Lacking(
             "WriteTxnMarkers",
-            "broker/transactions/test_source_groups.py::test_(a_comm|what)",
+            "extensions/exactly_once/test_source_groups.py::test_(a_comm|what)",
             "reset by peer",
         ),
     ),
@@ -98,19 +113,29 @@ LACKING: Mapping[str, Sequence[Lacking]] = {
             _EPOCHS, "broker/test_groups.py::test_a_start_from_commits_of_another_history", "DID NOT RAISE"
         ),
         Lacking("DescribeLogDirs", "spark/test_read_brokers.py::test_lag_in_bytes", "'int' and 'NoneType'"),
-        Lacking("IncrementalAlterConfigs", "backups/test_lost_start.py::test_a_lost_end_is_not_restored"),
-        Lacking("IncrementalAlterConfigs", "backups/test_restore_cases"),
-        Lacking("IncrementalAlterConfigs", "backups/test_restore_kills.py::test_kills_at_any_moment"),
         Lacking(
-            "IncrementalAlterConfigs", "backups/test_restore_kills.py::test_one_restore", "assert 3 is None"
+            "IncrementalAlterConfigs", "tools/backup/test_lost_start.py::test_a_lost_end_is_not_restored"
         ),
-        Lacking("IncrementalAlterConfigs", "cli/test_habits.py::test_what_is_told_works"),
-        Lacking("IncrementalAlterConfigs", "cli/test_restore.py::test_offsets_of_any_age", "JSONDecodeError"),
+        Lacking("IncrementalAlterConfigs", "tools/backup/test_restore_cases"),
+        Lacking("IncrementalAlterConfigs", "tools/backup/test_restore_kills.py::test_kills_at_any_moment"),
         Lacking(
-            "IncrementalAlterConfigs", "cli/test_restore.py::test_topics_that_exist", r"assert \(3, False\)"
+            "IncrementalAlterConfigs",
+            "tools/backup/test_restore_kills.py::test_one_restore",
+            "assert 3 is None",
         ),
-        Lacking("IncrementalAlterConfigs", "cli/test_restore"),
-        Lacking("DeleteRecords", "cli/test_retain.py::test_brokers", r"assert \(3, ''\)"),
+        Lacking("IncrementalAlterConfigs", "tools/cli/test_habits.py::test_what_is_told_works"),
+        Lacking(
+            "IncrementalAlterConfigs",
+            "tools/backup/test_restore_command.py::test_offsets_of_any_age",
+            "JSONDecodeError",
+        ),
+        Lacking(
+            "IncrementalAlterConfigs",
+            "tools/backup/test_restore_command.py::test_topics_that_exist",
+            r"assert \(3, False\)",
+        ),
+        Lacking("IncrementalAlterConfigs", "tools/backup/test_restore_command"),
+        Lacking("DeleteRecords", "tools/care/test_retain.py::test_brokers", r"assert \(3, ''\)"),
         Lacking(
             "DeleteRecords", "broker/test_fetch.py::test_a_range_that_compaction_emptied", "may be throttling"
         ),
@@ -119,20 +144,20 @@ LACKING: Mapping[str, Sequence[Lacking]] = {
             "DescribeTransactions", "broker/test_groups.py::test_only_who_needs_it_waits", "UNSTABLE_OFFSET"
         ),
         Lacking("InitProducerId v3", "broker/test_produce.py::test_tasks_of_a_process_go_on", "3 == 1"),
-        Lacking(_TRANSACTIONS, "broker/transactions/test_(settling|set_back|source_groups|refusals)"),
+        Lacking(_TRANSACTIONS, "extensions/exactly_once/test_(settling|set_back|source_groups|refusals)"),
         Lacking(
             _TRANSACTIONS,
-            "broker/transactions/test_transactions.py::(?!.*(a_job_without_rows|a_longer_transaction"
+            "extensions/exactly_once/test_transactions.py::(?!.*(a_job_without_rows|a_longer_transaction"
             "|no_transaction_holds|do_not_share_a_folder|a_full_disk))",
         ),
-        Lacking(_TRANSACTIONS, "broker/transactions/test_transaction_faults", "does not come so far"),
+        Lacking(_TRANSACTIONS, "extensions/exactly_once/test_transaction_faults", "does not come so far"),
         Lacking(_TRANSACTIONS, "spark/test_exactly_once.py::(?!.*(are_refused|must_say_where|of_a_batch))"),
         Lacking(_TRANSACTIONS, "spark/test_shared_exactly_once.py::(?!.*is_refused)"),
         Lacking(_TRANSACTIONS, "spark/test_histories.py::TestBrokers"),
         Lacking(_TRANSACTIONS, "spark/test_way_back.py::test_an?_(exactly|micro)"),
         Lacking(_TRANSACTIONS, "spark/test_(avro_write|transform).py::.*exactly.once"),
         Lacking(_TRANSACTIONS, "faults/test_dead_letter_kills.py::test_killed_at_steps", "output_tail"),
-        Lacking("AddOffsetsToTxn", "cli/test_redrive"),
+        Lacking("AddOffsetsToTxn", "tools/redrive/test_redrive"),
         Lacking("AddOffsetsToTxn", "faults/test_redrive_kills"),
     ),
 }

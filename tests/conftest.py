@@ -108,7 +108,7 @@ def _servers_of(path: Path) -> str | None:
 @functools.cache
 def _uses_collection(path: Path) -> bool:
     """Whether a file has tests that :mod:`tests.fixtures_dir` gives more cases with the whole collection."""
-    return re.search(r"(fixtures_dir|largemessage\.cases) import", path.read_text()) is not None
+    return re.search(r"(fixtures_dir|large_messages\.cases) import", path.read_text()) is not None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -281,3 +281,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         for service in {*shared, *item.stash.get(BROKERS, [])}:
             report.sections.append((f"log of {service.bootstrap}", service.output_tail()))
     return report
+
+
+@pytest.fixture(params=["directory", pytest.param("brokers", marks=pytest.mark.broker)])
+def options(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """The options of an empty directory, or of a running broker."""
+    if request.param == "directory":
+        return {"path": str(tmp_path)}
+    return {"kafka.bootstrap.servers": request.getfixturevalue("broker").bootstrap}

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.run_broker import write_properties
-from pyspark_kafkalog.kafka_uuid import random_uuid
+from pyspark_kafkalog.model.kafka_uuid import random_uuid
+from pyspark_kafkalog.tools.try_out.run_broker import write_properties
 from tests.kafka_jars import KAFKA_VERSION, kafka_jars, spark_kafka_connector_jars
 from tests.kafka_process import (
     SMALL_BROKER,

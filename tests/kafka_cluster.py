@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kafka import TopicPartition
 
-from pyspark_kafkalog.kafka_uuid import random_uuid
+from pyspark_kafkalog.model.kafka_uuid import random_uuid
 from tests.kafka import Broker, Listener
 from tests.kafka_process import free_ports
 from tests.kafka_proxy import Proxy

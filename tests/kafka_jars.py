@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-from pyspark_kafkalog.admin.jars import KAFKA_VERSION, java, kafka_jars, once, resolve, run_ivy
+from pyspark_kafkalog.tools.try_out.jars import KAFKA_VERSION, java, kafka_jars, once, resolve, run_ivy
 
 __all__ = [
     "KAFKA_VERSION",

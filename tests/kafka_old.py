@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pyspark_kafkalog.admin.run_broker import write_properties
+from pyspark_kafkalog.tools.try_out.run_broker import write_properties
 from tests.kafka_jars import OLD_KAFKA_VERSION, OLDEST_KAFKA_VERSION, java, kafka_jars_of, zookeeper_jars
 from tests.kafka_process import SMALL_BROKER, JavaServer, free_ports, listens, tail
 from tests.kafka_service import KafkaService

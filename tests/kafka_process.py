@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pyspark_kafkalog.admin.jars import java, kafka_jars
-from pyspark_kafkalog.admin.run_broker import ONE_BROKER
+from pyspark_kafkalog.tools.try_out.jars import java, kafka_jars
+from pyspark_kafkalog.tools.try_out.run_broker import ONE_BROKER
 from tests import class_archives
 
 SMALL_BROKER: dict[str, object] = {

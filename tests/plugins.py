@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog import MessageSegment, in_arrow
-from tests.largemessage.records import Record, segment
+from tests.extensions.large_messages.records import Record, segment
 
 NUMBERS = pa.schema([("topic", pa.string()), ("offset", pa.int64()), ("number", pa.int64())])
 ORDER = pa.struct([("item", pa.string()), ("price", pa.float64())])

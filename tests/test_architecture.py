@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -17,72 +17,90 @@ import pyspark_kafkalog
 ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
+SHELVES = ("extensions", "tools")
+_ENTRIES = ("__init__", "__main__", "_version")
+"""What hands on names of all rooms."""
 
-_PLACES = {
-    "errors",
-    "model",
-    "groups",
-    "topics",
-    "sinks",
-    "garbage",
-    "codec",
-    "options",
-    "largemessage",
-    "places",
-    "transform",
-}
-_BETWEEN = {"reading", "writing", "streams", "audit"}
-ROOMS = {
+_PLACE = {"errors", "model", "codec", "options", "filesystem", "garbage", "staging"}
+CORE = {
     "errors": set(),
-    "filesystem": {"errors"},
     "garbage": set(),
-    "model": {"errors", "rows"},
-    "rows": set(),
     "saying": set(),
-    "groups": {"errors", "model"},
-    "topics": {"errors", "model", "rows"},
-    "sinks": {"errors", "model"},
-    "staging": {"model", "sinks", "codec", "filesystem"},
-    "plugins": {"errors"},
-    "clouds": {"errors", "options", "plugins", "named_origin"},
-    "transform": {"errors", "plugins"},
-    "options": {"errors", "model", "topics"},
-    "codec": {"errors", "model", "garbage"},
-    "largemessage": {"errors", "model", "plugins", "codec"},
-    "values": {"errors", "codec"},
-    "log": {
-        *("errors", "model", "rows", "sinks", "staging", "topics", "codec", "filesystem", "garbage"),
-        "kafka_uuid",
-    },
-    "broker": {
-        *("errors", "model", "sinks", "staging", "topics", "codec", "options", "filesystem", "garbage"),
-        *("plugins", "named_origin", "tls", "clouds", "kafka_uuid"),
-    },
     "named_origin": set(),
-    "kafka_uuid": set(),
+    "filesystem": {"errors"},
+    "plugins": {"errors"},
+    "model": {"errors"},
+    "options": {"errors", "model"},
+    "codec": {"errors", "model", "garbage"},
     "tls": {"errors", "options"},
-    "schema_registry": {"errors", "named_origin", "options", "tls"},
-    "places": {"errors", "model", "groups", "sinks", "topics", "options", "log", "broker"},
+    "staging": {"model", "codec", "filesystem"},
+    "log": _PLACE,
+    "broker": _PLACE | {"plugins", "named_origin", "tls"},
+    "places": {"errors", "model", "options", "log", "broker"},
+    "read": {"errors", "model", "codec", "options"},
+    "write": {"errors", "model", "codec", "options", "plugins"},
+    "stream": {"errors", "model", "codec", "options", "filesystem", "read"},
+    "client": {"errors", "model", "codec", "options", "places", "read", "write"},
+    "spark": {
+        *("errors", "model", "codec", "options", "garbage", "saying", "plugins"),
+        *("places", "read", "write", "stream"),
+    },
     "make_library": {"codec"},
     "build": {"make_library"},
-    "reading": {
-        *("errors", "model", "groups", "topics", "codec", "options", "largemessage", "transform"),
-        *("schema_registry", "values"),
-    },
-    "audit": {"errors", "plugins", "codec", "options", "filesystem", "largemessage"},
-    "writing": {
-        *("errors", "model", "sinks", "topics", "plugins", "codec", "options", "largemessage", "audit"),
-        *("transform", "schema_registry", "values"),
-    },
-    "streams": {"errors", "model", "groups", "codec", "options", "filesystem", "largemessage", "reading"},
-    "backups": _PLACES | _BETWEEN | {"rows", "filesystem", "log"},
-    "admin": _PLACES
-    | _BETWEEN
-    | {"rows", "filesystem", "backups", "log", "broker", "values", "clouds", "plugins", "kafka_uuid"},
-    "cli": {"errors", "model", "rows", "groups", "topics", "options", "saying", "admin", "backups", "log"},
-    "spark": _PLACES | _BETWEEN | {"saying", "plugins", "admin", "backups", "log"},
 }
-"""For each room those that it may import; its own modules it always may."""
+"""For each room of the core those that it may import; its own modules it always may."""
+DOORS = {
+    "options": {"extensions.large_messages", "extensions.typed_values", "extensions.zookeeper"},
+    "broker": {"extensions.clouds"},
+    "log": {"extensions.log_groups", "tools.care"},
+    "places": {
+        *(
+            "extensions.exactly_once",
+            "extensions.log_groups",
+            "extensions.membership",
+            "extensions.zookeeper",
+        ),
+        "tools.redrive",
+    },
+    "read": {"extensions.large_messages", "extensions.transform", "extensions.typed_values"},
+    "write": {
+        *("extensions.audit", "extensions.large_messages", "extensions.transform", "extensions.typed_values"),
+    },
+    "stream": {"extensions.membership"},
+    "client": {
+        *("extensions.large_messages", "extensions.transform", "extensions.typed_values", "extensions.views"),
+        *("tools.backup", "tools.care", "tools.groups", "tools.records", "tools.redrive", "tools.topics"),
+    },
+    "spark": {
+        *("extensions.audit", "extensions.large_messages", "extensions.membership"),
+        *("extensions.typed_values", "extensions.views"),
+    },
+}
+"""Extensions and tools that rooms of the core name themselves. A contract takes one away; none is added."""
+NEEDS = {
+    "extensions.audit": {"extensions.large_messages"},
+    "extensions.clouds": set(),
+    "extensions.exactly_once": set(),
+    "extensions.large_messages": {"extensions.audit"},
+    "extensions.log_groups": set(),
+    "extensions.membership": set(),
+    "extensions.transform": set(),
+    "extensions.typed_values": {"extensions.large_messages", "extensions.transform"},
+    "extensions.views": {"extensions.audit", "tools.groups"},
+    "extensions.zookeeper": set(),
+    "tools.backup": {"extensions.exactly_once", "tools.cli", "tools.groups"},
+    "tools.care": {"tools.backup", "tools.cli"},
+    "tools.cli": {"tools.groups"},
+    "tools.doctor": {"extensions.clouds", "tools.cli"},
+    "tools.groups": {
+        *("extensions.audit", "extensions.exactly_once", "extensions.large_messages", "tools.cli"),
+    },
+    "tools.records": {"extensions.large_messages", "extensions.typed_values", "tools.cli"},
+    "tools.redrive": {"extensions.exactly_once", "tools.cli", "tools.groups"},
+    "tools.topics": {"tools.cli", "tools.doctor"},
+    "tools.try_out": {"tools.cli"},
+}
+"""For each extension and tool the others that it names. Those of the core it all may."""
 
 _FILES = {"layout", "checkpoints", "snapshot", "topic_configs", "topic_settings"}
 INNER_ROOMS = {
@@ -92,9 +110,7 @@ INNER_ROOMS = {
         "fetch": {"wire", "cluster"},
         "produce": {"wire", "cluster"},
         "groups": {"wire", "cluster", "fetch"},
-        "transactions": {"wire", "cluster", "fetch", "groups", "produce"},
         "topics": {"wire", "cluster"},
-        "zookeeper": {"wire", "cluster", "groups"},
         "place": {"wire", "cluster", "fetch"},
         "delete_records": {"wire", "cluster"},
     },
@@ -111,23 +127,28 @@ INNER_ROOMS = {
         "segment": {"layout", "snapshot"},
         "read": {"segment", "backup_file", "journal_file", "layout", "snapshot", "topic_configs"},
         "publish": {"segment", "read", "lock", "journal_file", "backup_file", "renewal", *_FILES},
-        "backup": {"segment", "read", "publish", "lock", "backup_file", "renewal", *_FILES},
-        "groups": {"layout", "lock", "segment", "read", "publish", "topic_settings"},
-        "care": {"segment", "read", "publish", "backup", "lock", *_FILES},
-        "sink": {"layout", "lock", "read", "publish", "care", "topic_configs"},
-        "topics": {"read", "publish", "groups", "topic_settings"},
+        "sink": {"layout", "lock", "read", "publish", "topic_configs"},
+        "topics": {"read", "publish", "topic_settings"},
     },
 }
 """The same for the folders and modules of one room."""
 
 IMPORTERS = {
-    "pyspark": {"spark"},
-    "pyarrow.fs": {"filesystem", "log", "audit"},
-    "fcntl": {"log", "admin.jars"},
-    "kafka": {"broker"},
-    "kazoo": {"broker.zookeeper.client"},
-    "pandas": {"spark"},
-    "matplotlib": {"spark"},
+    "pyspark": {
+        "spark",
+        *("extensions.audit", "extensions.large_messages", "extensions.typed_values"),
+        *("tools.backup", "tools.doctor", "tools.groups", "tools.try_out"),
+    },
+    "pyarrow.fs": {"filesystem", "log", "extensions.audit", "extensions.log_groups"},
+    "fcntl": {"log", "tools.try_out.jars"},
+    "kafka": {
+        "broker",
+        *("extensions.exactly_once", "extensions.membership", "extensions.zookeeper"),
+        *("tools.doctor", "tools.redrive", "tools.topics"),
+    },
+    "kazoo": {"extensions.zookeeper.client"},
+    "pandas": {"spark", "extensions.large_messages", "tools.groups"},
+    "matplotlib": {"tools.groups"},
     "numba": {"codec"},
     "llvmlite": {"codec"},
     "ctypes": {"codec"},
@@ -136,34 +157,52 @@ IMPORTERS = {
 """The rooms, or modules, that may import a library."""
 
 HEAVY = {"pyarrow", "numpy", "numba", "pyspark", "kafka", "kazoo"}
-LIGHT = {"errors", "rows", "model", "groups", "sinks", "topics", "options", "places"}
+LIGHT = {"errors", "model", "options", "places"}
 LIGHT_MODULES = {
-    "reading.commits",
-    "reading.offsets",
-    "reading.partitions",
-    "reading.splits",
-    "reading.filters",
-    "streams.data_loss",
-    "streams.planner",
-    "streams.lag",
+    "read.commits",
+    "read.offsets",
+    "read.partitions",
+    "read.splits",
+    "read.filters",
+    "stream.data_loss",
+    "stream.planner",
+    "tools.groups.lag",
 }
 """Rooms and modules that load none of these libraries: Spark plans in many short-lived processes."""
 
 OUTSIDE_WORLD = set(
     "datetime io os pathlib random shutil socket subprocess tempfile threading time".split()  # noqa: SIM905
 )
-PURE = {"errors", "model", "groups", "topics", "options", "codec", "largemessage", "values"}
-"""Rooms out of reach of files, sockets, clocks and the environment."""
-IMPURE_MODULES = {"codec.jit", "codec.library", "options.times", "values.json.times"}
-"""Two find compiled code, and a place for it; one reads ISO 8601, but no clock; the last one knows regions,
-and which day a time without a date is of."""
-OPENERS = {"clouds.files", "admin.doctor.probe"}
+PURE = {
+    *("errors", "model", "options", "codec"),
+    *("extensions.typed_values.avro", "extensions.typed_values.json", "extensions.typed_values.ddl"),
+    *("extensions.typed_values.columns", "extensions.typed_values.table"),
+    *("extensions.large_messages." + name for name in ("assembler", "format", "header_lists", "kernels")),
+    *("extensions.large_messages." + name for name in ("output", "reassembler", "segments", "serializers")),
+    *("extensions.large_messages." + name for name in ("snapshot", "splitter", "options")),
+}
+"""Rooms and modules out of reach of files, sockets, clocks and the environment."""
+IMPURE_MODULES = {
+    *("codec.jit", "codec.library", "model.rows", "options.times"),
+    "extensions.typed_values.json.times",
+}
+"""Two find compiled code, and a place for it; rows hold times; one reads ISO 8601, but no clock; the last one
+knows regions, and which day a time without a date is of."""
+OPENERS = {"extensions.clouds.files", "tools.doctor.probe"}
 """Modules outside of the log that open a file: one with a login; and one where all else is missing."""
+LOGS = {"log", "extensions.log_groups", "tools.care", "tools.backup"}
+"""What works on the files of a log directory."""
 
 
 def room(module: str) -> str:
-    """The room of ``pyspark_kafkalog.<module>``."""
-    return module.split(".")[0]
+    """The room of ``pyspark_kafkalog.<module>``: a folder or file of the core, an extension, or a tool."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] in SHELVES else parts[0]
+
+
+def is_in(module: str, places: Collection[str]) -> bool:
+    """Whether a module is one of these, or in one of these folders."""
+    return any(f"{module}.".startswith(f"{place}.") for place in places)
 
 
 def module_of(path: Path) -> str:
@@ -202,15 +241,33 @@ def own_imports(path: Path) -> Iterator[str]:
             yield name.removeprefix(f"{NAME}.")
 
 
+def crossings() -> Iterator[tuple[str, str]]:
+    """Modules, with what they import of other rooms."""
+    for path in MODULES:
+        module = module_of(path)
+        if module not in _ENTRIES:
+            names = [name for name in own_imports(path) if name not in SHELVES]
+            yield from ((module, name) for name in names if room(name) != room(module))
+
+
 def test_imports_point_one_way() -> None:
     wrong = [
-        f"{module_of(path)} imports {name}"
-        for path in MODULES
-        for name in own_imports(path)
-        if room(module_of(path)) not in ("__init__", "__main__", room(name))
-        and room(name) not in ROOMS[room(module_of(path))]
+        f"{module} imports {name}"
+        for module, name in crossings()
+        if room(name) in CORE and room(name) not in CORE.get(room(module), CORE)
     ]
     assert not wrong
+
+
+def test_extensions_and_tools_are_named_by_few() -> None:
+    found: dict[str, set[str]] = {}
+    for module, name in crossings():
+        if room(name) not in CORE:
+            found.setdefault(room(module), set()).add(room(name))
+    assert {place: names for place, names in found.items() if place in CORE} == DOORS
+    assert {place: names for place, names in found.items() if place not in CORE} == {
+        place: names for place, names in NEEDS.items() if names
+    }
 
 
 def test_imports_within_a_room_point_one_way() -> None:
@@ -218,9 +275,12 @@ def test_imports_within_a_room_point_one_way() -> None:
     for path in MODULES:
         outer, _, inner = module_of(path).partition(".")
         if outer in INNER_ROOMS and inner != "__init__":
-            allowed = {room(inner), *INNER_ROOMS[outer][room(inner)]}
+            own = inner.split(".")[0]
+            allowed = {own, *INNER_ROOMS[outer][own]}
             names = [name.partition(".")[2] for name in own_imports(path) if room(name) == outer]
-            wrong += [f"{outer}.{inner} imports {name}" for name in names if room(name) not in allowed]
+            wrong += [
+                f"{outer}.{inner} imports {name}" for name in names if name.split(".")[0] not in allowed
+            ]
     assert not wrong
 
 
@@ -230,7 +290,7 @@ def test_libraries_have_few_importers() -> None:
         for path in MODULES
         for name, _ in imports(path)
         for library, importers in IMPORTERS.items()
-        if f"{name}.".startswith(f"{library}.") and not {room(module_of(path)), module_of(path)} & importers
+        if f"{name}.".startswith(f"{library}.") and not is_in(module_of(path), importers)
     ]
     assert not wrong
 
@@ -240,9 +300,9 @@ def test_light_modules_load_no_heavy_library_and_pure_ones_no_outside_world() ->
     for path in MODULES:
         module = module_of(path)
         loaded = {name.split(".")[0] for name, at_run_time in imports(path) if at_run_time}
-        if room(module) in LIGHT or module in LIGHT_MODULES:
+        if is_in(module, LIGHT | LIGHT_MODULES):
             wrong += [f"{module} loads {name}" for name in loaded & HEAVY]
-        if room(module) in PURE and module not in IMPURE_MODULES:
+        if is_in(module, PURE) and module not in IMPURE_MODULES:
             wrong += [f"{module} loads {name}" for name in loaded & OUTSIDE_WORLD]
     assert not wrong
 
@@ -250,9 +310,15 @@ def test_light_modules_load_no_heavy_library_and_pure_ones_no_outside_world() ->
 @pytest.mark.parametrize(
     ("modules", "unused"),
     [
-        (["reading.decoding", "reading.json_column"], ["values.avro", "schema_registry"]),
-        (["reading.decoding", "reading.avro_column"], ["values.json.decoder"]),
-        (["writing.encoding"], ["values.avro", "schema_registry"]),
+        (
+            ["extensions.typed_values.decoding", "extensions.typed_values.read_json"],
+            ["extensions.typed_values.avro", "schema_registry"],
+        ),
+        (
+            ["extensions.typed_values.decoding", "extensions.typed_values.read_avro"],
+            ["extensions.typed_values.json.decoder"],
+        ),
+        (["extensions.typed_values.encoding"], ["extensions.typed_values.avro", "schema_registry"]),
     ],
 )
 def test_a_format_loads_no_other(modules: list[str], unused: list[str]) -> None:
@@ -267,7 +333,7 @@ def test_only_the_log_opens_files() -> None:
     wrong = []
     for path in MODULES:
         module = module_of(path)
-        if room(module) not in ("filesystem", "log") and module not in OPENERS:
+        if not is_in(module, LOGS | OPENERS | {"filesystem"}):
             calls = [node.func for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
             wrong += [module for call in calls if ast.unparse(call) in ("open", "os.open", "io.open")]
     assert not wrong
@@ -283,17 +349,18 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
 
 def test_the_documented_order_of_imports_is_this_one() -> None:
     text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
-    chain = text.partition("Imports point downward only:")[2].partition(".")[0]
+    chain = text.partition("Imports of the core point downward only:")[2].partition(".")[0]
     levels = [set(re.findall(r"[a-z_]+", level)) for level in chain.split("→")]
-    assert set().union(*levels) == ROOMS.keys() - {"build", "make_library"}
+    assert set().union(*levels) == CORE.keys() - {"build", "make_library"}
     for number, level in enumerate(levels):
         below = set().union(*levels[number + 1 :])
-        assert not {room for room in level if not ROOMS[room] <= below}
+        assert not {room for room in level if not CORE[room] <= below}
 
 
 def test_every_room_named_here_exists() -> None:
     found = {module_of(path) for path in MODULES}
-    assert {room(module) for module in found} - {"__init__", "__main__", "_version"} == ROOMS.keys()
+    rooms = {room(module) for module in found} - {*_ENTRIES, *(f"{shelf}.__init__" for shelf in SHELVES)}
+    assert rooms == CORE.keys() | NEEDS.keys()
     for outer, inner in INNER_ROOMS.items():
         named = {module.split(".")[1] for module in found if room(module) == outer}
         assert named - {"__init__"} == inner.keys()

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.audit.files import put_audit, read_audits
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.extensions.audit.files import put_audit, read_audits
 from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 from pyspark_kafkalog.filesystem.machine import Mark, host_id, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_file, remove_folder
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.streams.kept import Kept, Reader
+from pyspark_kafkalog.stream.kept import Kept, Reader
 from tests.faults.disk import Disk, recorded
 from tests.faults.disk import Folder as DiskFolder
 from tests.http_doubles import Silent, served

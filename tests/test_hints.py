@@ -13,7 +13,6 @@ import click
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog.cli.application import kafkalog
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import HEADERS_FIELD, ROW_FIELDS
 from pyspark_kafkalog.options.client_settings import REFUSED_READING, REFUSED_WRITING, WITHOUT_EFFECT
@@ -25,6 +24,7 @@ from pyspark_kafkalog.options.columns import (
 )
 from pyspark_kafkalog.options.table import BY_NAME
 from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS, check_topic_configs
+from pyspark_kafkalog.tools.cli.application import kafkalog
 from tests.messages import PACKAGE, messages_of
 
 

@@ -29,8 +29,8 @@ from pyspark_kafkalog import DefaultSource, LagListener, connect, doctor, regist
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.user_options import log_once
-from tests.cli.running import run
 from tests.log.writing import values, write
+from tests.tools.cli.running import run
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 SASL = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}

@@ -31,7 +31,7 @@ def test_importing_loads_its_version_and_little_of_python() -> None:
 
 
 def test_planning_loads_neither_arrow_nor_numba() -> None:
-    loaded = run("import sys, pyspark_kafkalog.streams.planner; print(*sys.modules)").split()
+    loaded = run("import sys, pyspark_kafkalog.stream.planner; print(*sys.modules)").split()
     assert not {"pyspark", "pyarrow", "numpy", "numba"} & set(loaded)
 
 
@@ -75,7 +75,8 @@ def test_without_pyspark_all_is_there_but_what_spark_runs() -> None:
         "reassemble",
         "register",
     ]
-    run(f"{WITHOUT_PYSPARK} from pyspark_kafkalog import cli, connect, decode; connect('x').records")
+    used = "from pyspark_kafkalog import connect, decode; from pyspark_kafkalog.tools import cli"
+    run(f"{WITHOUT_PYSPARK} {used}; connect('x').records")
 
 
 @pytest.mark.parametrize("code", ["from pyspark_kafkalog import DefaultSource", "package.DefaultSource"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.rows import (
+from pyspark_kafkalog.model.rows import (
     BIGINT,
     NOTE,
     SIZE,

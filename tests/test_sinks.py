@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.model import Plan
-from pyspark_kafkalog.sinks import LastBatch, Standing, standing
+from pyspark_kafkalog.model.sinks import LastBatch, Standing, standing
 
 PLAN = Plan("five", before="four")
 

@@ -30,10 +30,10 @@ MODULES = (
     "codec.size_kernels",
     "codec.write_kernels",
     "codec.text_kernels",
-    "largemessage.kernels",
+    "extensions.large_messages.kernels",
     "log.segment.append_kernels",
-    "values.avro.kernels",
-    "values.json.kernels",
+    "extensions.typed_values.avro.kernels",
+    "extensions.typed_values.json.kernels",
 )
 """Those that have kernels."""
 

@@ -22,7 +22,7 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log.layout import BACKUP_FILE, partition_of
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
-from pyspark_kafkalog.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 
 _VERSION = 1
 _Noted = TypeVar("_Noted")

@@ -26,8 +26,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
-from pyspark_kafkalog.kafka_uuid import uuid_from_text, uuid_to_text
 from pyspark_kafkalog.model import TopicPartition, check_topic
+from pyspark_kafkalog.model.kafka_uuid import uuid_from_text, uuid_to_text
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

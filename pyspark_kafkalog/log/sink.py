@@ -1,6 +1,6 @@
 """A log directory as a sink: tasks stage, and the driver's commit publishes.
 
-See :class:`pyspark_kafkalog.sinks.Sink`. Imports happen on first use, as many short-lived
+See :class:`pyspark_kafkalog.model.sinks.Sink`. Imports happen on first use, as many short-lived
 processes make one.
 """
 
@@ -71,7 +71,7 @@ class DirectorySink:
         return cls(root, num_partitions, encode, mark, configs, is_job, required)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
-        """See :meth:`pyspark_kafkalog.sinks.Sink.open`.
+        """See :meth:`pyspark_kafkalog.model.sinks.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder; nothing is made in this one.
         :raises LogDirectoryError: if the folder can't be looked at.
@@ -115,7 +115,7 @@ class DirectorySink:
         if not self.configs and not os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
             return lambda *_: None
         with loading():
-            from pyspark_kafkalog.log.care.deleting import retain_after_commit
+            from pyspark_kafkalog.tools.care.deleting import retain_after_commit
 
         def retain(published: Published, progress: Callable[[], None]) -> None:
             topics = {partition.topic for partition in published.offsets}

@@ -21,7 +21,7 @@ from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import EncodeSettings, LogSettings
-from pyspark_kafkalog.topics import cleanup_policies
+from pyspark_kafkalog.model.topics import cleanup_policies
 
 _COMPRESSION, _MAX_BYTES = "compression.type", "max.message.bytes"
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"

@@ -1,18 +1,24 @@
-"""The topics of a log directory: see :class:`pyspark_kafkalog.topics.Topics`."""
+"""The topics of a log directory: see :class:`pyspark_kafkalog.model.topics.Topics`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.publish import topics as on_disk
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_settings import check_obeyed
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.topics import OWN_CONFIG, ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
+from pyspark_kafkalog.model.topics import (
+    OWN_CONFIG,
+    ConfigEntry,
+    NewTopic,
+    TopicDescription,
+    TopicPartitionInfo,
+)
 
 
 class DirectoryTopics:
@@ -22,12 +28,12 @@ class DirectoryTopics:
         self._paths = tuple(paths)
 
     def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
-        """See :meth:`pyspark_kafkalog.topics.Topics.configs`."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.configs`."""
         directory = LogDirectory.open(self._paths)
         return {topic: dict(directory.topic_config(topic)) for topic in directory.topics(topics)}
 
     def describe(self, topics: Collection[str]) -> list[TopicDescription]:
-        """See :meth:`pyspark_kafkalog.topics.Topics.describe`."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.describe`."""
         directory = LogDirectory.open(self._paths)
         found = directory.topics(topics)
         partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
@@ -52,11 +58,11 @@ class DirectoryTopics:
         return described
 
     def config_names(self) -> Collection[str]:
-        """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: none, as no broker is asked."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.config_names`: none, as no broker is asked."""
         return ()
 
     def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.create`.
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.create`.
 
         :raises OptionError: for a configuration that no directory can obey, also when one is changed.
         :raises LogDirectoryLockedError: if a broker runs on the directory, as for every change.
@@ -75,7 +81,7 @@ class DirectoryTopics:
         )
 
     def delete(self, topics: Collection[str]) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.delete`. Groups lose their offsets, as on brokers.
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.delete`. Groups lose their offsets, as on brokers.
 
         :raises GroupError: if a group that may be reading them has live members; then nothing is deleted.
         """
@@ -83,13 +89,13 @@ class DirectoryTopics:
         on_disk.delete_topics(self._root(), topics, groups.tombstones)
 
     def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.add_partitions`."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.add_partitions`."""
         on_disk.add_partitions(self._root(), topic, count, validate_only=validate_only)
 
     def alter_configs(
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.alter_configs`."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.alter_configs`."""
         check_obeyed({**self.configs([topic]).get(topic, {}), **changes}, changes)
         on_disk.alter_configs(self._root(), topic, changes, validate_only=validate_only)
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.typed_values.options import ID_COLUMNS
 from pyspark_kafkalog.model import CORRUPT_FIELD, DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.formats import ID_COLUMNS
 from pyspark_kafkalog.options.user_options import suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {

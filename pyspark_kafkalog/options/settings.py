@@ -17,6 +17,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.large_messages.options import (
+    LargeMessageOptions,
+    large_message_options,
+    splitter_settings,
+)
+from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat, column_formats
+from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions, registry_options
+from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOptions, zookeeper_options
 from pyspark_kafkalog.model import (
     COMMITTED,
     CORRUPT_FIELD,
@@ -30,6 +38,7 @@ from pyspark_kafkalog.model import (
     SplitterSettings,
     TopicPartition,
 )
+from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
@@ -41,21 +50,12 @@ from pyspark_kafkalog.options.brokers import (
     produce_options,
     transaction_options,
 )
-from pyspark_kafkalog.options.formats import ColumnFormat, column_formats
-from pyspark_kafkalog.options.largemessages import (
-    LargeMessageOptions,
-    large_message_options,
-    splitter_settings,
-)
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
-from pyspark_kafkalog.options.registry import RegistryOptions, registry_options
-from pyspark_kafkalog.options.security.zookeeper import ZooKeeperOptions, zookeeper_options
 from pyspark_kafkalog.options.table import SERVERS, WRITTEN_CONFIGS, ZOOKEEPER, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import COUNTING, group_id, paths
-from pyspark_kafkalog.topics import INTERNAL_TOPICS
 
 _EXCLUDE = "topics.exclude"
 _ENDS_OF_BATCHES = "A batch starts at earliest or given offsets, and ends at latest or given offsets."

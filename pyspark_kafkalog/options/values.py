@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import EARLIEST, TopicPartition, check_topic
+from pyspark_kafkalog.model.topics import check_writable
 from pyspark_kafkalog.options.java_pattern import java_pattern
 from pyspark_kafkalog.options.offsets_json import MAX_INT, Offsets, parse_offsets, parse_partitions
-from pyspark_kafkalog.topics import check_writable
 
 _T = TypeVar("_T")
 Parser = Callable[[str, str], Any]
@@ -263,7 +263,10 @@ def import_path(name: str, text: str) -> str:
 
 
 def rack(name: str, text: str) -> str:
-    """A rack, ``env:NAME``, or with another colon an import path; see :mod:`pyspark_kafkalog.clouds.rack`."""
+    """A rack, ``env:NAME``, or with another colon an import path.
+
+    See :mod:`pyspark_kafkalog.extensions.clouds.rack`.
+    """
     before, colon, after = text.strip().partition(":")
     if not colon or (before == "env" and _VARIABLE.fullmatch(after)):
         return text.strip()

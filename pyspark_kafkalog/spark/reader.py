@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_kafkalog.extensions.audit.task_audits import QueryRun
+from pyspark_kafkalog.extensions.views.options import ViewOptions
 from pyspark_kafkalog.garbage import freeze_modules, loading
-from pyspark_kafkalog.groups import CommittedOffsets
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
+from pyspark_kafkalog.model.groups import CommittedOffsets
 from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
-from pyspark_kafkalog.options.views import ViewOptions
 from pyspark_kafkalog.places import open_groups, open_place, open_report
-from pyspark_kafkalog.reading.filters import ALL_ROWS, Comparison, bounds_of, compared
-from pyspark_kafkalog.reading.offsets import check_compacted_start, plan_batch, start_from_group
-from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
+from pyspark_kafkalog.read.filters import ALL_ROWS, Comparison, bounds_of, compared
+from pyspark_kafkalog.read.offsets import check_compacted_start, plan_batch, start_from_group
+from pyspark_kafkalog.read.record_sizes import RecordSizes
+from pyspark_kafkalog.read.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
-from pyspark_kafkalog.spark.task_audits import QueryRun
 from pyspark_kafkalog.spark.without_delay import without_delay
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
-    from pyspark_kafkalog.reading.ranges import Existing, ReadRules
-    from pyspark_kafkalog.spark.shaping import Shaping
+    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
+    from pyspark_kafkalog.extensions.typed_values.shaping import Shaping
+    from pyspark_kafkalog.read.ranges import Existing, ReadRules
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class LogReader:
         self._options = read_options(options, batch=not self._streaming)
         deserializer = self._options.large_messages.settings.deserializer
         if deserializer is not None:
-            from pyspark_kafkalog.largemessage.serializers import SegmentDeserializer
+            from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
 
             SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
         self._run = QueryRun(uuid.uuid4().hex, self._streaming)
@@ -104,7 +104,7 @@ class LogReader:
             fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
             read_columns(fields, allowed)
         else:
-            from pyspark_kafkalog.spark.shaping import shaping_of
+            from pyspark_kafkalog.extensions.typed_values.shaping import shaping_of
 
             self._shaping = shaping_of(self._options, schema, decoded)
         self._schema: pa.Schema = arrow_schema(schema)
@@ -125,7 +125,7 @@ class LogReader:
         if len(splits) == 1:
             yield from read(splits[0])
         else:
-            from pyspark_kafkalog.reading.together import prefetch, rows_together
+            from pyspark_kafkalog.read.together import prefetch, rows_together
 
             found = prefetch(place, splits, rules, max_bytes=2 * TASK_BYTES)
             yield from rows_together(found, read, max_bytes=rules.limits.max_bytes)
@@ -141,11 +141,11 @@ class LogReader:
         """The rows of a split."""
         audit = None
         if self._options.audit is not None:
-            from pyspark_kafkalog.spark.task_audits import audit_of
+            from pyspark_kafkalog.extensions.audit.task_audits import audit_of
 
             audit = audit_of(split, self._options.audit, self._run)
         with loading():
-            from pyspark_kafkalog.reading.reader import split_reader
+            from pyspark_kafkalog.read.reader import split_reader
         on_dropped = None if audit is None else audit.dropped
         rows = split_reader(place, self._options, rules, on_dropped).read(split, found)
         return rows if audit is None else audit.passing(rows)
@@ -163,13 +163,13 @@ class LogReader:
         groups = open_groups(self._place_options, timeout=timeout)
         if not self._options.large_messages.enabled:
             return groups
-        from pyspark_kafkalog.streams.safe_offsets import WantedOffsets
+        from pyspark_kafkalog.extensions.large_messages.safe_offsets import WantedOffsets
 
         return WantedOffsets(groups)
 
     def _rules(self) -> ReadRules:
         with loading():
-            from pyspark_kafkalog.reading.reader import read_rules
+            from pyspark_kafkalog.read.reader import read_rules
         return read_rules(self._options, self._schema if self._shaping is None else self._shaping.read)
 
 
@@ -224,7 +224,7 @@ class ViewReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], view: ViewOptions, schema: StructType) -> None:
-        from pyspark_kafkalog.admin.views import VIEWS
+        from pyspark_kafkalog.extensions.views.views import VIEWS
 
         self._place_options = place_options(options)
         self._view = view
@@ -238,7 +238,7 @@ class ViewReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows, as arrow batches."""
-        from pyspark_kafkalog.admin.views import view_table
+        from pyspark_kafkalog.extensions.views.views import view_table
 
         table = view_table(self._place_options, self._view).select(list(self._columns))
         yield from table.cast(self._schema).to_batches()
@@ -253,7 +253,7 @@ class BatchesReader(ViewReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The splits. The last of each partition is open, so that each run of a DataFrame is current."""
-        from pyspark_kafkalog.admin.batch_headers import plan_batches
+        from pyspark_kafkalog.extensions.views.batch_headers import plan_batches
 
         place, view = open_report(self._place_options), self._view
         with said("Looking up segments"):
@@ -262,7 +262,7 @@ class BatchesReader(ViewReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one split, as arrow batches."""
-        from pyspark_kafkalog.admin.batch_headers import batches_of_split
+        from pyspark_kafkalog.extensions.views.batch_headers import batches_of_split
 
         if not isinstance(partition, LogInputPartition):
             return  # for an empty plan Spark makes one empty partition

@@ -16,7 +16,7 @@ from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.errors import RegistrationError
 from pyspark_kafkalog.options.values import MAY_BE_SECRET
 from pyspark_kafkalog.plugins import BY_VALUE
-from pyspark_kafkalog.reading.splits import PARALLELISM
+from pyspark_kafkalog.read.splits import PARALLELISM
 from pyspark_kafkalog.spark.session import cause_in, check_session, is_remote
 from pyspark_kafkalog.spark.source import DefaultSource
 from pyspark_kafkalog.spark.worker_python import worker_python

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
+    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
 
 _FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """Runs only if ``spark.sql.python.filterPushdown.enabled`` is true."""
@@ -65,21 +65,21 @@ class KafkaLogDataSource(DataSource):
         :raises OptionError: for options that are wrong in both a batch and a stream.
         :raises SchemaRegistryError: if a registry has no schema for a column, or does not answer.
         """
+        from pyspark_kafkalog.extensions.views.options import view_options
         from pyspark_kafkalog.options.settings import common_read_options
-        from pyspark_kafkalog.options.views import view_options
 
         view = view_options(self.options)
         if view is None:
             options = common_read_options(self.options)
             if options.transform is not None or options.formats:
-                from pyspark_kafkalog.reading.reader import decoded_columns
-                from pyspark_kafkalog.spark.shaping import shaped_columns
+                from pyspark_kafkalog.extensions.typed_values.shaping import shaped_columns
+                from pyspark_kafkalog.read.reader import decoded_columns
 
                 self._decoded = decoded_columns(options)
                 return shaped_columns(options, self._decoded)
             columns = options.record_fields
         else:
-            from pyspark_kafkalog.admin.views import VIEWS
+            from pyspark_kafkalog.extensions.views.views import VIEWS
 
             columns = dict(VIEWS[view.view])
         # What "timestamp" means, spark.sql.timestampType says.
@@ -89,7 +89,7 @@ class KafkaLogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader; in Spark's worker for filter pushdown, the one that takes filters."""
-        from pyspark_kafkalog.options.views import view_options
+        from pyspark_kafkalog.extensions.views.options import view_options
 
         view = view_options(self.options)
         if view is not None:

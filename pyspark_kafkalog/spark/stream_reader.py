@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError, listed
+from pyspark_kafkalog.extensions.membership.sharing import CommittedBySink, SharedGroup
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import Held, QueryBatch
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
@@ -29,9 +30,9 @@ from pyspark_kafkalog.places import (
     open_place,
     settle_transactions,
 )
-from pyspark_kafkalog.reading.offsets import check_compacted_start
-from pyspark_kafkalog.reading.record_sizes import RecordSizes
-from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.read.offsets import check_compacted_start
+from pyspark_kafkalog.read.record_sizes import RecordSizes
+from pyspark_kafkalog.read.splits import Split
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import (
     ReadAllAvailable,
@@ -43,23 +44,18 @@ from pyspark_kafkalog.spark.features import (
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
-from pyspark_kafkalog.streams.checkpoint import (
-    NamedCheckpoint,
-    QueryLog,
-    check_same_query,
-)
-from pyspark_kafkalog.streams.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
-from pyspark_kafkalog.streams.kept import Kept, Reader
-from pyspark_kafkalog.streams.planner import StreamPlanner
-from pyspark_kafkalog.streams.sharing import CommittedBySink, SharedGroup
+from pyspark_kafkalog.stream.checkpoint import NamedCheckpoint, QueryLog, check_same_query
+from pyspark_kafkalog.stream.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
+from pyspark_kafkalog.stream.kept import Kept, Reader
+from pyspark_kafkalog.stream.planner import StreamPlanner
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets
+    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
     from pyspark_kafkalog.model import MemberOfGroup, Place
-    from pyspark_kafkalog.reading.decoded_column import DecodedColumn
-    from pyspark_kafkalog.streams.committing import AsCommitted
-    from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
+    from pyspark_kafkalog.stream.committing import AsCommitted
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -311,8 +307,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     def _safe_offsets(self) -> SafeOffsets:
         """Imports everything that the committing thread needs, since imports in two threads can deadlock."""
         with loading():
-            from pyspark_kafkalog.reading.looking_back import OpenMessages
-            from pyspark_kafkalog.streams.safe_offsets import SafeOffsets
+            from pyspark_kafkalog.extensions.large_messages.looking_back import OpenMessages
+            from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets
 
             import_reading(self._place_options)
         place, settings = partial(open_place, self._place_options), self._options.large_messages.settings

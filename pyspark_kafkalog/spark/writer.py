@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.audit.counting import WriteAudit
+    from pyspark_kafkalog.extensions.audit.counting import WriteAudit
+    from pyspark_kafkalog.extensions.typed_values.encoding import EncodedColumn
     from pyspark_kafkalog.model import Held
     from pyspark_kafkalog.options.offsets_json import Offsets
-    from pyspark_kafkalog.writing.encoding import EncodedColumn
 
     _Shaping: TypeAlias = tuple[pa.Schema, tuple[EncodedColumn, ...]]
     """The columns of the rows, and what encodes some of what the transform makes of them."""
@@ -91,13 +91,13 @@ def _checked(
         check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
     else:
         with loading():
-            from pyspark_kafkalog.writing.columns import Shaped
+            from pyspark_kafkalog.write.columns import Shaped
         given = _in_arrow(schema)
         shaping = given, Shaped(settings, given, encoded).encoded
         settings = replace(settings, registry=None)  # tasks don't need it
     if settings.splitter is not None and settings.splitter.serializer is not None:
         with loading():
-            from pyspark_kafkalog.writing.rows import make_splitter
+            from pyspark_kafkalog.write.rows import make_splitter
         make_splitter(settings.splitter)  # so that a serializer that can't be imported is refused here
     freeze_modules()
     return settings, shaping
@@ -145,12 +145,12 @@ class _Writer:
     def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows of a task to the sink and finish it, counting them for the audit."""
         with loading():
-            from pyspark_kafkalog.writing.routing import Router
-            from pyspark_kafkalog.writing.rows import make_splitter, write_rows
+            from pyspark_kafkalog.write.routing import Router
+            from pyspark_kafkalog.write.rows import make_splitter, write_rows
 
         options, context = self._options, _task()
         if self._shaping is not None:
-            from pyspark_kafkalog.writing.columns import Shaped
+            from pyspark_kafkalog.write.columns import Shaped
 
             rows = map(Shaped(options, *self._shaping), filter(len, rows))
         attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
@@ -183,7 +183,7 @@ class _Writer:
     def _audit(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[WriteAudit | None]:
         if self._options.audit is None:
             return nullcontext()
-        from pyspark_kafkalog.audit.counting import PRODUCER, AuditedTask, WriteAudit
+        from pyspark_kafkalog.extensions.audit.counting import PRODUCER, AuditedTask, WriteAudit
 
         return WriteAudit(
             self._options.audit,
@@ -200,7 +200,7 @@ class _Writer:
         if self._options.audit is None:
             return
         try:
-            from pyspark_kafkalog.audit.counting import PRODUCER, AuditedTask, committed
+            from pyspark_kafkalog.extensions.audit.counting import PRODUCER, AuditedTask, committed
 
             committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""), tasks)
         except Exception:
@@ -300,7 +300,7 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
 
         :raises KafkaLogError: if it does not, or nothing tells.
         """
-        from pyspark_kafkalog.streams.checkpoint import BY_READER, QueryLog
+        from pyspark_kafkalog.stream.checkpoint import BY_READER, QueryLog
 
         assert self._options.brokers is not None, "transactions are those of brokers"
         read = QueryLog(checkpoint_location, query.default_fs).source_cluster(query.run_id)
@@ -345,8 +345,8 @@ def _plan(
     :param keeps: whether the sink keeps files of its own there, for which tasks have looked already.
     :raises KafkaLogError: if the checkpoint is not the query's, or is not known.
     """
-    from pyspark_kafkalog.streams.checkpoint import QueryLog, check_untold
-    from pyspark_kafkalog.streams.committing import as_they_are
+    from pyspark_kafkalog.stream.checkpoint import QueryLog, check_untold
+    from pyspark_kafkalog.stream.committing import as_they_are
 
     if location is None:
         raise KafkaLogError(
@@ -375,7 +375,7 @@ def _plan_as_member(
     plan: Plan, group: str | None, held: Held, ends: Offsets, now: Callable[[], Held | None]
 ) -> Plan:
     """The same of a query that is a member of its group: it commits what it holds alone."""
-    from pyspark_kafkalog.streams.committing import as_they_are
+    from pyspark_kafkalog.stream.committing import as_they_are
 
     def held_now() -> Held:
         found = now()

@@ -23,14 +23,14 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.functions import expr
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.values.avro.decoder import Decoder
-from pyspark_kafkalog.values.avro.schema import parse
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, print_ratio, seconds_by_turns
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.confluent import prefixed
+from tests.extensions.typed_values.columns import decode_column
 from tests.kafka import Broker
 from tests.schema_registry import schema_registry
-from tests.values.columns import decode_column
 
 BODIES = 20_000
 """A batch."""

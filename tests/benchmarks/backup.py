@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark_kafkalog.broker.fetch.fetcher
-import pyspark_kafkalog.log.backup.directory  # noqa: F401
+import pyspark_kafkalog.tools.backup.copies.directory  # noqa: F401
 from pyspark_kafkalog import BackupRules, connect
-from pyspark_kafkalog.backups.copying import FLUSH_BYTES
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
+from pyspark_kafkalog.tools.backup.copying import FLUSH_BYTES
 from tests.benchmarks.apart import contest, fill, print_memory, print_rates
 from tests.benchmarks.measure import PARTITIONS, arguments
 from tests.benchmarks.session import scratch_folder

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.batch_headers import batches
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.read_kernels import BASE_OFFSET, LAST_OFFSET, POSITION
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
-from pyspark_kafkalog.log.backup.log import BackupLog
+from pyspark_kafkalog.extensions.views.batch_headers import batches
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
+from pyspark_kafkalog.tools.backup.copies.log import BackupLog
 from tests.benchmarks.measure import arguments, event, print_ratio, seconds_by_turns
 from tests.benchmarks.session import scratch_folder
 from tests.sessions import local_session

@@ -19,13 +19,13 @@ from pyspark.sql.functions import expr, from_json
 from pyspark.sql.types import StructType
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.values.ddl import parse_ddl
-from pyspark_kafkalog.values.json.decoder import Decoder
+from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
+from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoder
 from tests.benchmarks.avro import BODIES, MADE, nested, rate
 from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, seconds_by_turns
 from tests.benchmarks.session import benchmark_session, scratch_folder
+from tests.extensions.typed_values.columns import decode_column
 from tests.kafka import Broker
-from tests.values.columns import decode_column
 
 FLAT = "id bigint, name string, amount double, note string, at timestamp"
 TWO = "id bigint, note string"

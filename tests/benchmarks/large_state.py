@@ -19,7 +19,7 @@ from tests.benchmarks.large_write import MESSAGE_BYTES, SEGMENT_BYTES, TOTAL_BYT
 from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, rows, seconds_by_turns, write_log
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
-from tests.largemessage.state_stores import PROVIDER, STORES
+from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 
 FLOOR = 20_000
 

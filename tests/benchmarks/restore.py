@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pyspark_kafkalog.broker.fetch.fetcher  # noqa: F401
 from pyspark_kafkalog import RestoreSettings, connect
-from pyspark_kafkalog.backups.restore_batches import ANY_SIZE, RestorableBatches
-from pyspark_kafkalog.backups.restore_records import SourceRecords
-from pyspark_kafkalog.backups.restore_state import PlannedPartition
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import new_producer_id, open_producer
+from pyspark_kafkalog.tools.backup.restore_batches import ANY_SIZE, RestorableBatches
+from pyspark_kafkalog.tools.backup.restore_records import SourceRecords
+from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition
 from tests.benchmarks.apart import contest, fill, print_memory, print_rates
 from tests.benchmarks.java_producer import BATCH_SIZE
 from tests.benchmarks.measure import PARTITIONS, arguments, event

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.partitions import topics
+from pyspark_kafkalog.client.partitions import topics
 from pyspark_kafkalog.options.settings import Selection
 from tests.benchmarks.measure import (
     PARTITIONS,

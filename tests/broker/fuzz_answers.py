@@ -33,13 +33,9 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from pyspark_kafkalog.broker.cluster import cluster as cluster_module
 from pyspark_kafkalog.broker.cluster import pool
-from pyspark_kafkalog.broker.cluster.brokers import describe_brokers
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.delete_records import delete_records
-from pyspark_kafkalog.broker.groups import member as member_module
-from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.broker.groups.pending import pending_error
 from pyspark_kafkalog.broker.groups.protocol import (
     ConsumerGroupDescribeRequest,
@@ -52,14 +48,18 @@ from pyspark_kafkalog.broker.produce import ids as produce_ids
 from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.broker.produce import topics
 from pyspark_kafkalog.broker.topics.topics import BrokerTopics
-from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.extensions.exactly_once.requests import Requests
+from pyspark_kafkalog.extensions.membership import member as member_module
+from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
+from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, Fetch, OffsetRange, TopicPartition
+from pyspark_kafkalog.model.topics import NewTopic
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
@@ -67,7 +67,7 @@ from pyspark_kafkalog.options.brokers import (
     ProduceOptions,
 )
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
-from pyspark_kafkalog.topics import NewTopic
+from pyspark_kafkalog.tools.topics.brokers import describe_brokers
 from tests.broker.fake_broker import producers_response
 from tests.broker.producing import numbered, router_to
 from tests.log.partitions import batch, offset_after_bytes
@@ -592,7 +592,7 @@ def new_request() -> Any:
 def _write(options: ConnectionOptions) -> None:
     acks = ProduceOptions(delivery_timeout_ms=500, request_timeout_ms=200)
     with produce.Producer(cluster_of(options), acks, EncodeSettings(batch_size=1 << 16)) as sink:
-        from pyspark_kafkalog.writing.rows import write_rows
+        from pyspark_kafkalog.write.rows import write_rows
 
         write_rows([numbered(5)], router_to(sink, "t"), sink)
         sink.finish()

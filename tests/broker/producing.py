@@ -19,8 +19,8 @@ from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
-from pyspark_kafkalog.writing.routing import Partitioner, Router
-from pyspark_kafkalog.writing.rows import write_rows
+from pyspark_kafkalog.write.routing import Partitioner, Router
+from pyspark_kafkalog.write.rows import write_rows
 
 
 class Record(NamedTuple):

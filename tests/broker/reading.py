@@ -14,8 +14,8 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
-from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.read.splits import Split
 
 ALL = OffsetRange(EARLIEST, LATEST)
 SCHEMA = pa.schema(

@@ -12,8 +12,8 @@ from kafka.protocol.admin import DescribeQuorumResponse
 from pyspark_kafkalog import connect
 from tests.broker.fake_broker import VERSIONS, Received, encoded, metadata_response, serving
 from tests.broker.fake_broker import topic_metadata as described
-from tests.cli.running import run
 from tests.kafka_process import free_ports
+from tests.tools.cli.running import run
 
 DESCRIBE_QUORUM = 55
 NOT_AUTHORIZED = 31

@@ -13,10 +13,10 @@ from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, Coordinator
 from pyspark_kafkalog.broker.cluster.coordinator import doubt
 from pyspark_kafkalog.broker.produce.ids import ProducerId
-from pyspark_kafkalog.broker.transactions.requests import Requests
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import BrokerError
+from pyspark_kafkalog.extensions.exactly_once.requests import Requests
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import (
     API_VERSIONS,

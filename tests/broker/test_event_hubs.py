@@ -19,25 +19,25 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import BackupRules, RestoreSettings, connect
-from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.errors import AuthenticationError, DataLossError, UnsupportedVersionError
 from pyspark_kafkalog.model import CommittedOffset, Fetch, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.model.topics import NewTopic
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
-from pyspark_kafkalog.topics import NewTopic
 from tests.almost_kafka import EVENT_HUBS_2019, EVENT_HUBS_2023, AlmostKafka
 from tests.broker.producing import consume, unused_topic
-from tests.broker.test_member import Group
-from tests.broker.transactions.writing import Query as ExactlyOnce
-from tests.broker.transactions.writing import values
-from tests.cli.running import run
-from tests.clouds.metadata_services import metadata_services
+from tests.extensions.clouds.metadata_services import metadata_services
+from tests.extensions.exactly_once.writing import Query as ExactlyOnce
+from tests.extensions.exactly_once.writing import values
+from tests.extensions.membership.test_member import Group
 from tests.kafka import Broker, Listener
 from tests.kafka_process import free_ports
 from tests.kafka_secure import unsecured_token
 from tests.kafka_service import running
-from tests.streams.test_history import Query, go_on
-from tests.streams.test_history_brokers import add
+from tests.stream.test_history import Query, go_on
+from tests.stream.test_history_brokers import add
+from tests.tools.cli.running import run
 
 pytestmark = pytest.mark.broker
 

@@ -14,9 +14,9 @@ from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import Fetch, OffsetRange, Seen, TopicPartition
-from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
-from pyspark_kafkalog.reading.splits import Split
-from pyspark_kafkalog.reading.together import prefetch, rows_together
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.read.splits import Split
+from pyspark_kafkalog.read.together import prefetch, rows_together
 from tests.broker import reading
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
 from tests.broker.test_deposed_leader import brokers

@@ -9,12 +9,12 @@ import re
 import warnings
 from pathlib import Path
 
-from pyspark_kafkalog import broker
+import pyspark_kafkalog
 from tests.broker import fuzz_answers
 
 
 def test_each_request_has_answers() -> None:
-    package = Path(next(iter(broker.__path__)))
+    package = Path(next(iter(pyspark_kafkalog.__path__)))
     sent = {
         alias.name
         for file in package.rglob("*.py")

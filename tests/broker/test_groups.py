@@ -17,7 +17,6 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.consumer_groups import group_offsets, lags
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError
@@ -25,7 +24,8 @@ from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.places import open_place
-from pyspark_kafkalog.reading.offsets import start_from_group
+from pyspark_kafkalog.read.offsets import start_from_group
+from pyspark_kafkalog.tools.groups.consumer_groups import group_offsets, lags
 from tests.kafka import Broker, kafka_jars, run_kafka_class
 from tests.kafka_jars import java
 from tests.kafka_old import OldBroker

@@ -14,8 +14,8 @@ import pytest
 from kafka.protocol.consumer import OffsetCommitResponse
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
+from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Received, framed, serving

@@ -27,12 +27,13 @@ LOGIN = f"""
 {READ}
 from pyspark_kafkalog.broker.fetch import first, link
 from pyspark_kafkalog.broker.wire.sasl import sasl_configs
-from pyspark_kafkalog.clouds.rack import rack_of
+from pyspark_kafkalog.extensions.clouds.rack import rack_of
 from pyspark_kafkalog.options.settings import place_options
 sasl_configs(place_options({{"kafka.bootstrap.servers": "host:9092", **GIVEN}}).brokers.security, "host")
 rack_of(RACK)
 import sys
-print(*sorted(name for name in sys.modules if name.startswith(("pyspark_kafkalog.clouds.", "urllib.req"))))
+found = ("pyspark_kafkalog.extensions.clouds.", "urllib.req")
+print(*sorted(name for name in sys.modules if name.startswith(found)))
 """
 """A process that reads and logs in; the names in capitals are given."""
 
@@ -55,8 +56,8 @@ def login(mechanism: str, module: str, **more: str) -> dict[str, str]:
 def test_who_names_no_cloud_loads_none(given: dict[str, str], rack: str) -> None:
     """Nor HTTP, which is as much again as the rest of a read."""
     loaded = run(LOGIN.replace("GIVEN", repr(given)).replace("RACK", repr(rack))).split()
-    kept = ["pyspark_kafkalog.clouds.kept"] if rack.startswith("env:") else []
-    assert loaded == [*kept, "pyspark_kafkalog.clouds.rack"]
+    kept = ["pyspark_kafkalog.extensions.clouds.kept"] if rack.startswith("env:") else []
+    assert loaded == [*kept, "pyspark_kafkalog.extensions.clouds.rack"]
 
 
 def test_a_token_of_no_cloud_loads_none() -> None:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_topics
 from tests.broker.fake_broker import VERSIONS
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
-from tests.cli.running import run
+from tests.tools.cli.running import run
 
 CREATE_TOPICS = 19
 

@@ -18,9 +18,9 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.produce import producer as produce
 from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.errors import BrokerError
-from pyspark_kafkalog.kafka_uuid import random_uuid
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.writing.rows import write_rows
+from pyspark_kafkalog.model.kafka_uuid import random_uuid
+from pyspark_kafkalog.write.rows import write_rows
 from tests.broker.producing import (
     connected,
     consume,

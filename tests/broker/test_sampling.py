@@ -17,7 +17,7 @@ from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError
 from pyspark_kafkalog.model import EARLIEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import read_options
-from pyspark_kafkalog.streams.planner import StreamPlanner
+from pyspark_kafkalog.stream.planner import StreamPlanner
 from tests.broker.fake_broker import (
     FETCH,
     LIST_OFFSETS,
@@ -31,7 +31,7 @@ from tests.broker.fake_broker import (
 )
 from tests.broker.reading import place
 from tests.log.partitions import batch
-from tests.reading.fake_groups import FakeGroups
+from tests.read.fake_groups import FakeGroups
 
 CONNECTION = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 2}
 NOT_LEADER, OUT_OF_RANGE, CORRUPT, DENIED = 6, 1, 2, 29

@@ -14,11 +14,11 @@ from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import DataLossError
+from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
+from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
 from pyspark_kafkalog.model import EARLIEST, LATEST, Fetch, OffsetRange, Seen, TopicPartition
-from pyspark_kafkalog.options.largemessages import LargeMessageOptions
-from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader, SplitReader
-from pyspark_kafkalog.reading.splits import Split
-from pyspark_kafkalog.reading.whole_messages import WholeMessageReader
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader, SplitReader
+from pyspark_kafkalog.read.splits import Split
 from tests.broker.fake_broker import FETCH, LIST_OFFSETS, METADATA, Received
 from tests.broker.reading import SCHEMA
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing

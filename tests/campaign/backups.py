@@ -13,15 +13,15 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.kafka import Kafka
+from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.campaign.histories import Verdict, check_committed, check_copy
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, end_offsets, stored_values
-from tests.cli.running import command
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
 from tests.kafka_service import KafkaService
+from tests.tools.cli.running import command
 
 _PAUSE = 3.0
 _MET_A_FAULT = {1, 3}

@@ -27,7 +27,6 @@ from tests.campaign.moved_disks import MovedDisks
 from tests.campaign.schedule import NotDone, Step
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets
-from tests.cli.running import command
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import (
     API_VERSIONS,
@@ -43,6 +42,7 @@ from tests.kafka_proxy import (
     swallow,
     trickle,
 )
+from tests.tools.cli.running import command
 
 FOR_EVER = 1_000_000
 SESSION = 6

@@ -39,8 +39,8 @@ from pyspark_kafkalog.codec.offsets_topic import (
 )
 from pyspark_kafkalog.codec.walk import find_batch, walk
 from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
+from pyspark_kafkalog.extensions.large_messages.segments import find
 from pyspark_kafkalog.filesystem.folder import InputFile
-from pyspark_kafkalog.largemessage.segments import find
 from pyspark_kafkalog.log.segment import index
 from pyspark_kafkalog.model import AbortedTransaction, CommittedOffset, OffsetRange, TopicPartition
 from tests.codec.decoding import ALL_COLUMNS, FOREVER

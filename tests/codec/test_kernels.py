@@ -23,13 +23,13 @@ from pyspark_kafkalog.codec import write_kernels as write
 from pyspark_kafkalog.codec.kernel import MODULES, Kernel, kernels
 from pyspark_kafkalog.codec.kernel import _Inlined as Inlined
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.largemessage import kernels as largemessage
+from pyspark_kafkalog.extensions.large_messages import kernels as largemessage
+from pyspark_kafkalog.extensions.typed_values.avro import kernels as avro
+from pyspark_kafkalog.extensions.typed_values.json import kernels as json
 from pyspark_kafkalog.log.segment import append_kernels as append
-from pyspark_kafkalog.values.avro import kernels as avro
-from pyspark_kafkalog.values.json import kernels as json
 from tests.codec import fuzz
-from tests.values.avro import fuzz as avro_fuzz
-from tests.values.json import fuzz as json_fuzz
+from tests.extensions.typed_values.avro import fuzz as avro_fuzz
+from tests.extensions.typed_values.json import fuzz as json_fuzz
 
 ROOT = Path(__file__).parents[2]
 KERNELS = kernels()

@@ -19,8 +19,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import TopicPartition, connect
-from pyspark_kafkalog.admin.prometheus import prometheus_text
 from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.tools.groups.prometheus import prometheus_text
 from tests.documents.blocks import PAGES, README, ROOT, RUN, SHOWN, Block, blocks, code_blocks, comparable
 from tests.kafka import Broker
 from tests.kafka_service import running

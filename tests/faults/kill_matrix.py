@@ -21,11 +21,11 @@ import psutil
 import pyarrow as pa
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.broker.transactions.marker import transactional_id
-from pyspark_kafkalog.broker.transactions.stops import VARIABLE
+from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
+from pyspark_kafkalog.extensions.exactly_once.stops import VARIABLE
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import unused_topic
-from tests.broker.transactions.writing import is_stable, shown, transaction_state
+from tests.extensions.exactly_once.writing import is_stable, shown, transaction_state
 from tests.faults.application import Application
 from tests.faults.exactly_once_stream import ROWS, SIZE
 from tests.kafka import Broker

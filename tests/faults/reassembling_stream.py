@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_kafkalog import reassemble
+from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 from tests.faults.answering import answer_at_the_end_of
-from tests.largemessage.state_stores import PROVIDER, STORES
 from tests.sessions import local_session
 
 

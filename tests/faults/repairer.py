@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
-from pyspark_kafkalog.log.care.partition_repair import RepairMode
-from pyspark_kafkalog.log.care.repair import repair
+from pyspark_kafkalog.tools.care.partition_repair import RepairMode
+from pyspark_kafkalog.tools.care.repair import repair
 from tests.faults.steps import count_steps, serve
 
 

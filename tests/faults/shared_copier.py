@@ -29,9 +29,9 @@ from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.spark import writer
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.stream_reader import LogStreamReader
-from pyspark_kafkalog.streams.checkpoint import QueryLog
-from pyspark_kafkalog.writing.routing import Router
-from pyspark_kafkalog.writing.rows import write_rows
+from pyspark_kafkalog.stream.checkpoint import QueryLog
+from pyspark_kafkalog.write.routing import Router
+from pyspark_kafkalog.write.rows import write_rows
 
 
 class Copier:

@@ -21,9 +21,9 @@ import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
 from tests.faults.application import Application

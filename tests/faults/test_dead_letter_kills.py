@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import NewTopic, connect
-from pyspark_kafkalog.broker.transactions.stops import VARIABLE
+from pyspark_kafkalog.extensions.exactly_once.stops import VARIABLE
 from tests.broker.producing import unused_topic
 from tests.faults.application import Application
 from tests.faults.kill_matrix import IN_COMMITS

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.broker.transactions import committing
-from pyspark_kafkalog.broker.transactions.commit import PendingOffsetError
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.extensions.exactly_once import committing
+from pyspark_kafkalog.extensions.exactly_once.commit import PendingOffsetError
 from tests.broker.producing import digits, unused_topic
-from tests.broker.transactions.writing import Query, shown, values
+from tests.extensions.exactly_once.writing import Query, shown, values
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
 from tests.kafka_old import OldBroker

@@ -19,8 +19,8 @@ import pytest
 
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import parse_offsets
+from tests.extensions.large_messages.interleaved import Written, interleaved
 from tests.faults.application import Application
-from tests.largemessage.interleaved import Written, interleaved
 from tests.log.writing import read, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import NewTopic, connect
-from pyspark_kafkalog.broker.transactions.stops import VARIABLE
-from tests.cli.running import command
-from tests.cli.test_redrive import Topics, letter, values, write
+from pyspark_kafkalog.extensions.exactly_once.stops import VARIABLE
 from tests.faults.kill_matrix import IN_COMMITS
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.kafka import Broker
+from tests.tools.cli.running import command
+from tests.tools.redrive.test_redrive import Topics, letter, values, write
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pyspark_kafkalog.log.layout import format_offset_checkpoint
 from pyspark_kafkalog.model import TopicPartition
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.partitions import batch, write_index, write_segment
-from tests.log.test_repair import state
+from tests.tools.care.test_repair import state
 
 MODES = {"": {}, "discard": {"discard": True}, "salvage": {"salvage": True}}
 

@@ -15,8 +15,8 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot
 from tests.faults.retainer import T0, T1, apply
 from tests.faults.steps import KILLED, changes, step_runner
-from tests.log.test_retention import NOW, PER_BATCH, log, start_of
 from tests.log.writing import read, values, write
+from tests.tools.care.test_retention import NOW, PER_BATCH, log, start_of
 
 ALL = values(9 * PER_BATCH, 53)
 

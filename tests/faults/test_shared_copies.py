@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.spark.stream_reader import LogStreamReader
-from tests.broker.transactions.writing import shown
+from tests.extensions.exactly_once.writing import shown
 from tests.kafka import Broker
 from tests.kafka_service import running
 

@@ -21,8 +21,8 @@ import pytest
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
-from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.read.splits import Split
 from tests.faults.application import HERE, Application
 
 BATCH = 100

@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.publish.topics import create_topics
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topics import DirectoryTopics

@@ -24,8 +24,8 @@ from pyspark_kafkalog.codec.format import (
 )
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
-from pyspark_kafkalog.log.backup.log import BackupLog
 from pyspark_kafkalog.model import EncodeSettings, LogSettings, Origin, Slice, TopicPartition
+from pyspark_kafkalog.tools.backup.copies.log import BackupLog
 from tests.codec import raw
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.partitions import control_batch

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from pyspark_kafkalog.model import TopicPartition
-from tests.backups.histories import batch, make_log_of
-from tests.cli.running import run
+from tests.tools.backup.histories import batch, make_log_of
+from tests.tools.cli.running import run
 
 HUGE = 6 << 30
 SPACE = 4 << 30

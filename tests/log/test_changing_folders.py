@@ -28,8 +28,8 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import OffsetRange, TopicPartition, Watermarks
 from tests.broker.producing import connected, produce, rows, unused_topic
 from tests.kafka import Broker
-from tests.log.cleaning import beside_a_cleaner
 from tests.log.partitions import T0, batch, fetched, offsets_read, write_index, write_segment
+from tests.tools.care.cleaning import beside_a_cleaner
 
 pytestmark = pytest.mark.slow
 

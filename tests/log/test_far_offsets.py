@@ -12,13 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from pyspark_kafkalog import BackupRules, RestoreSettings, connect
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.segment.recovery import open_active_segment
 from pyspark_kafkalog.model import CommittedOffset, LogSettings, OffsetRange, TopicPartition
-from tests.backups.consuming import consume
-from tests.backups.histories import SMALL, TOPIC_ID, make_log, make_log_of, visible
-from tests.cli.running import lines, records
 from tests.codec.raw import batch, marker, record
 from tests.kafka import Broker
 from tests.log.partitions import (
@@ -30,6 +27,9 @@ from tests.log.partitions import (
     write_time_index,
 )
 from tests.log.writing import values, write
+from tests.tools.backup.consuming import consume
+from tests.tools.backup.histories import SMALL, TOPIC_ID, make_log, make_log_of, visible
+from tests.tools.cli.running import lines, records
 
 BASES = (2**31 - 2, 3 * 10**9, 2**62)
 TIMES = {"now": 1_700_000_000_000, "year 294246": 9_223_372_036_854_775, "the last": 2**63 - 1}

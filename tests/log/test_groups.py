@@ -32,9 +32,9 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     LogDirectoryLockedError,
 )
+from pyspark_kafkalog.extensions.log_groups import groups as groups_module
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.filesystem.folder import InputFile
-from pyspark_kafkalog.log.groups import groups as groups_module
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.log.publish import publish
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
@@ -816,8 +816,8 @@ def test_readers_notice_nothing_of_a_compaction(tmp_path: Path, compact_early: N
     groups_of(tmp_path).commit("fixed", {T1: CommittedOffset(7)})
     script = """
 import os, sys
-from pyspark_kafkalog.log.groups import groups
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups import groups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 groups._CLEAN_BYTES = 4096
 os.fsync = lambda descriptor: None

@@ -14,8 +14,8 @@ from kafka.structs import OffsetAndMetadata
 
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
 from pyspark_kafkalog.errors import LogDirectoryLockedError
-from pyspark_kafkalog.log.groups import groups as groups_module
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups import groups as groups_module
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.kafka import Broker, dump_log_segments, run_kafka_class
 from tests.log.writing import T0, T1, values, write

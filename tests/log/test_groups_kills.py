@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.log.groups import groups as groups_module
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups import groups as groups_module
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.committer import COMMITS, OTHER, T0, T1, compact_early

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from tests.faults.disk import Disk, recorded
 from tests.log.writing import T0, values, write

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.log.backup.directory import open_backup
 from pyspark_kafkalog.log.layout import parse_segment_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.model import LogSettings, OffsetRange
+from pyspark_kafkalog.tools.backup.copies.directory import open_backup
 from tests.log.partitions import batch, fetched, offsets_read, write_segment
 from tests.log.test_undo import Crash
 from tests.log.writing import T0, values, write

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.verify import Damage, verify
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
 from pyspark_kafkalog.log.read import partition as partition_module
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
-from tests.cli.running import run
+from pyspark_kafkalog.tools.care.verify import Damage, verify
 from tests.log.partitions import (
     FIRST_TIMESTAMP,
     T0,
@@ -27,6 +26,7 @@ from tests.log.partitions import (
     write_segment,
     write_time_index,
 )
+from tests.tools.cli.running import run
 
 ALL = OffsetRange(0, 40)
 KEPT = [*range(10), *range(20, 40)]

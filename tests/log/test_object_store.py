@@ -14,11 +14,11 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.ahead import PIECE_BYTES
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
-from tests.cli.running import run
 from tests.fixtures_dir import case
 from tests.log.partitions import rows
 from tests.log.writing import T0, write
 from tests.object_store import SECRET, HttpProxy, ObjectStore, object_store
+from tests.tools.cli.running import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]  # the server is compiled first
 

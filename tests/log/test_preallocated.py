@@ -17,12 +17,12 @@ from pyspark_kafkalog.filesystem.folder import InputFile
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.segment.scan import find_behind
 from pyspark_kafkalog.model import OffsetRange, Watermarks
-from tests.cli.running import records, run
 from tests.kafka import Broker
 from tests.log.partitions import T0, batch, offsets_read, write_segment
 from tests.log.test_directory import bounds
-from tests.log.test_repair import ASIDE, put_back
 from tests.log.writing import read, values, write
+from tests.tools.care.test_repair import ASIDE, put_back
+from tests.tools.cli.running import records, run
 
 ROOM = 1 << 30
 """Kafka's default of ``segment.bytes``."""

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.cli.running import run
 from tests.log.small_files import COMMANDS, KINDS, make
+from tests.tools.cli.running import run
 
 SECRET = "SECRET"
 

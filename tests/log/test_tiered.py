@@ -17,12 +17,12 @@ from pyspark_kafkalog.log.layout import format_offset_checkpoint
 from pyspark_kafkalog.log.read import directory
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition, Watermarks
-from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
-from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.read.splits import Split
 from tests.broker.producing import connected, numbered, produce
-from tests.cli.running import command, run
 from tests.kafka import Broker, kafka_jars
 from tests.log.partitions import T0, batch, offsets_read, write_segment
+from tests.tools.cli.running import command, run
 
 TOLD = (
     "Offsets {} to {} are not in this directory: its broker keeps them elsewhere, such as in remote storage"

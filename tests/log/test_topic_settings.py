@@ -19,8 +19,8 @@ from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS
-from tests.cli.running import run
 from tests.log.writing import T0, read, values, write
+from tests.tools.cli.running import run
 
 NOW = time.time_ns() // 1_000_000
 DAY = 24 * 3600 * 1000

@@ -9,8 +9,8 @@ import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import LogDirectoryError, TopicExistsError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     JOURNAL_FILE,

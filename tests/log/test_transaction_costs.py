@@ -17,10 +17,10 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot
 from pyspark_kafkalog.model import OffsetRange, Seen
 from pyspark_kafkalog.options.settings import read_options
-from pyspark_kafkalog.reading.offsets import plan_batch
-from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
-from pyspark_kafkalog.reading.reader import columns_of
-from pyspark_kafkalog.reading.splits import Split, with_decided
+from pyspark_kafkalog.read.offsets import plan_batch
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.read.reader import columns_of
+from pyspark_kafkalog.read.splits import Split, with_decided
 from pyspark_kafkalog.spark.reader import LogInputPartition
 from tests.codec.raw import batch, marker, record
 from tests.log.partitions import T0, control_batch, data_batch, write_index, write_segment

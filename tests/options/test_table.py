@@ -17,6 +17,9 @@ import pytest
 
 import pyspark_kafkalog
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
+from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
+from pyspark_kafkalog.extensions.views.options import view_options
 from pyspark_kafkalog.model import AssemblerSettings, EncodeSettings, LogSettings, SplitterSettings
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
@@ -32,9 +35,7 @@ from pyspark_kafkalog.options.client_settings import (
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
-from pyspark_kafkalog.options.largemessages import LargeMessageOptions
 from pyspark_kafkalog.options.page import page
-from pyspark_kafkalog.options.registry import RegistryOptions
 from pyspark_kafkalog.options.security.assertion import AssertionOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
@@ -52,7 +53,6 @@ from pyspark_kafkalog.options.settings import (
     write_options,
 )
 from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SECTIONS, SERVERS, Option, Use, Where
-from pyspark_kafkalog.options.views import view_options
 from tests.options.security.test_pem import CERTIFICATE, KEY
 
 OPTIONS = tuple(option for section in SECTIONS for option in section.options)

@@ -9,9 +9,9 @@ _CONTINUOUS = "Spark has no continuous mode for Python sources and sinks."
 _REAL_TIME = "Spark has no real-time mode for Python sources."
 _V1 = "Spark has only V2 for Python sources; the peer's V1 and V2 are not distinguished here."
 _POOLS = "Concerns objects that the peer keeps in the JVM; `tests/broker` tests how ours keeps connections."
-_SPLITTING = "`tests/reading/test_splits.py`"
+_SPLITTING = "`tests/read/test_splits.py`"
 _OFFSETS_JSON = "`tests/options/test_offsets_json.py`"
-_LISTENER = "`tests/streams/test_lag.py`, for what `LagListener` reports."
+_LISTENER = "`tests/tools/groups/test_lag.py`, for what `LagListener` reports."
 
 ELSEWHERE = [
     Elsewhere("KafkaMicroBatchV1SourceSuite", ("V1 Source is used when disabled through SQLConf",), _V1),

@@ -11,8 +11,8 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
-from pyspark_kafkalog.reading.ranges import ReadRules, RecordReader
-from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
+from pyspark_kafkalog.read.splits import Split
 from tests.broker.producing import produce
 from tests.security.logins import Options
 

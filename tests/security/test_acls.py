@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
-from pyspark_kafkalog.broker.groups.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError
+from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
+from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.model import EARLIEST, LATEST, CommittedOffset, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.brokers import MembershipOptions
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
-from pyspark_kafkalog.reading.ranges import RecordReader
-from pyspark_kafkalog.reading.splits import Split
+from pyspark_kafkalog.read.ranges import RecordReader
+from pyspark_kafkalog.read.splits import Split
 from tests.broker.producing import digits, numbered, unused_topic
 from tests.kafka_secure import USER, SecureBroker
 from tests.kafka_service import running

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-from pyspark_kafkalog.clouds import aws
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.extensions.clouds import aws
 from pyspark_kafkalog.options.client_settings import (
     REFUSED_READING,
     REFUSED_WRITING,

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pyspark_kafkalog.spark.features import HAS_FILTERS, HAS_READ_LIMITS
-from tests.largemessage.state_stores import NEWEST, PROVIDER, STORES
+from tests.extensions.large_messages.state_stores import NEWEST, PROVIDER, STORES
 
 needs_read_limits = pytest.mark.skipif(
     not HAS_READ_LIMITS, reason="this Spark runs one micro-batch with AvailableNow, and passes no limit"

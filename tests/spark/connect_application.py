@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import DefaultSource, LagListener, reassemble, worker_python
 from pyspark_kafkalog.spark.features import UNIX_SOCKETS
-from tests.largemessage.state_stores import PROVIDER, STORES
+from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 
 COUNT = 1000
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.admin.select import RecordSelection
 from pyspark_kafkalog.spark.reader import LogBatchReader
 from pyspark_kafkalog.spark.stream_reader import LogStreamReader
+from pyspark_kafkalog.tools.records.select import RecordSelection
 
 ADDRESSES = 1 << 30
 SCHEMA = StructType(

@@ -19,7 +19,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.largemessage.state_stores import PROVIDER, STORES
+from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 
 Place = dict[str, str]
 Check = Callable[[], object]

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog import AuditListener
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.spark.reassemble import reassemble
+from pyspark_kafkalog.extensions.large_messages.reassemble import reassemble
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
 

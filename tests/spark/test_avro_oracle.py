@@ -25,15 +25,15 @@ from pyspark.sql.types import (
 )
 
 from pyspark_kafkalog.errors import SchemaError
-from pyspark_kafkalog.values.avro import kernels
-from pyspark_kafkalog.values.avro.decoder import Decoded, Decoder
-from pyspark_kafkalog.values.avro.schema import parse
-from pyspark_kafkalog.values.avro.types import arrow_type
-from pyspark_kafkalog.values.ddl import ddl
-from tests.values.avro import fuzz, oracle
-from tests.values.avro.strategies import Case, cases
-from tests.values.avro.test_schema import logical, record
-from tests.values.columns import decode_column
+from pyspark_kafkalog.extensions.typed_values.avro import kernels
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
+from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
+from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from tests.extensions.typed_values.avro import fuzz, oracle
+from tests.extensions.typed_values.avro.strategies import Case, cases
+from tests.extensions.typed_values.avro.test_schema import logical, record
+from tests.extensions.typed_values.columns import decode_column
 
 CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture)
 

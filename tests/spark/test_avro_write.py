@@ -13,14 +13,14 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.functions import to_json
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.options.registry import RegistryOptions
-from pyspark_kafkalog.schema_registry import SchemaRegistry
+from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
+from pyspark_kafkalog.extensions.typed_values.schema_registry import SchemaRegistry
 from tests.broker.producing import unused_topic
 from tests.confluent import record
+from tests.extensions.typed_values.test_schema_registry import Double
 from tests.http_doubles import served
 from tests.kafka import Broker
 from tests.schema_registry import SchemaRegistryServer
-from tests.test_schema_registry import Double
 
 ORDERS = """
 SELECT struct(

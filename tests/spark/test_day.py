@@ -23,9 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import pyspark_kafkalog
 from tests.broker.producing import unused_topic
-from tests.cli.running import lines, run
 from tests.kafka import Broker
 from tests.kafka_process import run_kafka_class
+from tests.tools.cli.running import lines, run
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
 

@@ -15,10 +15,10 @@ from pyspark.sql.functions import col, lit, struct, to_json
 
 from pyspark_kafkalog import NewTopic, OptionError, connect, dead_letters
 from tests.broker.producing import unused_topic
-from tests.cli.test_redrive import HEADERS, records
 from tests.confluent import body, record
 from tests.kafka import Broker
 from tests.kafka_jars import java, kafka_jars
+from tests.tools.redrive.test_redrive import HEADERS, records
 
 ORDER = record("Order", id="long", item="string")
 WHEN = 1_700_000_000_000

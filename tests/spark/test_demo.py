@@ -9,7 +9,7 @@ import pytest
 
 _PRINTS = """
 import os, time
-from pyspark_kafkalog.spark.demo import without_sparks_noise
+from pyspark_kafkalog.tools.try_out.demo import without_sparks_noise
 
 with without_sparks_noise():
     os.system("echo noise >&2; echo 'pyspark-kafkalog: Compiling' >&2")
@@ -37,7 +37,7 @@ def test_everything_is_shown_of_a_failure() -> None:
 
 @pytest.mark.soak
 def test_the_demo() -> None:
-    done = run("-m", "pyspark_kafkalog.spark.demo")
+    done = run("-m", "pyspark_kafkalog.tools.try_out.demo")
     assert done.returncode == 0, done.stderr
     assert "3000 records in" in done.stdout
     assert [line for line in done.stderr.splitlines() if not line.startswith("pyspark-kafkalog: ")] == []

@@ -14,18 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_kafkalog.broker.transactions.marker import transactional_id
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.places import cluster_id
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.writer import stream_writer
-from pyspark_kafkalog.streams.checkpoint import QueryLog
+from pyspark_kafkalog.stream.checkpoint import QueryLog
 from tests.broker.producing import unused_topic
-from tests.broker.transactions.writing import is_stable, shown, stored, transaction_state
+from tests.extensions.exactly_once.writing import is_stable, shown, stored, transaction_state
 from tests.kafka import Broker
 from tests.log.writing import write
-from tests.streams.spark_log import QUERY, begin
+from tests.stream.spark_log import QUERY, begin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

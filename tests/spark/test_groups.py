@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.streams.committing import METADATA
+from pyspark_kafkalog.stream.committing import METADATA
 from tests.kafka import Broker, run_kafka_class
 from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import delay

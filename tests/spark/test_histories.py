@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
 from tests.broker.producing import unused_topic
-from tests.broker.transactions.writing import shown
+from tests.extensions.exactly_once.writing import shown
 from tests.kafka import Broker
 from tests.log.writing import T0, read, write
 from tests.log.writing import values as values_to_write

@@ -15,11 +15,11 @@ from pyspark.sql.functions import expr, from_json
 from pyspark.sql.types import StructType
 
 from pyspark_kafkalog import NewTopic, connect
-from pyspark_kafkalog.values.ddl import ddl
+from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from tests.extensions.typed_values.json import oracle
+from tests.extensions.typed_values.json.fuzz import hostile
+from tests.extensions.typed_values.json.values import KINDS
 from tests.spark.test_json_oracle import check
-from tests.values.json import oracle
-from tests.values.json.fuzz import hostile
-from tests.values.json.values import KINDS
 
 
 def rows(frame: DataFrame) -> list[Any]:

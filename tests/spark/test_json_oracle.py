@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr, from_json
 from pyspark.sql.types import StructType
 
-from pyspark_kafkalog.values.ddl import ddl
-from pyspark_kafkalog.values.json.decoder import Decoder
-from tests.values.columns import decode_column
-from tests.values.json import oracle
-from tests.values.json.cases import CASES, KIND, WITHOUT_A_ZONE
-from tests.values.json.fuzz import hostile, zone_of
-from tests.values.json.values import KINDS, made_type
+from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoder
+from tests.extensions.typed_values.columns import decode_column
+from tests.extensions.typed_values.json import oracle
+from tests.extensions.typed_values.json.cases import CASES, KIND, WITHOUT_A_ZONE
+from tests.extensions.typed_values.json.fuzz import hostile, zone_of
+from tests.extensions.typed_values.json.values import KINDS, made_type
 
 _NUMBER = re.compile(r"-?\d+\.\d+(?:E-?\d+)?")
 

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog import LagListener
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.streams.lag import QueryLag, SourceLag
+from pyspark_kafkalog.tools.groups.lag import QueryLag, SourceLag
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

@@ -14,13 +14,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.groups import GroupOffsets
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.extensions.large_messages.cases import SCENARIOS, Scenario, as_delivered, without_safe_offset
 from tests.fixtures_dir import requires_fixtures
 from tests.kafka import Broker
-from tests.largemessage.cases import SCENARIOS, Scenario, as_delivered, without_safe_offset
 
 pytestmark = [pytest.mark.broker, requires_fixtures]
 

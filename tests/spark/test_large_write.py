@@ -13,9 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.broker.producing import consume, unused_topic
+from tests.extensions.large_messages.logs import stored
+from tests.extensions.large_messages.records import Record, messages, segment
 from tests.kafka import Broker
-from tests.largemessage.logs import stored
-from tests.largemessage.records import Record, messages, segment
 
 WITH_HEADERS = "key binary, value binary, headers array<struct<key:string,value:binary>>"
 ON = {"large.message.enabled": "true", "max.message.segment.bytes": 1000}

@@ -10,8 +10,8 @@ import pytest
 from pyspark_kafkalog import LagListener
 from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import Place, TopicPartition
-from pyspark_kafkalog.spark.listeners import _ReaderPlace
-from tests.reading.fake_place import FakePlace
+from pyspark_kafkalog.tools.groups.listeners import _ReaderPlace
+from tests.read.fake_place import FakePlace
 from tests.spark.conftest import needs_read_limits, numbered
 
 

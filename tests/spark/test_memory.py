@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import connect
-from tests.largemessage.interleaved import segment_values
+from tests.extensions.large_messages.interleaved import segment_values
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 

@@ -12,9 +12,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog import DefaultSource
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.streams.checkpoint import QueryLog
+from pyspark_kafkalog.stream.checkpoint import QueryLog
 from tests.log.writing import T0, write
-from tests.streams.spark_log import QUERY, begin
+from tests.stream.spark_log import QUERY, begin
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 

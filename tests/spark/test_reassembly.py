@@ -15,9 +15,9 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark_kafkalog import LagListener, reassemble
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
+from tests.extensions.large_messages.interleaved import interleaved, segment_values
+from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 from tests.kafka import Broker
-from tests.largemessage.interleaved import interleaved, segment_values
-from tests.largemessage.state_stores import PROVIDER, STORES
 from tests.log.writing import write
 from tests.spark.conftest import in_order
 

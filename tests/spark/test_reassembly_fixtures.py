@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog import reassemble
-from tests.largemessage.cases import SCENARIOS, Scenario, as_delivered
+from tests.extensions.large_messages.cases import SCENARIOS, Scenario, as_delivered
 from tests.spark.conftest import in_order
 
 

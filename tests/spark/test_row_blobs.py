@@ -4,8 +4,15 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import InvalidRecordError
+from pyspark_kafkalog.extensions.large_messages.row_blobs import (
+    Blob,
+    decoded,
+    encoded,
+    in_offset_order,
+    pack,
+    pieces,
+)
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.spark.row_blobs import Blob, decoded, encoded, in_offset_order, pack, pieces
 
 T0 = TopicPartition("t", 0)
 

@@ -21,10 +21,10 @@ from pyspark_kafkalog import LagListener
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.broker.groups.member import Member
 from pyspark_kafkalog.broker.wire.deadline import Deadline
+from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
-from pyspark_kafkalog.streams.lag import SourceLag
+from pyspark_kafkalog.tools.groups.lag import SourceLag
 from tests.kafka import Broker
 from tests.spark.conftest import NEVER_AGAIN, needs_read_limits
 

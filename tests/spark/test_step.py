@@ -8,17 +8,17 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
-from pyspark_kafkalog.spark.row_blobs import Blob, pack
-from pyspark_kafkalog.spark.step import (
+from pyspark_kafkalog.extensions.large_messages.row_blobs import Blob, pack
+from pyspark_kafkalog.extensions.large_messages.step import (
     PartitionAssembly,
     ReassemblyPlan,
     assemble_sorted,
     in_batches,
     unpack,
 )
+from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
+from tests.extensions.large_messages.interleaved import interleaved, segment_values
 from tests.large_log import DROPPED
-from tests.largemessage.interleaved import interleaved, segment_values
 
 T0 = TopicPartition("t", 0)
 WRITTEN = interleaved("assembling", 120)

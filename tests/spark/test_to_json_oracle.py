@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import to_json as spark_to_json
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.typed_values.to_json import check_json_type, to_json
 from pyspark_kafkalog.spark.features import spark_schema
-from pyspark_kafkalog.values.to_json import check_json_type, to_json
 from tests.kafka_jars import java
 
 UTC = datetime.timezone.utc

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_kafkalog import connect, register
 from pyspark_kafkalog.spark.features import HAS_FILTERS
 from tests.broker.producing import unused_topic
-from tests.broker.transactions.writing import shown
+from tests.extensions.exactly_once.writing import shown
 from tests.kafka import Broker
 from tests.spark.conftest import numbered
 

@@ -8,9 +8,9 @@ from kafka import KafkaProducer
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from pyspark_kafkalog.admin.views import VIEWS
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
-from pyspark_kafkalog.log.groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.views.views import VIEWS
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.spark.conftest import numbered

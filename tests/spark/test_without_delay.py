@@ -93,7 +93,7 @@ def test_no_descriptor_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_elsewhere_it_does_nothing(connections: list[socket.socket]) -> None:
     without_delay()
-    called_by("pyspark_kafkalog.cli", connections[0].makefile("rb"))
+    called_by("pyspark_kafkalog.tools.cli", connections[0].makefile("rb"))
     left, right = socket.socketpair()
     called_by("pyspark.worker", left.makefile("rb"))
     called_by("pyspark.worker", "no file")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_kafkalog.audit import counting as auditing
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.extensions.audit import counting as auditing
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.spark import writer as writer_module
 from pyspark_kafkalog.spark.running_query import RunningQuery

@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog import DefaultSource
 from pyspark_kafkalog.spark.stream_reader import LogStreamReader
-from tests.streams.spark_log import QUERY, begin, complete, planned
+from tests.stream.spark_log import QUERY, begin, complete, planned
 
 _SCHEMA = StructType([StructField("value", BinaryType())])
 

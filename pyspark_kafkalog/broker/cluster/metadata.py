@@ -17,8 +17,8 @@ from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, is_retriable
 from pyspark_kafkalog.broker.wire.sockets import Address
-from pyspark_kafkalog.kafka_uuid import uuid_to_text
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.kafka_uuid import uuid_to_text
 
 MAX_VERSION = 12
 NO_LEADER = -1

@@ -39,8 +39,8 @@ from pyspark_kafkalog.errors import (
     UnconfirmedError,
 )
 from pyspark_kafkalog.model import Fetch, OffsetRange, Origin, Slice, lost, went_back
+from pyspark_kafkalog.model.topics import cleanup_policies
 from pyspark_kafkalog.options.brokers import FetchOptions
-from pyspark_kafkalog.topics import cleanup_policies
 
 _SLACK = 64 << 10
 """Bytes to request beyond what the rest of a range is likely to take."""

@@ -28,9 +28,9 @@ from pyspark_kafkalog.broker.fetch.protocol import (
 )
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
-from pyspark_kafkalog.clouds.rack import rack_of
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerError
+from pyspark_kafkalog.extensions.clouds.rack import rack_of
 from pyspark_kafkalog.model import Fetch, TopicPartition
 from pyspark_kafkalog.options.brokers import FetchOptions
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from kafka.protocol.consumer import FetchRequest
 
 from pyspark_kafkalog.broker.wire.answers import read_varint
-from pyspark_kafkalog.kafka_uuid import uuid_from_text
 from pyspark_kafkalog.model import AbortedTransaction, TopicPartition
+from pyspark_kafkalog.model.kafka_uuid import uuid_from_text
 
 MIN_VERSION = 4
 """The first that carries v2 record batches and aborted transactions (KIP-98)."""

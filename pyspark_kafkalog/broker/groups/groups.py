@@ -1,4 +1,4 @@
-"""The consumer groups of a cluster: see :class:`pyspark_kafkalog.groups.GroupOffsets`.
+"""The consumer groups of a cluster: see :class:`pyspark_kafkalog.model.groups.GroupOffsets`.
 
 A commit is made as for a group without members (generation -1, no member id), like
 that of Kafka's AdminClient.alterConsumerGroupOffsets: brokers accept it while the
@@ -97,7 +97,7 @@ class BrokerGroups:
         return found
 
     def try_group_ids(self) -> tuple[tuple[str, ...], list[KafkaLogError]]:
-        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.try_group_ids`.
+        """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.try_group_ids`.
 
         A group whose partition of ``__consumer_offsets`` has no leader is on no broker's list.
         """
@@ -183,7 +183,7 @@ class BrokerGroups:
     def committed_by(
         self, groups: Collection[str]
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
-        """See :meth:`pyspark_kafkalog.groups.GroupOffsets.committed_by`; a request is about many groups."""
+        """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.committed_by`; a request has many groups."""
         found: dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError] = {}
         names = sorted(set(groups))
         for begin in range(0, len(names), _ASKED_AT_ONCE):

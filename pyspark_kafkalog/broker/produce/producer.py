@@ -201,7 +201,7 @@ class Producer:
                     self._pump(wait=True)
 
     def visible_records(self) -> int:
-        """See :meth:`pyspark_kafkalog.sinks.TaskSink.visible_records`: those that brokers acknowledge.
+        """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.visible_records`: those that brokers acknowledge.
 
         Waits for what is on its way, unless that fails.
         """

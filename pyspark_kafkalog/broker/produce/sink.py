@@ -1,6 +1,6 @@
 """Brokers as a sink: tasks produce, at least once like Spark's own sink, and the commit reports.
 
-See :class:`pyspark_kafkalog.sinks.Sink`. It imports late, as it is created in many short-lived processes.
+See :class:`pyspark_kafkalog.model.sinks.Sink`. It imports late, as many short-lived processes make one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BrokerSink:
     encode: EncodeSettings
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Producer:
-        """See :meth:`pyspark_kafkalog.sinks.Sink.open`."""
+        """See :meth:`pyspark_kafkalog.model.sinks.Sink.open`."""
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
             from pyspark_kafkalog.broker.cluster.pool import note_reached

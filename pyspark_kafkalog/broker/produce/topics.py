@@ -13,8 +13,8 @@ from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
+from pyspark_kafkalog.model.topics import cleanup_policies
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
-from pyspark_kafkalog.topics import cleanup_policies
 
 _CREATION_TIMEOUT = 10.0
 """Seconds within which an automatically created topic, or a new partition, has to appear."""

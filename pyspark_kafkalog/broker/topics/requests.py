@@ -13,7 +13,7 @@ from kafka.protocol.admin import (
 )
 
 from pyspark_kafkalog.broker.cluster.cluster import TOPIC_RESOURCE
-from pyspark_kafkalog.topics import NewTopic
+from pyspark_kafkalog.model.topics import NewTopic
 
 LAST_BY_NAME = 5
 """The last version of DeleteTopics that names topics; later ones may name them by their ids."""

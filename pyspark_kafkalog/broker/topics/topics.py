@@ -1,4 +1,4 @@
-"""The topics of a cluster: see :class:`pyspark_kafkalog.topics.Topics`.
+"""The topics of a cluster: see :class:`pyspark_kafkalog.model.topics.Topics`.
 
 Requests go to the controller, which brokers of KRaft also forward to (KIP-590). If an answer is lost, the
 request is sent again: then a topic to create may exist, and one to delete be gone, by the request itself.
@@ -30,8 +30,14 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersionError,
 )
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.topics import (
+    OWN_CONFIG,
+    ConfigEntry,
+    NewTopic,
+    TopicDescription,
+    TopicPartitionInfo,
+)
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.topics import OWN_CONFIG, ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
 
 _WRONG = {
     ErrorCode.INVALID_PARTITIONS,
@@ -67,7 +73,7 @@ class BrokerTopics:
         return cluster_of(self._options)
 
     def configs(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
-        """See :meth:`pyspark_kafkalog.topics.Topics.configs`; passwords are not among them."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.configs`; passwords are not among them."""
         found = {}
         for resource in self._described(topics):
             found[resource.resource_name] = {
@@ -78,7 +84,7 @@ class BrokerTopics:
         return found
 
     def describe(self, topics: Collection[str]) -> list[TopicDescription]:
-        """See :meth:`pyspark_kafkalog.topics.Topics.describe`; a leader is asked for sizes once."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.describe`; a leader is asked for sizes once."""
         response = self._cluster.call(
             metadata_request(topics, create=False), doing="Looking up topics", max_version=METADATA_VERSION
         )
@@ -134,7 +140,7 @@ class BrokerTopics:
             return {}
 
     def config_names(self) -> Collection[str]:
-        """See :meth:`pyspark_kafkalog.topics.Topics.config_names`: those of topics that may be described."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.config_names`: of topics that may be described."""
         topics = sorted(self._cluster.topics())[:_ASKED_FOR_NAMES]
         try:
             results = self._describe(topics).results if topics else ()
@@ -143,7 +149,7 @@ class BrokerTopics:
         return {config.name for result in results if not result.error_code for config in result.configs}
 
     def leader_configs(self, expected: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str | None]]:
-        """See :meth:`pyspark_kafkalog.topics.ClusterTopics.leader_configs`; for request.timeout.ms."""
+        """See :meth:`pyspark_kafkalog.model.topics.ClusterTopics.leader_configs`; for request.timeout.ms."""
         backoff = self._cluster.new_backoff()
 
         def attempt() -> dict[str, dict[str, str | None]] | BrokerConnectionError:
@@ -156,7 +162,7 @@ class BrokerTopics:
         return backoff.repeat(attempt)
 
     def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.create`; waits until leaders are known.
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.create`; waits until leaders are known.
 
         :raises OptionError: for numbers and configurations that the brokers refuse.
         """
@@ -175,7 +181,7 @@ class BrokerTopics:
         _raise_first(refused, "Creating topic", [topic.topic for topic in new])
 
     def delete(self, topics: Collection[str]) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.delete`."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.delete`."""
         refused = self._ask(
             requests.delete_request(topics, timeout_ms=self._options.request_timeout_ms),
             requests.read_deleted,
@@ -187,7 +193,7 @@ class BrokerTopics:
         _raise_first(refused, "Deleting topic", topics)
 
     def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.add_partitions`; waits until leaders are known."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.add_partitions`; waits until leaders are known."""
         refused = self._ask(
             requests.partitions_request(
                 topic, count, timeout_ms=self._options.request_timeout_ms, validate_only=validate_only
@@ -202,7 +208,7 @@ class BrokerTopics:
     def alter_configs(
         self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """See :meth:`pyspark_kafkalog.topics.Topics.alter_configs`; it needs Kafka 2.3."""
+        """See :meth:`pyspark_kafkalog.model.topics.Topics.alter_configs`; it needs Kafka 2.3."""
         refused = self._ask(
             requests.alter_request({topic: changes}, validate_only=validate_only),
             requests.read_altered,
@@ -211,7 +217,7 @@ class BrokerTopics:
         _raise_first(refused, "Changing the configurations of topic", [topic])
 
     def check_configs_alterable(self) -> None:
-        """See :meth:`pyspark_kafkalog.topics.ClusterTopics.check_configs_alterable`."""
+        """See :meth:`pyspark_kafkalog.model.topics.ClusterTopics.check_configs_alterable`."""
         self._ask(
             requests.alter_request({}, validate_only=True),
             requests.read_altered,

@@ -27,9 +27,9 @@ from typing import Any
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog.broker.wire.assertion import assertion
-from pyspark_kafkalog.clouds.files import content_of
-from pyspark_kafkalog.clouds.kept import Kept
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
+from pyspark_kafkalog.extensions.clouds.files import content_of
+from pyspark_kafkalog.extensions.clouds.kept import Kept
 from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
 from pyspark_kafkalog.plugins import imported, raised
@@ -67,7 +67,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         if options.provider is not None:
             return _from_callable(options.provider, dict(options.given))
         if options.aws is not None:
-            from pyspark_kafkalog.clouds.aws import bearer_token  # only who names a cloud loads it
+            from pyspark_kafkalog.extensions.clouds.aws import bearer_token  # only who names a cloud loads it
 
             return bearer_token(options.aws, self._host)
         if options.cloud is None:
@@ -79,7 +79,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         if self._options.aws is None:
             _fetched.forget(self._source())
         else:
-            from pyspark_kafkalog.clouds.aws import forget
+            from pyspark_kafkalog.extensions.clouds.aws import forget
 
             forget(self._options.aws, self._host)
 
@@ -115,7 +115,7 @@ def _from_callable(path: str, given: dict[str, str]) -> str:
 
 def _from_cloud(options: OAuthOptions, resource: str) -> tuple[str, float, float]:
     """A token, the time until which to use it, and its end."""
-    from pyspark_kafkalog.clouds.tokens import token_of_azure, token_of_gcp
+    from pyspark_kafkalog.extensions.clouds.tokens import token_of_azure, token_of_gcp
 
     token, end = token_of_gcp() if options.cloud == "gcp" else token_of_azure(resource, options.client_id)
     return token, time.time() + _USE_FOR * (end - time.time()), end

@@ -104,7 +104,7 @@ def _forget(security: SecurityOptions, host: str) -> None:
 
         Tokens(security.oauth, host).forget()
     if security.aws is not None:
-        from pyspark_kafkalog.clouds.aws import forget
+        from pyspark_kafkalog.extensions.clouds.aws import forget
 
         forget(security.aws, host)
 
@@ -166,7 +166,7 @@ class _MskIam(SaslMechanismAwsMskIam):  # type: ignore[misc]
         self._is_done = self._is_authenticated = False
 
     def auth_bytes(self) -> bytes:
-        from pyspark_kafkalog.clouds.aws import iam_message  # only who names a cloud loads it
+        from pyspark_kafkalog.extensions.clouds.aws import iam_message  # only who names a cloud loads it
 
         return iam_message(self._options, self._host)
 

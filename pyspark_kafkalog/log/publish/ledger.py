@@ -13,7 +13,7 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.journal_file import Ledger
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.model import Plan, QueryBatch
-from pyspark_kafkalog.sinks import LastBatch, Standing, older_version, standing
+from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 
 _GO_ON = "To go on nevertheless, set failOnMissingMarker to false for one run"
 _NO_PLAN = Plan()

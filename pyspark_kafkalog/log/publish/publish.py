@@ -25,7 +25,6 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.kafka_uuid import random_uuid
 from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
@@ -46,6 +45,7 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.missing import behind_gaps
 from pyspark_kafkalog.log.topic_settings import read_log_settings
 from pyspark_kafkalog.model import LogSettings, OffsetRange, QueryBatch, TopicPartition, check_topic
+from pyspark_kafkalog.model.kafka_uuid import random_uuid
 from pyspark_kafkalog.staging import Staged
 
 _log = logging.getLogger("pyspark_kafkalog")

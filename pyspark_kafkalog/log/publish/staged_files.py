@@ -71,11 +71,11 @@ class KnownTopics:
     given: Mapping[str, str] = field(default_factory=dict)
 
     def partition_count(self, topic: str) -> int:
-        """See :meth:`pyspark_kafkalog.sinks.TaskSink.partition_count`."""
+        """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.partition_count`."""
         return len(self.existing.get(topic, ())) or self.num_partitions
 
     def has_partition(self, partition: TopicPartition) -> bool:
-        """See :meth:`pyspark_kafkalog.sinks.TaskSink.has_partition`: no writer adds any to a topic."""
+        """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.has_partition`: no writer adds any to a topic."""
         return False
 
     def settings(self, topic: str) -> EncodeSettings:

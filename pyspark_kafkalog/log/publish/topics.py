@@ -15,7 +15,6 @@ import numpy as np
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.kafka_uuid import random_uuid
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import create_folder, new_partition
@@ -24,6 +23,7 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.model import QueryBatch, TopicPartition, check_topic
+from pyspark_kafkalog.model.kafka_uuid import random_uuid
 
 LOCK_SECONDS = 10.0
 """How long to wait for a broker that may be about to stop."""

@@ -43,7 +43,7 @@ from pyspark_kafkalog.model import (
     lost,
     not_here,
 )
-from pyspark_kafkalog.topics import cleanup_policies
+from pyspark_kafkalog.model.topics import cleanup_policies
 
 _Answer = TypeVar("_Answer")
 

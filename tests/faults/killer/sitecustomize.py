@@ -84,5 +84,5 @@ if "KAFKALOG_KILLER" in os.environ:
         setattr(os, _name, _wrapped(_name, getattr(os, _name)))
     if "pyspark.daemon" in sys.orig_argv:
         # Workers are forks of the daemon: one that replaces a killed one need not import for a second.
-        for _name in ("log.publish.publish", "spark.writer", "writing.rows"):
+        for _name in ("log.publish.publish", "spark.writer", "write.rows"):
             importlib.import_module(f"pyspark_kafkalog.{_name}")

@@ -1,0 +1,376 @@
+"""Records as Arrow, without Spark: in one go, in splits for other engines, and what came since a commit."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
+from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets, WantedOffsets
+from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
+from pyspark_kafkalog.extensions.transform.transform import Transform
+from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
+from pyspark_kafkalog.model.groups import GroupOffsets
+from pyspark_kafkalog.options.columns import check_different, way_to_column
+from pyspark_kafkalog.options.offsets_json import PLANNED
+from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
+from pyspark_kafkalog.options.user_options import suggestion
+from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
+from pyspark_kafkalog.read.offsets import check_compacted_start, plan_batch, start_from_group
+from pyspark_kafkalog.read.partitions import look_up_partitions
+from pyspark_kafkalog.read.reader import (
+    COLUMN_TYPES,
+    columns_of,
+    decoded_columns,
+    decoded_parts,
+    decoded_schema,
+    decoding_of,
+    read_rules,
+    record_columns,
+    split_reader,
+    transformed,
+)
+from pyspark_kafkalog.read.record_sizes import RecordSizes
+from pyspark_kafkalog.read.splits import Split, tasks_of
+from pyspark_kafkalog.tools.groups.reset import check_inactive
+
+Filters: TypeAlias = Sequence[tuple[str, str, Any]]
+"""Conditions that every row meets: column, one of ``= == < <= > >= != in``, and a value (or values)."""
+
+_NOT_OF_CHANGES = ("starting", "ending", "kafka.group.id")
+_WITHOUT_COMMIT = "startingoffsetsbycommittedstrategy"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSplit:
+    """A share of a read, which any process carries out by itself: Ray, Dask and others pickle it.
+
+    Carried out again, it gives the same rows. It holds the options of the place, secrets included.
+    """
+
+    options: Mapping[str, str] = field(repr=False)
+    columns: tuple[str, ...]
+    filters: tuple[tuple[str, str, Any], ...] = field(repr=False)
+    splits: tuple[Split, ...]
+
+    def read(self) -> pa.RecordBatchReader:
+        """The rows, in offset order of each topic-partition.
+
+        :raises DataLossError: if offsets are gone, and :class:`CorruptRecordError` at damaged bytes, both
+            unless ``failOnDataLoss`` is false.
+        """
+        reading = Reading(self.options, self.columns, self.filters)
+        return reading.reader(reading.rows(self.splits))
+
+
+class Reading:
+    """One read of a place.
+
+    :param columns: None for those of a DataFrame.
+    :raises OptionError: for invalid options, columns and filters.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], columns: Collection[str] | None, filters: Filters | None
+    ) -> None:
+        self.given = dict(options)
+        self._place_options = place_options(options)
+        self.options = read_options(options, batch=True)
+        default = self.options.record_fields
+        self._decoded = decoded_columns(self.options)
+        deserializer = self.options.large_messages.settings.deserializer
+        if deserializer is not None:
+            SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
+        self._transform: Transform | None = None
+        if self.options.transform is None:
+            has_dropped = DROPPED_FIELD[0] in default
+            names = [name for name in COLUMN_TYPES if name != DROPPED_FIELD[0] or has_dropped]
+            made = dict.fromkeys(name for column in self._decoded for name in column.types)
+            allowed = decoded_schema(dict.fromkeys([*names, *made]), self._decoded)
+            default_names = list(default)
+        else:
+            self._transform = Transform(self.options.transform, decoded_schema(default, self._decoded))
+            allowed = self._transform.schema
+            default_names = allowed.names
+        self.filters = filters = _checked(filters or (), allowed)
+        names = default_names if columns is None else list(columns)
+        if not names:
+            raise OptionError(
+                "Expected at least one column, got none", hint=f"Name some of {', '.join(allowed.names)}."
+            )
+        for name in (*names, *(column for column, _, _ in filters)):
+            if name not in allowed.names:
+                way = way_to_column if self._transform is None else suggestion
+                raise OptionError(f"Unknown column {name!r}", hint=way(str(name), allowed.names))
+        check_different(names)
+        self.schema = pa.schema([allowed.field(name) for name in names])
+        extra = dict.fromkeys(column for column, _, _ in filters if column not in names)
+        found = pa.schema([*self.schema, *(allowed.field(name) for name in extra)])
+        self._condition = _condition(found, filters)
+        if self._transform is None:
+            self._decoded = decoded_parts(self._decoded, found)
+            self._read = columns_of(record_columns(self._decoded, found.names))
+            self._bounds = _bounds(filters)
+        else:
+            # Filters hold for what the transform returns, which need not be where the records are.
+            self._decoded = decoded_parts(self._decoded, decoded_schema(default, self._decoded))
+            self._read, self._bounds = columns_of(record_columns(self._decoded, default)), ALL_ROWS
+
+    def plan(self) -> list[tuple[Split, ...]]:
+        """The shares of a read of what is there now, each of which is worth a task."""
+        place = self.place()
+        check_compacted_start(self.options, place)
+        splits = self.splits(place, start_from_group(self.options, place, self.committed))
+        return tasks_of(splits, RecordSizes(place), wants_tasks=self.options.wants_tasks)
+
+    def splits(self, place: Place, options: ReadOptions) -> list[Split]:
+        """The splits of a read that ends, for all time, where the logs end now."""
+        ending = options.ending
+        if ending.values == LATEST:
+            options = replace(options, ending=replace(ending, values=PLANNED))
+        splits = plan_batch(place, options, self._bounds)
+        open_ends = {split.partition for split in splits if split.offsets.end == LATEST}
+        ends = place.end_offsets(open_ends, read_committed=options.read_committed) if open_ends else {}
+        return [
+            replace(split, offsets=split.offsets._replace(end=ends[split.partition]))
+            if split.partition in ends
+            else split
+            for split in splits
+        ]
+
+    def place(self) -> Place:
+        """The place, opened for this thread."""
+        return open_place(self._place_options)
+
+    def groups(self) -> GroupOffsets:
+        """The groups of the place."""
+        return open_groups(self._place_options)
+
+    def committed(self) -> GroupOffsets | WantedOffsets:
+        """What to start from: for large messages the first wanted one, not the safe offset before it."""
+        return WantedOffsets(self.groups()) if self.options.large_messages.enabled else self.groups()
+
+    def rows(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        """The rows of some splits, one after the other; no batch is empty."""
+        place, rules = self.place(), read_rules(self.options, self._read)
+        reader = split_reader(place, self.options, rules)
+        decoding = decoding_of(self._decoded, self.options.registry)
+        for split in splits:
+            found = reader.read(split)
+            if decoding is not None:
+                found = decoding(found, split.partition)
+            if self._transform is not None:
+                found = transformed(found, self._transform, split.partition)
+            for rows in found:
+                wanted = rows if self._condition is None else _filtered(rows, self._condition)
+                if wanted.num_rows:
+                    yield wanted.select(self.schema.names)
+
+    def reader(self, rows: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+        """The rows as what other libraries take."""
+        return pa.RecordBatchReader.from_batches(self.schema, rows)
+
+    def safe_offsets(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, CommittedOffset]:
+        """What a group commits that has processed all below ``ends``."""
+        if not self.options.large_messages.safe_offsets:
+            return {partition: CommittedOffset(end) for partition, end in ends.items()}
+        from pyspark_kafkalog.extensions.large_messages.looking_back import OpenMessages
+
+        rules = read_rules(self.options, self._read)
+        return SafeOffsets(OpenMessages(self.place, rules, self.options.large_messages.settings))(dict(ends))
+
+
+def read(
+    options: Mapping[str, str], columns: Collection[str] | None, filters: Filters | None
+) -> pa.RecordBatchReader:
+    """See :meth:`.kafka.Kafka.read`."""
+    reading = Reading(options, columns, filters)
+    return reading.reader(reading.rows([split for share in reading.plan() for split in share]))
+
+
+def plan(
+    options: Mapping[str, str], columns: Collection[str] | None, filters: Filters | None
+) -> list[RecordSplit]:
+    """See :meth:`.kafka.Kafka.plan`."""
+    reading = Reading(options, columns, filters)
+    names = tuple(reading.schema.names)
+    return [RecordSplit(reading.given, names, reading.filters, splits) for splits in reading.plan()]
+
+
+class Changes:
+    """What came since a group's last commit: read it within ``with``, which commits at its end.
+
+    Nothing is committed if the block raises, if not all was pulled, if another run has committed before this
+    block ends, or if a topic was recreated: then the next run reads it again. Runs that end at the same
+    moment may all commit; each of them has then read the same rows.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        group: str,
+        columns: Collection[str] | None,
+        filters: Filters | None,
+    ) -> None:
+        if not isinstance(group, str) or not group:
+            raise OptionError(f"Expected the name of a consumer group, got {group!r}")
+        for name in options:
+            if name.lower().startswith(_NOT_OF_CHANGES) and name.lower() != _WITHOUT_COMMIT:
+                raise OptionError(
+                    f"Option {name!r} can't be given: what is read begins where the group has committed, and"
+                    " ends where the logs end",
+                    hint="Leave it out. Set where the group goes on by kafkalog offsets reset.",
+                )
+        self._group = group
+        self._reading = Reading(
+            {**options, "kafka.group.id": group, "startingOffsets": "committed"}, columns, filters
+        )
+        place, chosen = self._reading.place(), self._reading.options
+        check_inactive(self._reading.groups(), group)
+        partitions = look_up_partitions(place, chosen.selection)
+        self._topic_ids = place.topic_ids({partition.topic for partition in partitions})
+        self._before = self._reading.groups().committed(group, partitions)
+        started = start_from_group(chosen, place, self._reading.committed, may_be_new=True)
+        self._splits = self._reading.splits(place, started)
+        starts = started.starting.values
+        assert isinstance(starts, Mapping), "the group's offsets, or where partitions without one start"
+        self.ends: dict[TopicPartition, int] = {
+            p: s for p, s in starts.items() if isinstance(s, int) and s >= 0
+        }
+        """What is committed at the end: where each partition ends now, or, if filters rule it out, begins."""
+        for split in self._splits:
+            self.ends[split.partition] = max(split.offsets.end, self.ends.get(split.partition, 0))
+        self._is_read = not self._splits
+
+    def read(self) -> pa.RecordBatchReader:
+        """The rows. Called again, it reads them again."""
+        return self._reading.reader(self._rows())
+
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        yield from self._reading.rows(self._splits)
+        self._is_read = True
+
+    def __enter__(self) -> Changes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            return
+        if not self._is_read:
+            raise self._not_committed(
+                "not all was pulled of what came since its last commit",
+                "Read to the end, or leave the block by an error to read it all again.",
+            )
+        place, groups = self._reading.place(), self._reading.groups()
+        now = place.topic_ids(self._topic_ids)
+        for topic, before in self._topic_ids.items():
+            if before and now.get(topic) != before:
+                raise self._not_committed(
+                    f"topic {topic} was deleted, or recreated, meanwhile",
+                    "Run it again: it reads the new topic.",
+                )
+        if groups.committed(self._group, self.ends) != {
+            partition: known for partition, known in self._before.items() if partition in self.ends
+        }:
+            raise self._not_committed(
+                "it has other commits than at the start, as of a run at the same time",
+                "Run one at a time. What both have read is read twice.",
+            )
+        groups.commit(self._group, self._reading.safe_offsets(self.ends))
+
+    def _not_committed(self, why: str, hint: str) -> KafkaLogError:
+        return GroupError(f"Nothing is committed for group {self._group!r}: {why}", hint=hint)
+
+
+def _checked(filters: Iterable[tuple[str, str, Any]], columns: pa.Schema) -> tuple[tuple[str, str, Any], ...]:
+    """Conditions on these columns with plain values: several as a list, text for bytes as bytes.
+
+    :raises OptionError: for what is not a condition, and for a time without a zone.
+    """
+    found = []
+    for each in filters:
+        if not (isinstance(each, (tuple, list)) and len(each) == 3 and isinstance(each[0], str)):
+            raise _not_a_filter(f"expected a column, an operator and a value, got {each!r}")
+        name, how, value = each
+        if not isinstance(how, str) or how not in _OPERATORS:
+            raise _not_a_filter(f"expected one of {' '.join(_OPERATORS)}, got {how!r}")
+        is_binary = name in columns.names and columns.field(name).type == pa.binary()
+        if how == "in":
+            if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+                raise _not_a_filter(f"expected several values for in, got {value!r}")
+            value = [_plain(item, is_binary=is_binary) for item in value]
+        else:
+            value = _plain(value, is_binary=is_binary)
+        found.append((name, how, value))
+    return tuple(found)
+
+
+def _plain(value: Any, *, is_binary: bool) -> Any:
+    if is_binary and isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as e:
+            raise _not_a_filter(f"expected text that UTF-8 can hold, got {value!r}: {e.reason}") from None
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        raise _not_a_filter(f"expected a time with a zone, such as UTC, got {value!r}")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": pc.Expression.isin,
+}
+
+
+def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
+    """What a row must meet."""
+    condition: pc.Expression | None = None
+    try:
+        for name, how, value in filters:
+            column = pc.field(name)
+            if value is None and how in ("=", "==", "!="):
+                wanted = column.is_valid() if how == "!=" else column.is_null()
+            else:
+                typed = pa.array if how == "in" else pa.scalar
+                wanted = _OPERATORS[how](column, typed(value, schema.field(name).type))
+            condition = wanted if condition is None else condition & wanted
+        if condition is not None:
+            schema.empty_table().filter(condition)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as e:
+        raise _not_a_filter(str(e)) from None
+    return condition
+
+
+def _not_a_filter(why: str) -> OptionError:
+    return OptionError(f"Not a filter: {why}", hint='Write, for example, ("offset", ">=", 100).')
+
+
+def _bounds(filters: Filters) -> Bounds:
+    """Which partitions and offsets need not be read."""
+    if not filters:
+        return ALL_ROWS
+    return bounds_of(
+        Comparison(name, "=" if how == "==" else how, compared(value)) for name, how, value in filters
+    )
+
+
+def _filtered(rows: pa.RecordBatch, condition: pc.Expression) -> pa.RecordBatch:
+    found = pa.Table.from_batches([rows]).filter(condition).combine_chunks().to_batches()
+    return found[0] if found else rows.slice(0, 0)

@@ -1,0 +1,125 @@
+"""Writes records to a topic without Spark: as one batch, by the same sinks as ``df.write``."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, LogDirectoryError, OptionError
+from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.options.settings import WriteOptions, place_options, write_options
+from pyspark_kafkalog.places import open_place, open_sink
+from pyspark_kafkalog.write.columns import Shaped, as_columns
+from pyspark_kafkalog.write.routing import Router
+from pyspark_kafkalog.write.rows import make_splitter, write_rows
+
+_MOST_ROWS = 1 << 16
+"""That are encoded at once."""
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Plan] | None = None) -> int:
+    """See :meth:`.kafka.Kafka.write`.
+
+    :param numbered: the batch, if it is one of a sequence, and how it was planned: it is written once.
+    """
+    settings = write_options(options)
+    arrow_batches = _batches(rows)
+    records_of = _shaping(settings, getattr(arrow_batches, "schema", None))
+    splitter, written = make_splitter(settings.splitter), 0
+    batch, plan = numbered or (settings.batch or QueryBatch(uuid.uuid4().hex), Plan())
+    sink = open_sink(settings, None if numbered else batch)
+    messages: list[Any] = []
+    try:
+        with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
+            router = Router.to_sink(task, settings)
+            try:
+                for found in _sliced(arrow_batches) if settings.formats else arrow_batches:
+                    records = records_of(found)
+                    written += records.num_rows
+                    write_rows([records], router, task, splitter=splitter)
+                    task.advance(flush=True)
+                messages.append(task.finish())
+            except KafkaLogError as e:
+                raise _with_count(e, task.visible_records()) from e
+            except Exception:
+                _log.warning("Writing ended with an error. %s", _visible(task.visible_records()))
+                raise
+        sink.commit(batch, messages, plan)
+    except BaseException:
+        sink.abort(batch, messages)
+        raise
+    return written
+
+
+def is_missing(options: Mapping[str, str], topic: str) -> bool:
+    """Whether there is no such topic yet, which a write creates if the place lets it."""
+    try:
+        return topic not in open_place(place_options(options)).topics([topic])
+    except LogDirectoryError:  # it is not there yet, either
+        return True
+    except AuthorizationError:  # the write says which right is missing
+        return False
+
+
+def _shaping(settings: WriteOptions, first: pa.Schema | None) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What gives rows the columns of records: the transform and the formats, if there are any, and casts.
+
+    :param first: the columns of the rows, if they are known before the first one; then they are checked here.
+    :raises OptionError: for a transform or a format that can't be used with them.
+    """
+    if settings.transform is None and not settings.formats:
+        return partial(as_columns, topic=settings.topic)
+    of_columns = lru_cache(1)(partial(Shaped, settings))
+    if first is not None:
+        of_columns(first)
+    return lambda rows: of_columns(rows.schema)(rows)
+
+
+def _batches(rows: Any) -> Iterable[pa.RecordBatch]:
+    """The rows as batches: of a reader or table of any library that speaks Arrow, or as they are."""
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if hasattr(rows, "__arrow_c_stream__"):
+        batches: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(rows)
+        return batches
+    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
+        raise _not_arrow("an Arrow table, reader or batches to write", rows)
+    return map(_checked, rows)
+
+
+def _sliced(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches whose columns of bytes stay below 2 GiB, unless rows are large."""
+    for found in arrow_batches:
+        for first in range(0, found.num_rows, _MOST_ROWS):
+            yield found.slice(first, _MOST_ROWS)
+
+
+def _checked(batch: Any) -> pa.RecordBatch:
+    if not isinstance(batch, pa.RecordBatch):
+        raise _not_arrow("each item to write to be a pyarrow.RecordBatch", batch)
+    return batch
+
+
+def _not_arrow(expected: str, got: Any) -> OptionError:
+    return OptionError(
+        f"Expected {expected}, got {type(got).__name__}",
+        hint="Make a table, for example with pyarrow.table({'value': [b'...']}).",
+    )
+
+
+def _with_count(error: KafkaLogError, records: int) -> KafkaLogError:
+    """``error``, saying how many records are visible although the write failed."""
+    said = _visible(records)
+    return error.with_hint(f"{error.hint} {said}" if error.hint else said)
+
+
+def _visible(records: int) -> str:
+    if not records:
+        return "No records were written before."
+    return f"At least {records} record{'s were' if records > 1 else ' was'} written before."

@@ -1,0 +1,1 @@
+"""Optional features that the core calls through a contract."""

@@ -1,0 +1,186 @@
+"""Reassembles message segments into whole messages, in a stateful step between a source and the query.
+
+Rows are packed into blobs before Spark shuffles them by partition, and unpacked
+after the step, so that Python handles many rows as one:
+:mod:`pyspark_kafkalog.extensions.large_messages.row_blobs` says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions
+from pyspark.sql.types import StructType
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
+from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
+from pyspark_kafkalog.options.settings import audit_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.spark.features import arrow_schema, nullable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from pyspark_kafkalog.extensions.audit.task_audits import StepAudit
+    from pyspark_kafkalog.extensions.large_messages.stateful_steps import StateApi
+    from pyspark_kafkalog.extensions.large_messages.step import ReassemblyPlan
+
+DROPS_METRIC = "kafkalog_dropped_"
+"""Prefix of the names of observed metrics that count dropped messages."""
+
+_REQUIRED = ("topic", "partition", "offset", "value")
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def reassemble(
+    df: DataFrame,
+    options: Mapping[str, object] | None = None,
+    *,
+    extra_columns: bool = False,
+    state_api: str | None = None,
+) -> DataFrame:
+    """The rows of ``df`` with whole messages in place of message segments, in LinkedIn's wire format.
+
+    A message takes the row of the record that completed it. In a stream incomplete messages
+    wait in Spark's state store; a batch gives the same rows. ``df`` must hold all records of
+    a partition, each once, in any order within a micro-batch.
+
+    :param df: records of ``format("kafkalog")`` or Spark's ``kafka``, a stream or not: columns
+        ``topic``, ``partition``, ``offset`` and ``value``; other columns are kept. Without
+        ``headers`` (``includeHeaders``) only message segments with the prefix in their value are found.
+    :param options: settings of LinkedIn's consumer by name, such as ``message.assembler.buffer.capacity``;
+        ``message.assembler.expiration.ms``; ``large.message.dead.letters``, which keeps dropped
+        messages as rows with a non-null column ``dropped``; ``segment.deserializer``; ``auditLocation`` and
+        related options, to count messages here instead of message segments in the source.
+    :param extra_columns: add ``startingOffset``, where the message began, and ``segmentCount``.
+    :param state_api: ``transformWithStateInPandas`` or ``applyInPandasWithState``; by default the first
+        if Spark's state store is RocksDB and ``protobuf`` is installed. A checkpoint works with one only.
+    :raises OptionError: for invalid columns or options.
+    """
+    from pyspark_kafkalog.extensions.large_messages.available_now import end_with_data
+    from pyspark_kafkalog.extensions.large_messages.row_blobs import PACKED, pack
+    from pyspark_kafkalog.extensions.large_messages.stateful_steps import with_state
+    from pyspark_kafkalog.extensions.large_messages.step import STEP_OUTPUT, assemble_sorted, unpack
+
+    _check_columns(df.schema)
+    plan, schema = _plan(df.schema, options or {}, extra_columns)
+    packed = df.mapInArrow(pack, PACKED)
+    metric = f"{DROPS_METRIC}{uuid.uuid4().hex[:8]}"
+    if df.isStreaming:
+        if plan.settings.expiration_ms is not None:
+            end_with_data(df.sparkSession, metric)
+        step_output = with_state(packed, _state_api(df.sparkSession, state_api), plan)
+    else:
+        in_order = packed.repartition("topic", "partition").sortWithinPartitions(
+            "topic", "partition", "firstOffset"
+        )
+        in_time = replace(plan, settings=replace(plan.settings, expiration_ms=None))
+        step_output = in_order.mapInArrow(partial(assemble_sorted, plan=in_time), STEP_OUTPUT)
+    counted = step_output.observe(metric, *_counts())
+    audit = _audit(options or {}, streaming=df.isStreaming)
+    return counted.mapInArrow(partial(unpack, schema=plan.schema, audit=audit), schema)
+
+
+def _plan(
+    columns: StructType, options: Mapping[str, object], extra_columns: bool
+) -> tuple[ReassemblyPlan, StructType]:
+    """The plan of the step, and the schema of its rows for Spark."""
+    from pyspark_kafkalog.extensions.large_messages.step import EXTRA_COLUMNS, ReassemblyPlan
+
+    user = UserOptions(options, Use.REASSEMBLE)
+    user.check_names()
+    settings, dead_letters = assembler_settings(user), user.value("large.message.dead.letters")
+    if settings.deserializer is not None:
+        from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
+
+        SegmentDeserializer(settings.deserializer)  # so that one that can't be imported is refused here
+    added = [*(EXTRA_COLUMNS if extra_columns else ()), *([DROPPED_FIELD] if dead_letters else ())]
+    for name, _ in added:
+        if name in columns.names:
+            raise OptionError(
+                f"Column {name!r} exists already, but reassemble adds it", hint="Rename it first."
+            )
+    more = StructType.fromDDL(", ".join(f"{name} {kind}" for name, kind in added)) if added else StructType()
+    assert isinstance(more, StructType)
+    schema = StructType([*nullable(columns).fields, *more.fields])
+    return ReassemblyPlan(settings, arrow_schema(schema), extra_columns, dead_letters), schema
+
+
+def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
+    """Counts the messages, if the options ask for it."""
+    audit = audit_options(UserOptions(options, Use.REASSEMBLE))
+    if audit is None:
+        return None
+    from pyspark_kafkalog.extensions.audit.task_audits import StepAudit
+
+    return StepAudit(audit, streaming=streaming)
+
+
+def _check_columns(columns: StructType) -> None:
+    twice = [name for name, count in Counter(columns.names).items() if count > 1]
+    if twice:
+        raise OptionError(f"Column {twice[0]!r} exists twice", hint="Rename one of them.")
+    kinds = {field.name: field.dataType.simpleString() for field in columns}
+    for name in _REQUIRED:
+        if name not in kinds:
+            raise OptionError(
+                f"Column {name!r}, which reassemble needs, is missing",
+                hint="Pass the rows as the source reads them, with topic, partition, offset and value.",
+            )
+    headers, kind = HEADERS_FIELD
+    for name, wanted in {**{name: ROW_FIELDS[name] for name in _REQUIRED}, headers: kind}.items():
+        if kinds.get(name, wanted) != wanted:
+            raise OptionError(f"Column {name!r} has type {kinds[name]}, expected {wanted}")
+
+
+def _counts() -> list[Column]:
+    """The number of dropped messages by reason, over the rows after the step."""
+    from pyspark_kafkalog.extensions.large_messages.assembler import DropReason
+
+    why, count = functions.col("reason"), functions.col("dropped")
+    counts = {
+        reason.value: functions.sum(functions.when(why == reason.value, count)) for reason in DropReason
+    }
+    return [functions.coalesce(count, functions.lit(0)).alias(name) for name, count in counts.items()]
+
+
+def _state_api(spark: SparkSession, wanted: str | None) -> StateApi:
+    from pyspark_kafkalog.extensions.large_messages.stateful_steps import StateApi
+
+    names = [api.value for api in StateApi]
+    if wanted is not None and wanted not in names:
+        raise OptionError(f"Unknown state_api {wanted!r}", hint=f"Use {' or '.join(names)}.")
+    if wanted == StateApi.APPLY_WITH_STATE.value:
+        return StateApi.APPLY_WITH_STATE
+    missing = _missing_for_transform_with_state(spark)
+    if wanted is not None and missing:
+        what, hint = missing[0]
+        raise OptionError(f"transformWithStateInPandas needs {what}", hint=hint)
+    chosen = StateApi.APPLY_WITH_STATE if missing else StateApi.TRANSFORM_WITH_STATE
+    why = f", for lack of {' and '.join(what for what, _ in missing)}" if missing else ""
+    log_once(logging.INFO, "Incomplete large messages are stored by %s%s", chosen.value, why)
+    return chosen
+
+
+def _missing_for_transform_with_state(spark: SparkSession) -> list[tuple[str, str]]:
+    """What ``transformWithStateInPandas`` needs and is missing, and how to get it."""
+    missing = []
+    if not (spark.conf.get(_PROVIDER) or "").endswith("RocksDBStateStoreProvider"):
+        missing.append(
+            ("RocksDB as the state store", f'Set it with spark.conf.set("{_PROVIDER}", "{_ROCKSDB}").')
+        )
+    try:
+        import pyspark.sql.streaming.proto.StateMessage_pb2  # noqa: F401
+    except Exception:
+        # protobuf raises its own error if it is older than PySpark's generated code.
+        missing.append(("protobuf", "Install it here and on all workers: pip install pandas protobuf."))
+    return missing

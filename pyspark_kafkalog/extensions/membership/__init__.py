@@ -1,0 +1,1 @@
+"""A stream as a member of a consumer group."""

@@ -1,0 +1,219 @@
+"""Decodes Avro bodies to a column of the reader's type, and tells of each corrupt one why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.buffers import allocate, as_array
+from pyspark_kafkalog.codec.rows import as_utf8
+from pyspark_kafkalog.extensions.typed_values.avro import kernels
+from pyspark_kafkalog.extensions.typed_values.avro.resolution import Compiler, Operation, rows_of
+from pyspark_kafkalog.extensions.typed_values.avro.schema import Array, Map, Record, Schema, Union
+from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type, parts
+from pyspark_kafkalog.extensions.typed_values.columns import Arrays, Column, has_bytes, inner_type, lay_out
+from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION
+
+CORRUPT = 0
+"""An entry for rows whose framing is wrong: they come out as corrupt, whatever their bytes are."""
+_WHY = {
+    kernels.SHORT: "the value ends too early",
+    kernels.TRAILING: "the value goes on behind its last field",
+    kernels.VARINT: "expected a number of up to 64 bits",
+    kernels.INT: "expected an int of 32 bits",
+    kernels.LENGTH: "expected a length, got a negative number",
+    kernels.BRANCH: "expected the number of a branch of the writer's union",
+    kernels.SYMBOL: "expected the number of a symbol of the writer's enum",
+    kernels.BOOLEAN: "expected a boolean as 0 or 1",
+    kernels.TIMESTAMP: "the timestamp does not fit into 64 bits of microseconds",
+    kernels.DECIMAL: "expected a decimal within the precision of the reader's schema",
+    kernels.NO_BRANCH: "the reader's schema has no place for this branch of the writer's union",
+    kernels.NO_SYMBOL: "the reader's enum has neither this symbol of the writer's nor a default",
+    kernels.EMPTY_ITEMS: f"expected at most {kernels.MOST_EMPTY} items that take no bytes",
+    kernels.DEPTH: f"expected at most {kernels.STACK} records and arrays in one another",
+    kernels.LARGE: "a column of its batch would have 2 GiB or more",
+    kernels.FRAMING: "expected a zero and the id of a schema first, as Confluent's serializers write it",
+}
+_FEW = 32
+"""Entries of a map that are compared with one another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """What became of some rows.
+
+    :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls if
+        the type is a struct, as from_avro gives it in PERMISSIVE mode, and else null.
+    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes in :mod:`.kernels`.
+    """
+
+    array: pa.Array
+    causes: np.ndarray
+    _faults: np.ndarray
+    _paths: list[str]
+
+    @property
+    def corrupt(self) -> np.ndarray:
+        """The numbers of rows that are corrupt."""
+        return np.flatnonzero(self.causes)
+
+    def reason(self, row: int) -> str:
+        """Why a corrupt row is: the field, what was expected, and the byte of the body where it was."""
+        cause, step, byte = (int(number) for number in self._faults[:, row])
+        path = self._paths[step].removeprefix(".")
+        return f"{f'{path}: ' if path else ''}{_WHY[cause]}, at byte {byte}"
+
+
+class Decoder:
+    """Decodes what several writers have written, by one reader's schema. For one thread at a time.
+
+    :param reader: the schema that all is read as.
+    :param columns: a part of :func:`.types.arrow_type` of it, which :func:`.check_part` has let pass: structs
+        may have some of their fields only, in any order, at any depth. The rest is checked against the end of
+        each row, and skipped. By default all.
+    :raises SchemaError: if Spark has no type for the schema.
+    """
+
+    def __init__(self, reader: Schema, columns: pa.DataType | None = None) -> None:
+        full = arrow_type(reader)
+        self.type: pa.DataType = full if columns is None else columns
+        self._columns: list[Column] = []
+        self._levels = 1
+        self._root = self._column(reader, full, self.type, "", 0, False)
+        self._compiler = Compiler(reader, self._root)
+        self._table = np.zeros((max(len(self._columns), 1), kernels.COLUMN_COLUMNS), np.int64)
+        self._counts = np.zeros(self._levels, np.int64)
+        self._counts[:] = -1
+        for column in self._columns:
+            row = self._table[column.number]
+            row[POSITION] = column.level
+            if column.items:
+                row[COUNT] = column.items
+            elif has_bytes(column.type):
+                row[COUNT] = self._counts.size
+                self._counts = np.append(self._counts, 0)
+            elif pa.types.is_decimal(column.type):
+                limit = 10**column.type.precision
+                row[kernels.LIMIT_HIGH] = limit >> 64
+                row[kernels.LIMIT_LOW] = int(np.uint64(limit & (2**64 - 1)).astype(np.int64))
+        corrupt = Operation("", kernels.FAIL, a=kernels.FRAMING)
+        self._program, self._paths = rows_of(corrupt, CORRUPT)
+
+    def add(self, writer: Schema, *, is_framed: bool = False) -> int:
+        """The entry for rows of this writer's schema; to be kept as long as the decoder is used.
+
+        :param is_framed: by Confluent's serializers, which write a value that is bytes without its length.
+        :raises SchemaError: if the reader's schema can't read what it writes.
+        """
+        entry = len(self._program)
+        rows, paths = rows_of(self._compiler.compile(writer, is_framed=is_framed), entry)
+        self._program = np.concatenate([self._program, rows])
+        self._paths += paths
+        return entry
+
+    def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray) -> Decoded:
+        """Decode the bodies ``data[start:start + size]``, a row each, in their order.
+
+        :param data: uint8.
+        :param starts: int64, like the others, within ``data``.
+        :param sizes: in bytes; negative for null.
+        :param entries: what :meth:`add` has given for each row's writer, or :data:`CORRUPT`.
+        """
+        rows = starts.size
+        constants = np.frombuffer(bytes(self._compiler.constants), np.uint8)
+        stack, saved = np.empty(kernels.STACK, np.int64), np.empty_like(self._counts)
+        faults = np.zeros((kernels.FAULT_COLUMNS, rows), np.int64)
+        counts, table, out = self._counts.copy(), self._table.copy(), allocate(64)
+        room = counts
+        for fill in (0, 1):
+            if fill:
+                room = counts.copy()
+                room[: self._levels] += 1
+                room[0] = rows
+                out = lay_out(self._columns, table, room)
+                counts = self._counts.copy()
+            kernels.decode(
+                *(data, starts, sizes, entries, self._program, table, constants, fill, counts, saved, stack),
+                *(out, out.view(np.int32), out.view(np.int64), faults),
+            )
+        causes = faults[kernels.CAUSE]
+        corrupt = causes != kernels.FINE
+        given = sizes >= 0
+        fine = given & ~corrupt
+        arrays = _Arrays(table, room[: self._levels], out, None if fine.all() else fine)
+        valid = arrays.valid(self._root)
+        if pa.types.is_struct(self._root.type) and corrupt.any():
+            valid = corrupt | (given if valid is None else valid)
+        return Decoded(arrays.array(self._root, valid), causes, faults, self._paths)
+
+    def _column(
+        self,
+        schema: Schema,
+        full: pa.DataType,
+        wanted: pa.DataType | None,
+        path: str,
+        level: int,
+        nullable: bool,
+    ) -> Column:
+        """The column for ``schema``, whose type is ``full``, or what is ``wanted`` of that."""
+        if isinstance(schema, Union):
+            nullable = nullable or schema.is_nullable
+            if len(schema.others) == 1:
+                return self._column(schema.others[0], full, wanted, path, level, nullable)
+        number = -1 if wanted is None else len(self._columns)
+        column = Column(path, full if wanted is None else wanted, number, level, nullable)
+        if wanted is not None:
+            self._columns.append(column)
+        if pa.types.is_struct(full) and isinstance(schema, Record | Union):
+            names = {} if wanted is None else {field.name: field.type for field in wanted}
+            for name, part in parts(schema):
+                column.children[name] = self._column(
+                    part,
+                    full.field(name).type,
+                    names.get(name),
+                    f"{path}.{name}",
+                    level,
+                    isinstance(schema, Union),
+                )
+        elif isinstance(schema, Array | Map):
+            if wanted is not None:
+                column.items = self._levels
+                self._levels += 1
+            if isinstance(schema, Map):
+                key = None if wanted is None else pa.string()
+                column.children["key"] = self._column(
+                    Schema("string"), pa.string(), key, f"{path}.key", column.items, False
+                )
+            name, inner = ("value", schema.values) if isinstance(schema, Map) else ("element", schema.items)
+            wanted = None if wanted is None else inner_type(wanted)
+            column.children[name] = self._column(
+                inner, inner_type(full), wanted, f"{path}.{name}", column.items, False
+            )
+        return column
+
+
+class _Arrays(Arrays):
+    def bytes(self, column: pa.Array) -> pa.Array:
+        return as_utf8(column) if pa.types.is_string(column.type) else column
+
+    def map(
+        self,
+        kind: pa.MapType,
+        validity: pa.Buffer | None,
+        offsets: np.ndarray,
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> pa.MapArray:
+        """The last of entries with the same key counts, as in Java."""
+        _, key_ends, key_data = keys.buffers()
+        key_ends = np.frombuffer(key_ends, np.int32)[: len(keys) + 1]
+        if kernels.repeats(offsets, key_ends, as_array(key_data or b""), _FEW):
+            codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+            in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+            pairs = (in_map * (codes.max() + 1) + codes)[::-1]
+            kept = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
+            offsets = np.searchsorted(kept, offsets).astype(np.int32)
+            keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
+        return super().map(kind, validity, offsets, keys, values)

@@ -1,0 +1,411 @@
+"""Compiled decoding: a program for each row (:mod:`.resolution`), and what lists of entries repeat.
+
+The program is trusted, the rows are not. Each read is checked against the end of its row, and positions only
+rise. A loop has a count that its row's bytes bound, or :data:`MOST_EMPTY`. Nothing calls itself: loops and
+calls share one stack, whose size bounds them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy import int64
+
+from pyspark_kafkalog.codec.kernel import Integer, Integers, copy_bytes, inlined, kernel
+from pyspark_kafkalog.codec.signature import (
+    BYTES,
+    INT32S,
+    INT64,
+    INT64S,
+    OUT_BYTES,
+    OUT_INT32,
+    OUT_INT64,
+    OUT_TABLE,
+    TABLE,
+)
+from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
+
+# Operations. Those up to LAST_LENGTH read a length and as many bytes, up to LAST_VARINT a varint, then up to
+# LAST_SIZED as many bytes as their parameter A says.
+(
+    SKIP_BYTES,
+    PUT_BYTES,
+    PUT_DECIMAL,
+    SKIP_NUMBER,
+    PUT_INT32,
+    PUT_INT64,
+    PUT_AS_FLOAT,
+    PUT_AS_DOUBLE,
+    PUT_MILLIS,
+    CHOOSE,
+    BLOCK,
+    SKIP,
+    PUT_FIXED,
+    PUT_FIXED_DECIMAL,
+    PUT_BOOLEAN,
+    PUT_FLOAT,
+    PUT_DOUBLE,
+    PUT_FLOAT_AS_DOUBLE,
+    PUT_VALID,
+    PUT_ITEM,
+    REPEAT,
+    CALL,
+    RETURN,
+    GO_ON,
+    SET_BOOLEAN,
+    SET_INT32,
+    SET_INT64,
+    SET_INT128,
+    SET_BYTES,
+    FAIL,
+    END,
+) = range(31)
+LAST_LENGTH, LAST_VARINT, LAST_SIZED = PUT_DECIMAL, BLOCK, PUT_FLOAT_AS_DOUBLE
+
+# Columns of a program, one row an operation: what it does, the row that follows, its column, its parameters.
+OPERATION, NEXT, COLUMN, A, B = range(5)
+OPERATION_COLUMNS = 5
+"""
+CHOOSE takes the row A + a number below B; COLUMN is the cause if it isn't.
+BLOCK begins items: NEXT; row A, if there are no more; row A + 1, if a length in bytes comes first. B: items
+take no bytes.
+REPEAT takes row A while the block has more items, and then NEXT, its BLOCK.
+CALL takes NEXT until RETURN, and then row A. FAIL gives the cause A.
+SET_... put A, or A and B, or B bytes of the constants from A on. Numbers have a 1 as A if they are ints.
+"""
+
+# Columns of the table of columns behind those of table.py: the least decimal that is too large.
+LIMIT_HIGH, LIMIT_LOW = range(5, 7)
+COLUMN_COLUMNS = 7
+
+# Columns of a table of faults, one row a row: why it is corrupt or 0, the row of the program, the byte.
+CAUSE, FAILED_AT, BYTE = range(3)
+FAULT_COLUMNS = 3
+
+(
+    FINE,
+    SHORT,
+    TRAILING,
+    VARINT,
+    INT,
+    LENGTH,
+    BRANCH,
+    SYMBOL,
+    BOOLEAN,
+    TIMESTAMP,
+    DECIMAL,
+    NO_BRANCH,
+    NO_SYMBOL,
+    EMPTY_ITEMS,
+    DEPTH,
+    LARGE,
+    FRAMING,
+) = range(17)
+"""Causes."""
+
+REST = -1
+"""As many bytes as are left of the row."""
+MOST_EMPTY = 1024
+"""Items of a row, in arrays of what takes no bytes."""
+STACK = 1000
+MOST_MILLIS = 9223372036854775
+"""They fit into microseconds."""
+MOST = 0x7FFFFFFF
+"""Bytes or items of a column, since Arrow's offsets are int32."""
+LOWEST = -0x8000000000000000
+
+
+@inlined
+def place(columns: np.ndarray, counts: np.ndarray, column: Integer, part: Integer) -> Integer:
+    """Where a part of a column is, for its position. As uint64, since numba looks for negative indexes."""
+    return np.uint64(columns[column, part] + counts[np.uint64(columns[column, POSITION])])
+
+
+@inlined
+def is_below(left: Integer, right: Integer) -> Integer:
+    """Whether ``left < right`` as unsigned integers."""
+    return (left ^ int64(LOWEST)) < (right ^ int64(LOWEST))
+
+
+@inlined
+def decimal(data: np.ndarray, at: Integer, size: Integer, high: Integer, low: Integer) -> Integers:
+    """The integer in ``size`` bytes, two's complement, as two words; whether it is within ``(high, low)``."""
+    if size == 0:
+        return int64(0), int64(0), False
+    sign = int64(-1) if data[at] >= 128 else int64(0)
+    upper = sign
+    lower = sign
+    for i in range(at, at + size):
+        if upper >> 55 != sign:
+            return int64(0), int64(0), False
+        upper = (upper << 8) | ((lower >> 56) & 255)
+        lower = (lower << 8) | int64(data[i])
+    if sign == 0:
+        return upper, lower, upper < high or (upper == high and is_below(lower, low))
+    absolute_low = -lower
+    absolute_high = ~upper + (1 if lower == 0 else 0)
+    return (
+        upper,
+        lower,
+        is_below(absolute_high, high) or (absolute_high == high and is_below(absolute_low, low)),
+    )
+
+
+@kernel(
+    *(BYTES, INT64S, INT64S, INT64S, TABLE, TABLE, BYTES, INT64),
+    *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_BYTES, OUT_INT32, OUT_INT64, OUT_TABLE),
+)
+def decode(
+    data: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    entries: np.ndarray,
+    program: np.ndarray,
+    columns: np.ndarray,
+    constants: np.ndarray,
+    fill: Integer,
+    counts: np.ndarray,
+    saved: np.ndarray,
+    stack: np.ndarray,
+    out: np.ndarray,
+    out32: np.ndarray,
+    out64: np.ndarray,
+    faults: np.ndarray,
+) -> None:
+    """Decode ``data[start:start + size]`` of each row by the program from its entry on; null if size is -1.
+
+    Without ``fill``, it writes ``faults[column, row]`` and ``counts``: how far each position is, and how many
+    bytes each column has, as ``columns`` numbers them. Positions begin at -1 and bytes at 0; ``counts[0]`` is
+    the row. With ``fill``, it writes what rows without a fault hold to ``out``, which two more views share,
+    and counts from the beginning again. Validity, sizes and fixed-size values are zeroed before.
+    """
+    for row in range(starts.size):
+        if sizes[row] < 0 or (fill and faults[CAUSE, row] != FINE):
+            continue
+        for i in range(counts.size):
+            saved[i] = counts[i]
+        counts[0] = row
+        at = starts[row]
+        end = at + sizes[row]
+        step = entries[row]
+        depth = int64(0)
+        empty = int64(0)
+        cause = int64(FINE)
+        while True:
+            here = np.uint64(step)
+            operation = program[here, OPERATION]
+            column = np.uint64(program[here, COLUMN])
+            value = int64(0)
+            begin = at
+            if operation <= LAST_VARINT:
+                shift = int64(0)
+                while True:
+                    if at == end:
+                        cause = int64(SHORT)
+                        break
+                    byte = int64(data[np.uint64(at)])
+                    at += 1
+                    value |= (byte & 127) << shift
+                    if byte < 128:
+                        if shift == 63 and byte > 1:
+                            cause = int64(VARINT)
+                        break
+                    shift += 7
+                    if shift > 63:
+                        cause = int64(VARINT)
+                        break
+                if cause != FINE:
+                    break
+                value = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(value & 1)
+                is_number = SKIP_NUMBER <= operation <= PUT_MILLIS
+                is_int = operation == CHOOSE or (is_number and program[here, A] == 1)
+                if is_int and (at - begin > 5 or value != int64(np.int32(value))):
+                    cause = int64(INT)
+                    break
+            if operation <= LAST_LENGTH or LAST_VARINT < operation <= LAST_SIZED:
+                if operation > LAST_LENGTH:
+                    value = program[here, A]
+                    if value == REST:
+                        value = end - at
+                if value < 0:
+                    cause = int64(LENGTH)
+                    break
+                if value > end - at:
+                    cause = int64(SHORT)
+                    break
+                begin = at
+                at += value
+
+            if operation in (PUT_BYTES, PUT_FIXED):
+                count = np.uint64(columns[column, COUNT])
+                if fill:
+                    out32[place(columns, counts, column, SIZES)] = value
+                    copy_bytes(out, columns[column, VALUES] + counts[count], data, begin, value)
+                counts[count] += value
+            elif operation == PUT_INT32:
+                if fill:
+                    out32[place(columns, counts, column, VALUES)] = value
+            elif operation == PUT_INT64:
+                if fill:
+                    out64[place(columns, counts, column, VALUES)] = value
+            elif operation == PUT_VALID:
+                if fill:
+                    out[place(columns, counts, column, VALIDITY)] = 1
+            elif operation == CHOOSE:
+                if value < 0 or value >= program[here, B]:
+                    cause = int64(column)
+                    break
+                step = program[here, A] + value
+                continue
+            elif operation == PUT_DOUBLE:
+                if fill:
+                    to = place(columns, counts, column, VALUES)
+                    copy_bytes(out, 8 * int64(to), data, begin, 8)
+            elif operation == PUT_FLOAT:
+                if fill:
+                    to = place(columns, counts, column, VALUES)
+                    copy_bytes(out, 4 * int64(to), data, begin, 4)
+            elif operation == PUT_BOOLEAN:
+                if data[begin] > 1:
+                    cause = int64(BOOLEAN)
+                    break
+                if fill:
+                    out[place(columns, counts, column, VALUES)] = data[begin]
+            elif operation == PUT_MILLIS:
+                if value > MOST_MILLIS or value < -MOST_MILLIS:
+                    cause = int64(TIMESTAMP)
+                    break
+                if fill:
+                    out64[place(columns, counts, column, VALUES)] = value * 1000
+            elif operation == PUT_ITEM:
+                if fill:
+                    out32[place(columns, counts, column, SIZES)] += 1
+                counts[np.uint64(columns[column, COUNT])] += 1
+            elif operation == BLOCK:
+                if value == 0:
+                    step = program[here, A]
+                    continue
+                if value == LOWEST:
+                    cause = int64(LENGTH)
+                    break
+                items = abs(value)
+                if program[here, B]:
+                    if items > MOST_EMPTY - empty:
+                        cause = int64(EMPTY_ITEMS)
+                        break
+                    empty += items
+                elif items > end - at:
+                    cause = int64(SHORT)
+                    break
+                if depth == stack.size:
+                    cause = int64(DEPTH)
+                    break
+                stack[depth] = items
+                depth += 1
+                if value < 0:
+                    step = program[here, A] + 1
+                    continue
+            elif operation == REPEAT:
+                stack[depth - 1] -= 1
+                if stack[depth - 1] > 0:
+                    step = program[here, A]
+                    continue
+                depth -= 1
+            elif operation in (PUT_DECIMAL, PUT_FIXED_DECIMAL):
+                upper, lower, is_within = decimal(
+                    data, begin, value, columns[column, LIMIT_HIGH], columns[column, LIMIT_LOW]
+                )
+                if not is_within:
+                    cause = int64(DECIMAL)
+                    break
+                if fill:
+                    to = np.uint64(2 * int64(place(columns, counts, column, VALUES)))
+                    out64[to] = lower
+                    out64[to + np.uint64(1)] = upper
+            elif operation == PUT_AS_DOUBLE:
+                if fill:
+                    to = place(columns, counts, column, VALUES)
+                    out64[to] = np.float64(value).view(np.int64)
+            elif operation == PUT_AS_FLOAT:
+                if fill:
+                    to = place(columns, counts, column, VALUES)
+                    out32[to] = np.float32(value).view(np.int32)
+            elif operation == PUT_FLOAT_AS_DOUBLE:
+                if fill:
+                    bits = np.int32(0)
+                    for i in range(4):
+                        bits |= np.int32(data[begin + i]) << np.int32(8 * i)
+                    to = place(columns, counts, column, VALUES)
+                    out64[to] = np.float64(np.int32(bits).view(np.float32)).view(np.int64)
+            elif operation == SET_BYTES:
+                size = program[here, B]
+                count = np.uint64(columns[column, COUNT])
+                if fill:
+                    out32[place(columns, counts, column, SIZES)] = size
+                    copy_bytes(
+                        out, columns[column, VALUES] + counts[count], constants, program[here, A], size
+                    )
+                counts[count] += size
+            elif operation == SET_BOOLEAN:
+                if fill:
+                    out[place(columns, counts, column, VALUES)] = program[here, A]
+            elif operation == SET_INT32:
+                if fill:
+                    out32[place(columns, counts, column, VALUES)] = program[here, A]
+            elif operation == SET_INT64:
+                if fill:
+                    out64[place(columns, counts, column, VALUES)] = program[here, A]
+            elif operation == SET_INT128:
+                if fill:
+                    to = np.uint64(2 * int64(place(columns, counts, column, VALUES)))
+                    out64[to] = program[here, A]
+                    out64[to + np.uint64(1)] = program[here, B]
+            elif operation == CALL:
+                if depth == stack.size:
+                    cause = int64(DEPTH)
+                    break
+                stack[depth] = program[here, A]
+                depth += 1
+            elif operation == RETURN:
+                depth -= 1
+                step = stack[depth]
+                continue
+            elif operation == FAIL:
+                cause = program[here, A]
+                break
+            elif operation == END:
+                if at != end:
+                    cause = int64(TRAILING)
+                for i in range(1, counts.size):
+                    if counts[i] > MOST:
+                        cause = int64(LARGE)
+                break
+            step = program[here, NEXT]
+        if cause != FINE:
+            faults[CAUSE, row] = cause
+            faults[FAILED_AT, row] = step
+            faults[BYTE, row] = begin - starts[row]
+            for i in range(counts.size):
+                counts[i] = saved[i]
+
+
+@kernel(INT32S, INT32S, BYTES, INT64, results=1)
+def repeats(ends: np.ndarray, key_ends: np.ndarray, keys: np.ndarray, most: Integer) -> Integer:
+    """Whether a map of up to ``most`` entries has a key twice, or any has more; by Arrow's offsets."""
+    for row in range(ends.size - 1):
+        first = int64(ends[row])
+        last = int64(ends[row + 1])
+        if last - first > most:
+            return int64(1)
+        for entry in range(first + 1, last):
+            at = int64(key_ends[entry])
+            size = int64(key_ends[entry + 1]) - at
+            for other in range(first, entry):
+                other_at = int64(key_ends[other])
+                if int64(key_ends[other + 1]) - other_at != size:
+                    continue
+                same = int64(0)
+                while same < size and keys[at + same] == keys[other_at + same]:
+                    same += 1
+                if same == size:
+                    return int64(1)
+    return int64(0)

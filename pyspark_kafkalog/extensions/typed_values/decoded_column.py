@@ -1,0 +1,218 @@
+"""One column that is decoded: what the tasks get of a plan, and what all formats have in common there."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.buffers import value_bounds
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.errors import CorruptRecordError, OptionError
+from pyspark_kafkalog.extensions.large_messages.segments import find
+from pyspark_kafkalog.extensions.typed_values.columns import check_part
+from pyspark_kafkalog.extensions.typed_values.json.types import check_type
+from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, JSON, ColumnFormat
+from pyspark_kafkalog.model import CORRUPT_FIELD, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
+    from pyspark_kafkalog.options.settings import ReadOptions
+
+PREFIX = 5
+"""Bytes before a value: a zero, and the id of its schema, big-endian."""
+CORRUPT_TYPE = pa.struct(
+    [
+        ("reason", pa.string()),
+        ("column", pa.string()),
+        *((name, ROW_TYPES[name]) for name in ("topic", "partition", "offset", "timestamp")),
+        *((name, ROW_TYPES[name]) for name in ("key", "value", "headers")),
+    ]
+)
+"""A record that can't be decoded, whole."""
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedColumn:
+    """What decodes one column. Sent to the tasks.
+
+    ``schema`` is that of the reader of Avro, and ``type`` a part of what it gives; None if the values are not
+    wanted. The type of JSON is None as long as only the DataFrame's schema names it. With ``with_ids`` there
+    is a column with the ids of their schemas, and with ``keeps_corrupt`` one with the records that can't be
+    decoded. With ``of_whole`` the records are whole large messages.
+    """
+
+    format: ColumnFormat
+    schema: RegisteredSchema | None
+    type: pa.DataType | None
+    with_ids: bool
+    keeps_corrupt: bool
+    of_whole: bool
+
+    @classmethod
+    def of(
+        cls,
+        column: ColumnFormat,
+        schema: RegisteredSchema | None,
+        kind: pa.DataType | None,
+        options: ReadOptions,
+    ) -> DecodedColumn:
+        """What decodes a column, for a reader that wants all that its options make."""
+        return cls(
+            column,
+            schema,
+            kind,
+            with_ids=schema is not None,
+            keeps_corrupt=options.include_corrupt,
+            of_whole=options.large_messages.enabled,
+        )
+
+    @property
+    def name(self) -> str:
+        return self.format.column
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The columns that it makes.
+
+        :raises OptionError: if the type of JSON is not known.
+        """
+        if self.format.format == JSON and self.type is None:
+            raise OptionError(
+                f"Option '{self.name}.format' is {JSON}, which needs to know the fields",
+                hint=f'Give {self.name}.schema, "id bigint, name string", or the type of the column:'
+                f' .schema("{self.name} struct<id: bigint, name: string>").',
+            )
+        made = self.ids if self.type is None else {self.name: self.type, **self.ids}
+        return made | ({CORRUPT_FIELD[0]: CORRUPT_TYPE} if self.keeps_corrupt else {})
+
+    @property
+    def ids(self) -> dict[str, pa.DataType]:
+        """The column with the ids of schemas, if it makes that."""
+        return (
+            {} if not self.with_ids or self.format.id_column is None else {self.format.id_column: pa.int32()}
+        )
+
+    def part(self, wanted: pa.Schema) -> DecodedColumn | None:
+        """What makes those of its columns that are wanted: structs may have some of their fields.
+
+        :raises OptionError: if what is wanted isn't a part of it.
+        """
+        names = wanted.names
+        kind = wanted.field(self.name).type if self.name in names else None
+        with_ids = self.format.id_column in names
+        keeps_corrupt = self.keeps_corrupt and CORRUPT_FIELD[0] in names
+        if kind is None and not with_ids and not keeps_corrupt:
+            return None
+        if kind is None and keeps_corrupt:
+            kind = self.types[self.name]  # decoding finds them
+        if kind is not None:
+            self._check_part(kind)
+        return replace(self, type=kind, with_ids=with_ids, keeps_corrupt=keeps_corrupt)
+
+    def _check_part(self, wanted: pa.DataType) -> None:
+        if self.format.format == JSON:
+            check_type(wanted, self.format.corrupt)
+            wanted = pa.struct([field for field in wanted if field.name != self.format.corrupt])
+        if self.type is not None:
+            check_part(wanted, self.type, self.name)
+
+
+class Decoded(Protocol):
+    """What a format's decoder has made of some rows: the column, and which of them are corrupt, and why."""
+
+    @property
+    def array(self) -> pa.Array: ...
+    @property
+    def corrupt(self) -> np.ndarray: ...
+    def reason(self, row: int) -> str: ...
+
+
+class Values(NamedTuple):
+    """The values of a column of ``batch``: ``data[start:start + size]``; a size of -1 is null."""
+
+    batch: pa.RecordBatch
+    data: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    partition: TopicPartition
+
+    def place(self, row: int) -> dict[str, Any]:
+        """Where a row is from, for errors."""
+        return {"topic_partition": self.partition, "offset": self.batch.column("offset")[row].as_py()}
+
+
+class ColumnDecoder(ABC):
+    """Decodes one column."""
+
+    left = "structs of nulls"
+    """What corrupt values are, in PERMISSIVE mode."""
+
+    def __init__(self, column: DecodedColumn) -> None:
+        self._column = column
+        self._has_warned = False
+
+    def decode(
+        self,
+        batch: pa.RecordBatch,
+        bytes_: pa.Array,
+        partition: TopicPartition,
+        reasons: dict[int, str],
+    ) -> dict[str, pa.Array]:
+        """What is made of a column of ``batch``: its values, and the ids of their schemas.
+
+        :param reasons: gets why each corrupt row is, if these are kept; else the first is an error or a
+            warning.
+        """
+        values = Values(batch, *value_bounds(bytes_), partition)
+        decoded, made = self.decoded(values)
+        if decoded is None:
+            return made
+        if self._column.keeps_corrupt:
+            reasons |= {row: self._reason(decoded, row) for row in decoded.corrupt.tolist()}
+        elif decoded.corrupt.size:
+            self._have_failed(decoded, values)
+        return {**made, self._column.name: decoded.array}
+
+    @abstractmethod
+    def decoded(self, values: Values) -> tuple[Decoded | None, dict[str, pa.Array]]:
+        """What becomes of the values, if they are wanted, and the column with their ids, if that is.
+
+        Their starts and sizes may be changed.
+        """
+
+    def _seen(self, values: Values, row: int) -> str | None:
+        """What a corrupt row seems to be, and what to do about it. No hint: commands have their own."""
+        if self._column.name == "value" and segments_in(values.batch.slice(row, 1)).size:
+            return "it is a segment of a large message: give large.message.enabled=true (--large-messages)"
+        looks_framed = values.sizes[row] >= PREFIX and values.data[values.starts[row]] == 0
+        if looks_framed and self._column.format.format != CONFLUENT_AVRO:
+            return (
+                f"it begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for those of Avro"
+            )
+        return None
+
+    def _reason(self, decoded: Decoded, row: int) -> str:
+        return f"The {self._column.name} can't be decoded: {decoded.reason(row)}"
+
+    def _have_failed(self, decoded: Decoded, values: Values) -> None:
+        """Raise, or warn, of the first corrupt row."""
+        row = int(decoded.corrupt[0])
+        text = "; ".join(filter(None, [self._reason(decoded, row), self._seen(values, row)]))
+        error = CorruptRecordError(text, **values.place(row))
+        if self._column.format.fails_fast:
+            raise error.with_hint(f"With mode=PERMISSIVE such values are {self.left}.")
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("%s; this one and others are %s", error, self.left)
+
+
+def segments_in(batch: pa.RecordBatch) -> np.ndarray:
+    """The rows whose values are message segments."""
+    found = find(batch)
+    return np.empty(0, np.int64) if found is None else found.row[found.error == 0]

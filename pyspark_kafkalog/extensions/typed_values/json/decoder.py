@@ -1,0 +1,322 @@
+"""Decodes JSON to a column of structs, and tells of each corrupt row why."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.fields import text_of
+from pyspark_kafkalog.extensions.typed_values.columns import (
+    Arrays,
+    Column,
+    has_bytes,
+    inner_type,
+    lay_out,
+    width_of,
+)
+from pyspark_kafkalog.extensions.typed_values.json import kernels
+from pyspark_kafkalog.extensions.typed_values.json.rows import root
+from pyspark_kafkalog.extensions.typed_values.json.times import Zone, seconds_east
+from pyspark_kafkalog.extensions.typed_values.json.tokens import Fault
+from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
+
+_KINDS = {
+    pa.string(): kernels.STRING,
+    pa.bool_(): kernels.BOOLEAN,
+    pa.int8(): kernels.INT8,
+    pa.int16(): kernels.INT16,
+    pa.int32(): kernels.INT32,
+    pa.int64(): kernels.INT64_,
+    pa.float32(): kernels.FLOAT,
+    pa.float64(): kernels.DOUBLE,
+    pa.date32(): kernels.DATE,
+    pa.timestamp("us", tz="UTC"): kernels.TIMESTAMP,
+    pa.timestamp("us"): kernels.TIMESTAMP_NTZ,
+}
+_MINUTE, _SINCE = 60_000_000, 315_532_800_000_000
+"""Microseconds of a minute, at multiples of which clocks have been changed since 1980."""
+_ODD_NAME = re.compile('["\\\\\x00-\x1f\ufffd]')
+"""What is an escape in JSON; and the character that Java has for bytes that are not UTF-8."""
+_MOST_KEPT = 100_000
+_MOST_OF_18 = 18
+"""Digits of a decimal that the kernel reads."""
+_LEAST_ROOM, _MOST_SPARE = 64, 1 << 16
+_LEAST_ROUNDED = -27
+"""The power of five from which on its inverse is rounded up, as the algorithm of Eisel and Lemire has it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """What became of some rows.
+
+    :ivar array: of the decoder's type, a row each. Null and blank values are null. A corrupt one has the
+        fields that could be read, as from_json gives it in PERMISSIVE mode, and its text if that is wanted.
+    :ivar slow: how many rows the compiled code has left, among them all that are corrupt.
+    """
+
+    array: pa.Array
+    slow: int
+    _faults: dict[int, tuple[Fault, bytes]]
+
+    @property
+    def corrupt(self) -> np.ndarray:
+        """The numbers of rows that are corrupt, in order."""
+        return np.fromiter(self._faults, np.int64)
+
+    def reason(self, row: int) -> str:
+        """Why a corrupt row is: the field, what was expected, and the byte of the value where it was."""
+        fault, value = self._faults[row]
+        path = ".".join(fault.path)
+        return f"{f'{path}: ' if path else ''}{fault.why}, at byte {_byte(value, fault.at)}"
+
+
+class Decoder:
+    """Decodes JSON by one schema. For one thread at a time.
+
+    :param kind: a struct as :func:`.types.check_type` wants it.
+    :param zone: of timestamps without one.
+    :param corrupt: the field that gets the text of corrupt rows, if the struct has it.
+    """
+
+    def __init__(self, kind: pa.StructType, zone: Zone, corrupt: str) -> None:
+        self.type: pa.StructType = kind
+        self._corrupt = corrupt
+        self._inner = pa.struct([field for field in kind if field.name != corrupt])
+        self._zone = zone
+        self._seconds_east: dict[int, int] = {}
+        """By seconds since 1970 by the clocks of the region."""
+        self._convert = root(self._inner, zone)
+        self._columns: list[Column] = []
+        self._levels = 1
+        self._root = self._column(self._inner, "", 0)
+        self._has_odd_names = any(_ODD_NAME.search(column.path) for column in self._columns)
+        """Whether a name may not be the bytes between its quotes."""
+        self._table = np.zeros((len(self._columns), kernels.COLUMN_COLUMNS), np.int64)
+        self._fill_table()
+        self._room = np.full(self._counts.size, _LEAST_ROOM, np.int64)
+        """How many items and bytes earlier batches had."""
+
+    def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> Decoded:
+        """Decode the values ``data[start:start + size]``, a row each, in their order.
+
+        :param data: uint8.
+        :param starts: int64, like ``sizes``, within ``data``.
+        :param sizes: in bytes; negative for null.
+        """
+        array, marks = self._common(data, starts, sizes)
+        if self._has_odd_names:
+            marks[sizes >= 0] = kernels.RARE
+        rare = np.flatnonzero(marks)
+        faults: dict[int, tuple[Fault, bytes]] = {}
+        found = []
+        for row in rare:
+            value = data[starts[row] : starts[row] + sizes[row]].tobytes()
+            fields, fault = self._convert(text_of(value))
+            found.append(fields)
+            if fault is not None:
+                faults[int(row)] = fault, value
+        if rare.size:
+            places = np.arange(sizes.size)
+            places[rare] = sizes.size + np.arange(rare.size)
+            array = pa.concat_arrays([array, pa.array(found, self._inner)]).take(pa.array(places))
+        if self._corrupt in self.type.names:
+            array = self._with_texts(array, faults)
+        return Decoded(array, rare.size, faults)
+
+    def _common(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+        """What the kernel decodes, and which rows it leaves."""
+        rows = sizes.size
+        room = self._room.copy()
+        room[0] = rows
+        room[self._levels :] += min(int(sizes.max(initial=0)), _MOST_SPARE)
+        counts = np.full(room.size, -1, np.int64)
+        counts[self._levels :] = 0
+        saved, marks = np.empty_like(counts), np.zeros(rows, np.int64)
+        stack, seen = np.empty(len(self._columns), np.int64), np.empty(2 * len(self._columns), np.int64)
+        table = self._table.copy()
+        out = lay_out(self._columns, table, room)
+        first, seconds = 0, self._zone if isinstance(self._zone, int) else kernels.NO_ZONE
+        while True:
+            seen[:] = 0
+            first, lacking, needed = kernels.decode(
+                *(data, starts, sizes, first, seconds, table, self._children, self._slots, self._names),
+                *(_powers(), room, counts, saved, stack, seen),
+                *(out, out.view(np.int32), out.view(np.int64), marks),
+            )
+            if lacking < 0:
+                break
+            # Others will soon lack room, too, and moving all is slow.
+            room = np.maximum(room, 2 * counts)
+            room[0] = rows
+            room[lacking] = max(2 * room[lacking], needed)
+            old, at, table = out, table, table.copy()
+            out = lay_out(self._columns, table, room)
+            self._move(old, at, out, table, rows, counts)
+        lengths = counts[: self._levels] + 1
+        lengths[0] = rows
+        if not isinstance(self._zone, int):
+            self._place(table, lengths, out)
+        self._room[1:] = np.maximum(counts[1:] + counts[1:] // 8, _LEAST_ROOM)
+        return Arrays(table, lengths, out).of(self._root), marks
+
+    def _place(self, table: np.ndarray, lengths: np.ndarray, out: np.ndarray) -> None:
+        """Have timestamps by the clocks of the region be those of UTC."""
+        for column in self._columns:
+            row = table[column.number]
+            if row[kernels.KIND] != kernels.TIMESTAMP:
+                continue
+            valid = out[row[VALIDITY] : row[VALIDITY] + lengths[column.level]]
+            local = np.flatnonzero(valid == kernels.LOCAL)
+            if local.size:
+                valid[local] = 1
+                micros = out.view(np.int64)[row[VALUES] : row[VALUES] + lengths[column.level]]
+                there = micros[local]
+                # Before, clocks were changed by seconds, too.
+                unit = np.where(there < _SINCE, 1_000_000, _MINUTE)
+                begun, index = np.unique(there // unit * unit, return_inverse=True)
+                east = [self._east(int(each) // 1_000_000) for each in begun]
+                micros[local] -= np.array(east, np.int64)[index] * 1_000_000
+
+    def _east(self, local: int) -> int:
+        """Seconds east of UTC at a second since 1970 by the clocks of the region."""
+        if local not in self._seconds_east:
+            if len(self._seconds_east) > _MOST_KEPT:
+                self._seconds_east.clear()
+            self._seconds_east[local] = seconds_east(self._zone, local)
+        return self._seconds_east[local]
+
+    def _move(
+        self,
+        old: np.ndarray,
+        at: np.ndarray,
+        out: np.ndarray,
+        table: np.ndarray,
+        rows: int,
+        counts: np.ndarray,
+    ) -> None:
+        """Take what has been decoded from one block to a larger one, by the tables of both."""
+        for column in self._columns:
+            before, after = at[column.number], table[column.number]
+            length = rows if column.level == 0 else int(counts[column.level]) + 1
+            parts = [(VALIDITY, 1, length)]
+            if column.items or has_bytes(column.type):
+                parts.append((SIZES, 4, length))
+            if has_bytes(column.type):
+                parts.append((VALUES, 1, int(counts[after[COUNT]])))
+            elif not column.items and not pa.types.is_struct(column.type):
+                parts.append((VALUES, width_of(column.type), length))
+            for part, width, elements in parts:
+                to, begin = width * int(after[part]), width * int(before[part])
+                out[to : to + width * elements] = old[begin : begin + width * elements]
+
+    def _with_texts(self, array: pa.Array, faults: dict[int, tuple[Fault, bytes]]) -> pa.Array:
+        """The structs with the text of those that are corrupt."""
+        texts: list[str | None] = [None] * len(array)
+        for row, (_, value) in faults.items():
+            texts[row] = text_of(value)
+        fields = [
+            pa.array(texts, pa.string()) if field.name == self._corrupt else array.field(field.name)
+            for field in self.type
+        ]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(fields, fields=list(self.type), mask=mask)
+
+    def _column(self, kind: pa.DataType, path: str, level: int) -> Column:
+        column = Column(path, kind, len(self._columns), level, True)
+        self._columns.append(column)
+        if pa.types.is_struct(kind):
+            for field in kind:
+                column.children[field.name] = self._column(field.type, f"{path}.{field.name}", level)
+        elif pa.types.is_map(kind) or pa.types.is_list(kind):
+            column.items = self._levels
+            self._levels += 1
+            name = "element"
+            if pa.types.is_map(kind):
+                column.children["key"] = self._column(pa.string(), f"{path}.key", column.items)
+                name = "value"
+            column.children[name] = self._column(inner_type(kind), f"{path}.{name}", column.items)
+        return column
+
+    def _fill_table(self) -> None:
+        """What the kernel is told of the columns."""
+        children: list[int] = []
+        slots: list[int] = []
+        names, counts = bytearray(), self._levels
+        for column in self._columns:
+            row, kind = self._table[column.number], column.type
+            row[POSITION] = column.level
+            row[kernels.CHILDREN] = len(children)
+            row[kernels.FIELDS] = len(column.children)
+            children += [child.number for child in column.children.values()]
+            if pa.types.is_struct(kind):
+                row[kernels.KIND] = kernels.STRUCT
+                row[kernels.SLOTS] = len(slots)
+                encoded = [name.encode() for name in column.children]
+                own = _slots(encoded)
+                row[kernels.MASK] = len(own) - 1
+                slots += own
+                for ordinal, (name, child) in enumerate(zip(encoded, column.children.values(), strict=True)):
+                    self._table[child.number, kernels.ORDINAL] = ordinal
+                    self._table[child.number, kernels.NAME_AT] = len(names)
+                    self._table[child.number, kernels.NAME_SIZE] = len(name)
+                    names += name
+            elif column.items:
+                row[kernels.KIND] = kernels.MAP if pa.types.is_map(kind) else kernels.LIST
+                row[COUNT] = column.items
+            elif pa.types.is_decimal(kind):
+                row[kernels.KIND] = kernels.DECIMAL
+                row[kernels.SCALE] = kind.scale
+                row[kernels.LIMIT] = 10**kind.precision if kind.precision <= _MOST_OF_18 else 0
+            else:
+                row[kernels.KIND] = _KINDS[kind]
+            if has_bytes(kind):
+                row[COUNT] = counts
+                counts += 1
+        self._children = np.array(children, np.int64)
+        self._slots = np.array(slots, np.int64)
+        self._names = np.frombuffer(bytes(names), np.uint8)
+        self._counts = np.zeros(counts, np.int64)
+
+
+def _slots(names: list[bytes]) -> list[int]:
+    """A hash table of the numbers of names, as :func:`.kernels.field_of` looks them up; -1: none is there."""
+    size = 2
+    while size < 2 * len(names):
+        size *= 2
+    found = [-1] * size
+    for number, name in enumerate(names):
+        digest = len(name)
+        for byte in name:
+            digest = (digest * 31 + byte) & 0x7FFFFFFF
+        while found[digest % size] >= 0:
+            digest += 1
+        found[digest % size] = number
+    return found
+
+
+@cache
+def _powers() -> np.ndarray:
+    """The upper 128 bits of powers of five from -342 to 308, high and low."""
+    rows = []
+    for power in range(-342, 309):
+        if power >= 0:
+            number = 5**power << 128
+        else:
+            exact = 5**-power
+            number = (1 << (exact.bit_length() + 256)) // exact
+        number >>= number.bit_length() - 128
+        number += _LEAST_ROUNDED <= power < 0
+        rows.append([number >> 64, number & (2**64 - 1)])
+    return np.array(rows, np.uint64).view(np.int64)
+
+
+def _byte(value: bytes, at: int) -> int:
+    """The byte where a character of the text of a value begins."""
+    return bisect_left(
+        range(len(value)), at, key=lambda end: len(text_of(value[:end]).encode("utf-16-le")) // 2
+    )

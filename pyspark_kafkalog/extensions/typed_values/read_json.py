@@ -1,0 +1,79 @@
+"""JSON as a column, of the fields that the user names."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import OptionError, SchemaError
+from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
+from pyspark_kafkalog.extensions.typed_values.decoded_column import ColumnDecoder, DecodedColumn, Values
+from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.json.times import zone as zone_named
+from pyspark_kafkalog.extensions.typed_values.json.types import check_type, has_timestamps
+from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
+from pyspark_kafkalog.options.settings import ReadOptions
+
+_FEW = 1000
+"""Values that take no time to speak of."""
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def json_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
+    """What decodes a column; its type is known only if an option gives it.
+
+    :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
+    """
+    if column.zone is not None and zone_named(column.zone) is None:
+        raise OptionError(f"Option 'timeZone': there is no time zone {column.zone!r}")
+    kind = None
+    if column.schema is not None:
+        try:
+            kind = parse_ddl(column.schema)
+        except SchemaError as e:
+            raise OptionError(
+                f"Option '{column.column}.schema': {e.message}",
+                hint="Give fields as in Spark's DDL: id bigint, items array<struct<name: string>>. A"
+                " StructType gives it by simpleString().",
+            ) from None
+        check_type(kind, column.corrupt)
+    return DecodedColumn.of(column, None, kind, options)
+
+
+class JsonDecoder(ColumnDecoder):
+    """Decodes JSON.
+
+    :param zone: the name of the time zone of times without one, unless an option gives another.
+    :raises OptionError: if there is no such zone here.
+    """
+
+    left = "structs of what could be read"
+
+    def __init__(self, column: DecodedColumn, zone: str) -> None:
+        super().__init__(column)
+        kind = column.types[column.name]
+        name = (column.format.zone or zone) if has_timestamps(kind) else "UTC"
+        found = zone_named(name)
+        if found is None:
+            raise OptionError(
+                f"There is no time zone {name!r} here, by which times in the {column.name} are read",
+                hint="Install tzdata on this machine, or give the option timeZone.",
+            )
+        self._decoder = Decoder(kind, found, column.format.corrupt)
+        self._has_said = False
+
+    def decoded(self, values: Values) -> tuple[Decoded, dict[str, pa.Array]]:
+        found = self._decoder.decode(values.data, values.starts, values.sizes)
+        good, given = found.slow - found.corrupt.size, int((values.sizes >= 0).sum())
+        if good > max(given // 2, _FEW) and not self._has_said:
+            self._has_said = True
+            _log.warning(
+                "%s: %d of %d JSON values of column %r are not of the common kind, and take 9 to 22 times as"
+                " long as from_json does; docs/typed-values.md says what that is",
+                values.partition,
+                good,
+                given,
+                self._column.name,
+            )
+        return found, {}

@@ -1,0 +1,336 @@
+"""Schemas by their ids, from a registry with Confluent's API.
+
+An id never changes its meaning, so what was found is kept as long as the process lives. An id that the
+registry does not know yet is asked for again: a producer may have registered it a moment ago, elsewhere.
+Errors name the registry by its host, and never quote a login or a token; of answers only why a schema is
+refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import logging
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from pyspark_kafkalog.errors import SchemaRegistryError
+from pyspark_kafkalog.extensions.typed_values.registry_options import REGISTRY, RegistryOptions
+from pyspark_kafkalog.named_origin import opener, reason_of
+from pyspark_kafkalog.tls import tls_context
+
+WAIT = 60.0
+"""Seconds for which a registry that fails, or does not know an id, is asked again."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_QUIET = 2.0
+"""Seconds before a warning says so."""
+_LARGEST_ANSWER, _LARGEST_REASON = 16 << 20, 1 << 16
+"""Bytes; the former are also those of all that a schema refers to."""
+_MOST_REFERENCES, _DEEPEST = 1000, 50
+_UNKNOWN = {404, 422}
+_REFUSED = {409, 422}
+_MOST_WORDS = _LONGEST_NAME = 1000
+"""Characters."""
+_DENIED = {401: "does not accept the login", 403: "denies the request"}
+_LOGIN = "Give the login as basic.auth.user.info (user:password) or bearer.auth.token."
+_log = logging.getLogger("pyspark_kafkalog")
+_MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as the registry has it.
+
+    ``kind`` is ``AVRO``, ``JSON`` or ``PROTOBUF``. ``references`` are the texts of the schemas that it names,
+    each before those that need it. ``schema_id`` is None if the registry did not tell it.
+    """
+
+    text: str
+    kind: str = "AVRO"
+    references: tuple[str, ...] = ()
+    schema_id: int | None = None
+
+
+class _AgainError(Exception):
+    """Why a request failed that may succeed later."""
+
+
+class _UnknownError(Exception):
+    """The registry does not know what is asked for."""
+
+
+class _RefusedError(Exception):
+    """The registry refuses a schema, for a reason in its words."""
+
+
+class SchemaRegistry:
+    """A schema registry; one for each process and :class:`RegistryOptions`, by :func:`registry_of`."""
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self._options = options
+        self._found: dict[str, RegisteredSchema] = {}
+        """What each path has given."""
+        self._context: ssl.SSLContext | None = None
+
+    def by_id(self, schema_id: int, *, wait: float = WAIT) -> RegisteredSchema:
+        """The schema with this id.
+
+        :param wait: seconds in which the registry may come to know it.
+        :raises SchemaRegistryError: if it does not, or does not answer.
+        """
+        return self._kept(f"/schemas/ids/{schema_id}", f"schema id {schema_id}", wait)
+
+    def knows(self, schema_id: int, *, wait: float = WAIT) -> bool:
+        """Whether there is a schema with this id now.
+
+        :raises SchemaRegistryError: if the registry does not answer.
+        """
+        path, what = f"/schemas/ids/{schema_id}", f"schema id {schema_id}"
+        if path not in self._found:
+            try:
+                self._answer(path, what, time.monotonic() + wait, waits_for_it=False)
+            except _UnknownError:
+                return False
+        return True
+
+    def by_guid(self, guid: str, *, wait: float = WAIT) -> RegisteredSchema:
+        """The schema with this GUID, as the headers of records have it (Confluent Platform 8.0)."""
+        return self._kept(f"/schemas/guids/{guid}", f"schema GUID {guid}", wait)
+
+    def latest(self, subject: str, *, wait: float = WAIT) -> RegisteredSchema:
+        """The newest schema of a subject. It is asked for each time.
+
+        :raises SchemaRegistryError: if there is none, or the registry does not answer.
+        """
+        path, what = f"/subjects/{quote(subject, safe='')}/versions/latest", f"subject {subject!r}"
+        return self._read(self._ask(path, what, time.monotonic() + wait), what, wait)
+
+    def id_of(self, subject: str, text: str, *, wait: float = WAIT) -> int:
+        """The id of an Avro schema among those of a subject.
+
+        :raises SchemaRegistryError: if it isn't one of them.
+        """
+        return self._sent(f"/subjects/{quote(subject, safe='')}", subject, text, wait)
+
+    def register(self, subject: str, text: str, *, wait: float = WAIT) -> int:
+        """Make an Avro schema the newest one of a subject, unless it has it; gives its id.
+
+        :raises SchemaRegistryError: if the registry refuses it, in its words.
+        """
+        return self._sent(f"/subjects/{quote(subject, safe='')}/versions", subject, text, wait)
+
+    def _sent(self, path: str, subject: str, text: str, wait: float) -> int:
+        what = f"this schema of subject {subject!r}"
+        body = json.dumps({"schema": text}).encode()
+        try:
+            answer = self._ask(path, what, time.monotonic() + wait, body)
+        except _RefusedError as e:
+            raise self._error(
+                f"refuses {what}: {e}", hint="Change the columns, or the subject's compatibility."
+            ) from None
+        schema_id = _id(answer)
+        if schema_id is None:
+            raise self._error(f"gave an answer without an id for {what}")
+        return schema_id
+
+    def _kept(self, path: str, what: str, wait: float) -> RegisteredSchema:
+        found = self._found.get(path)
+        if found is None:
+            answer = self._answer(path, what, time.monotonic() + wait, waits_for_it=True)
+            found = self._found[path] = self._read(answer, what, wait)
+        return found
+
+    def _read(self, answer: Mapping[str, Any], what: str, wait: float) -> RegisteredSchema:
+        """The schema of an answer, with all that it refers to.
+
+        :raises SchemaRegistryError: also for references without an end.
+        """
+        found: dict[tuple[str, int], str] = {}
+        self._refer(answer, what, found, (), time.monotonic() + wait)
+        kind = answer.get("schemaType", "AVRO")
+        return RegisteredSchema(
+            self._text(answer, what),
+            kind if _is_name(kind) else "",
+            tuple(found.values()),
+            _id(answer),
+        )
+
+    def _refer(
+        self,
+        answer: Mapping[str, Any],
+        what: str,
+        found: dict[tuple[str, int], str],
+        within: tuple[tuple[str, int], ...],
+        deadline: float,
+    ) -> None:
+        """Add what a schema refers to to ``found``, by subject and version, each behind what it needs itself.
+
+        :param within: the schemas that have led here.
+        """
+        for reference in self._references(answer, what):
+            if reference in found:
+                continue
+            size = sum(map(len, found.values()))
+            if reference in within or len(within) == _DEEPEST or len(found) == _MOST_REFERENCES:
+                raise self._error(f"has references of {what} that lead back, or too many")
+            if size > _LARGEST_ANSWER:
+                raise self._error(f"has more than {_LARGEST_ANSWER} characters that {what} refers to")
+            subject, version = reference
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            referred = self._ask(path, f"subject {subject!r}", deadline)
+            self._refer(referred, what, found, (*within, reference), deadline)
+            found[reference] = self._text(referred, what)
+
+    def _text(self, answer: Mapping[str, Any], what: str) -> str:
+        text = answer.get("schema")
+        if not isinstance(text, str):
+            raise self._error(f"gave an answer without a schema for {what}")
+        return text
+
+    def _references(self, answer: Mapping[str, Any], what: str) -> list[tuple[str, int]]:
+        found = answer.get("references") or []
+        try:
+            named = [(reference["subject"], reference["version"]) for reference in found]
+        except (TypeError, KeyError):
+            named = [("", "")]
+        if not all(_is_name(name) and type(version) is int for name, version in named):
+            raise self._error(f"gave references of {what} that can't be read")
+        return named
+
+    def _ask(self, path: str, what: str, deadline: float, body: bytes | None = None) -> Mapping[str, Any]:
+        """The answer of the first registry that gives one; it is an error if none knows it now."""
+        try:
+            return self._answer(path, what, deadline, waits_for_it=False, body=body)
+        except _UnknownError:
+            raise self._error(
+                f"does not know {what}",
+                hint=f"Check {REGISTRY} and the name of the topic. Or give value.schema (key.schema) to a"
+                " read, and auto.register.schemas=true to a write.",
+            ) from None
+
+    def _answer(
+        self, path: str, what: str, deadline: float, *, waits_for_it: bool, body: bytes | None = None
+    ) -> Mapping[str, Any]:
+        """The answer of the first registry that gives one; all are asked again until the deadline.
+
+        :param body: to be sent to it.
+        :raises _UnknownError: if none knows it, and it is not waited for.
+        :raises _RefusedError: if it refuses the body.
+        """
+        pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET
+        while True:
+            is_unknown, why = False, ""
+            for url in self._options.urls:
+                try:
+                    return self._get(url, path, what, deadline, body)
+                except _AgainError as e:
+                    why = str(e)
+                except _UnknownError:
+                    is_unknown = True
+            if is_unknown and not waits_for_it:
+                raise _UnknownError
+            if is_unknown:
+                error = self._error(
+                    f"does not know {what}",
+                    hint=f"Check {REGISTRY}: the records may have been written with another registry.",
+                )
+            else:
+                error = self._error(f"gave no answer for {what}: {why}", hint=f"Check {REGISTRY}.")
+            now = time.monotonic()
+            left = deadline - now
+            if left <= 0:
+                raise error
+            if now > quiet_until:
+                quiet_until = deadline
+                _log.warning("Retrying for up to %d s: %s", left, error)
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _get(self, url: str, path: str, what: str, deadline: float, body: bytes | None) -> Mapping[str, Any]:
+        """The answer of one registry, which may take the time of one read beyond the deadline.
+
+        :raises _AgainError: if it may answer later.
+        :raises _UnknownError: if it does not know what is asked for.
+        :raises _RefusedError: if it refuses ``body``.
+        """
+        options = self._options
+        if self._context is None and url.startswith("https:"):
+            self._context = tls_context(options.tls, "schema.registry.ssl")
+        headers = self._headers() if body is None else {**self._headers(), "Content-Type": _MEDIA_TYPE}
+        request = urllib.request.Request(f"{url.rstrip('/')}{path}", body, headers)
+        timeout = options.timeout_ms / 1000
+        try:
+            with opener(deadline + timeout, self._context).open(request, timeout=timeout) as response:
+                content = response.read(_LARGEST_ANSWER + 1)
+        except urllib.error.HTTPError as e:
+            words = _words(e) if body is not None and e.code in _REFUSED else ""
+            e.close()
+            if words:
+                raise _RefusedError(words) from None
+            if e.code in _UNKNOWN:
+                raise _UnknownError from None
+            if e.code in _DENIED:
+                raise self._error(f"{_DENIED[e.code]} (HTTP status {e.code})", hint=_LOGIN) from None
+            if e.code in (408, 429) or e.code >= 500:
+                raise _AgainError(f"HTTP status {e.code}") from None
+            raise self._error(f"answers a request for {what} with HTTP status {e.code}") from None
+        except (OSError, http.client.HTTPException) as e:
+            raise _AgainError(reason_of(e)) from None
+        if len(content) > _LARGEST_ANSWER:
+            raise self._error(f"gave more than {_LARGEST_ANSWER} bytes for {what}")
+        try:
+            answer = json.loads(content.decode())
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._error(f"gave no JSON object for {what}", hint=f"Check {REGISTRY}, with its path.")
+        return answer
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": f"{_MEDIA_TYPE}, application/json"}
+        if self._options.user_info is not None:
+            encoded = base64.b64encode(self._options.user_info.encode()).decode()
+            headers["Authorization"] = f"Basic {encoded}"
+        elif self._options.token is not None:
+            headers["Authorization"] = f"Bearer {self._options.token}"
+        return headers
+
+    def _error(self, did: str, hint: str | None = None) -> SchemaRegistryError:
+        hosts = ", ".join(urlsplit(url).netloc for url in self._options.urls)
+        return SchemaRegistryError(f"The schema registry {hosts} {did}", hint=hint)
+
+
+def _id(answer: Mapping[str, Any]) -> int | None:
+    """The id in an answer; None for none that four bytes can hold."""
+    found = answer.get("id")
+    return found if type(found) is int and 0 <= found < 1 << 32 else None
+
+
+def _is_name(found: object) -> bool:
+    """Whether it can be a name in a message or a path."""
+    return isinstance(found, str) and len(found) <= _LONGEST_NAME and found.isprintable()
+
+
+def _words(answer: urllib.error.HTTPError) -> str:
+    """What a registry says of a request that it refuses, in one line."""
+    try:
+        said = json.loads(answer.read(_LARGEST_REASON).decode())["message"]
+    except (OSError, http.client.HTTPException, ValueError, RecursionError, TypeError, KeyError):
+        said = None
+    words = " ".join(said.split()) if isinstance(said, str) else ""
+    return words[:_MOST_WORDS] or f"HTTP status {answer.code}"
+
+
+_registries: dict[RegistryOptions, SchemaRegistry] = {}
+
+
+def registry_of(options: RegistryOptions) -> SchemaRegistry:
+    """The registry of these options, with all that this process has found in it."""
+    return _registries.setdefault(options, SchemaRegistry(options))

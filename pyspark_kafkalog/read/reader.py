@@ -1,0 +1,136 @@
+"""What the options of a reader mean for every split of a read, with Spark or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.extensions.transform.transform import Transform
+from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO
+from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, Place, TopicPartition
+from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.read.ranges import ReadRules, RecordReader, SplitReader
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.large_messages.assembler import Dropped
+    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
+    from pyspark_kafkalog.extensions.typed_values.decoding import Decoding
+    from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
+
+_SEGMENT = pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])
+COLUMN_TYPES: Mapping[str, pa.DataType] = {
+    **ROW_TYPES,
+    DROPPED_FIELD[0]: pa.struct(
+        [
+            ("reason", pa.string()),
+            ("messageId", pa.binary()),
+            ("startingOffset", pa.int64()),
+            ("segmentCount", pa.int32()),
+            ("segments", pa.list_(pa.field("element", _SEGMENT))),
+        ]
+    ),
+}
+"""The columns that a read may have, as PySpark wants them."""
+
+
+def read_rules(options: ReadOptions, schema: pa.Schema) -> ReadRules:
+    """The rules for rows of ``schema``."""
+    return ReadRules(
+        schema=schema,
+        read_committed=options.read_committed,
+        fail_on_data_loss=options.fail_on_data_loss,
+        limits=DecodeLimits(check_crcs=options.check_crcs, max_record_bytes=options.max_record_bytes),
+    )
+
+
+def split_reader(
+    place: Place,
+    options: ReadOptions,
+    rules: ReadRules,
+    on_dropped: Callable[[Sequence[Dropped]], None] | None = None,
+) -> SplitReader:
+    """The reader of records, or of whole large messages.
+
+    :param on_dropped: called with large messages that can't be completed.
+    """
+    if not options.large_messages.enabled:
+        return RecordReader(place, rules)
+    from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
+
+    return WholeMessageReader(place, rules, options.large_messages, on_dropped)
+
+
+def columns_of(names: Iterable[str]) -> pa.Schema:
+    """The schema of some of :data:`COLUMN_TYPES`."""
+    return pa.schema([(name, COLUMN_TYPES[name]) for name in names])
+
+
+def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
+    """See :func:`.decoding.decoded_columns`, which is loaded only if a column has a format."""
+    if not options.formats:
+        return ()
+    from pyspark_kafkalog.extensions.typed_values.decoding import decoded_columns as find
+
+    return find(options)
+
+
+def decoding_of(
+    columns: tuple[DecodedColumn, ...], registry: RegistryOptions | None, zone: str = "UTC"
+) -> Decoding | None:
+    """What decodes these columns in a task; None if there are none. See :class:`.decoding.Decoding`."""
+    if not columns:
+        return None
+    from pyspark_kafkalog.extensions.typed_values.decoding import Decoding
+
+    return Decoding(columns, registry, zone)
+
+
+def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:
+    """The columns of records that are read for ``wanted`` ones, of which ``columns`` are decoded."""
+    names = dict.fromkeys(name for name in wanted if name in COLUMN_TYPES)
+    for column in columns:
+        names.update(dict.fromkeys((column.name, "offset")))
+        if column.format.format == CONFLUENT_AVRO:
+            names[HEADERS_FIELD[0]] = None
+        if column.keeps_corrupt:
+            names.update(dict.fromkeys(("key", "value", "timestamp", HEADERS_FIELD[0])))
+    return list(names)
+
+
+def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa.Schema:
+    """These columns of records, if ``columns`` are decoded.
+
+    :raises OptionError: if the type of one is not known.
+    """
+    types = dict(COLUMN_TYPES)
+    for column in columns:
+        types.update(column.types)
+    return pa.schema([(name, types[name]) for name in names])
+
+
+def decoded_parts(columns: Iterable[DecodedColumn], wanted: pa.Schema) -> tuple[DecodedColumn, ...]:
+    """What decodes the columns ``wanted``, or the parts of structs in them.
+
+    :raises OptionError: if what is wanted isn't a part of what they are decoded to.
+    """
+    found = (column.part(wanted) for column in columns)
+    return tuple(part for part in found if part is not None)
+
+
+def transformed(
+    rows: Iterable[pa.RecordBatch], transform: Transform, partition: TopicPartition
+) -> Iterator[pa.RecordBatch]:
+    """What a transform makes of the rows of one partition; no batch is empty.
+
+    It gets the columns that it got when it was called first, and no others that decoding needs.
+    """
+    for arrow_batch in rows:
+        offset = arrow_batch.column("offset")[0].as_py()
+        given = arrow_batch.select(transform.given)
+        found = transform(given, topic_partition=partition, offset=offset)
+        if found.num_rows:
+            yield found

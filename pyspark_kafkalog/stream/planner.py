@@ -1,0 +1,598 @@
+"""Decides what each micro-batch of a stream holds: partitions, limits, delays, AvailableNow, data loss."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from pyspark_kafkalog.errors import listed
+from pyspark_kafkalog.extensions.membership.sharing import SharedGroup
+from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
+from pyspark_kafkalog.model.groups import CommittedOffsets
+from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
+from pyspark_kafkalog.options.settings import ReadOptions, Selection
+from pyspark_kafkalog.read.offsets import initial_offsets, start_from_group
+from pyspark_kafkalog.read.partitions import look_up_partitions, with_topic_ids
+from pyspark_kafkalog.read.splits import Split, split_ranges, with_decided
+from pyspark_kafkalog.stream.data_loss import (
+    check_nothing_lost_while_available_now,
+    find_data_loss,
+    find_recreated,
+    log_went_back,
+)
+from pyspark_kafkalog.stream.history import Read, Shared, SharedHistory
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+_NAMED = 5
+"""How many partitions a line of the log lists."""
+_ATTEMPTS = 5
+"""How often ends are looked up if topics change meanwhile. Tasks check their topic again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Partitions, sorted, and the ids of their topics (empty where unknown)."""
+
+    partitions: tuple[TopicPartition, ...]
+    topic_ids: Mapping[str, str]
+
+
+class Subscription:
+    """The partitions that a selection covers, as topics come and go.
+
+    :param max_age: seconds for which an answer is kept, so that a cluster need not list its topics
+        each time a stream asks for new records.
+    """
+
+    def __init__(
+        self, place: Place, selection: Selection, *, max_age: float, clock: Callable[[], float]
+    ) -> None:
+        self._place = place
+        self._selection = selection
+        self._max_age = max_age
+        self._clock = clock
+        self._known: Assignment | None = None
+        self._looked_up = 0.0
+
+    def forget(self) -> None:
+        """Look topics up again at the next call, because the known ones were wrong."""
+        self._known = None
+
+    def assignment(self) -> Assignment:
+        """The existing partitions; named ones that no longer exist are left out."""
+        now = self._clock()
+        if self._known is None or now - self._looked_up >= self._max_age:
+            partitions = look_up_partitions(self._place, self._selection, must_exist=False)
+            partitions, topic_ids = with_topic_ids(self._place, partitions)
+            found = Assignment(partitions, topic_ids)
+            if found != self._known:  # an equal assignment stays the same object, which is quick to compare
+                self._known = found
+            self._looked_up = now
+        return self._known
+
+
+class _Ends(NamedTuple):
+    """Offsets, and the ids of their topics as far as they are known."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str]
+    epochs: Mapping[TopicPartition, int] = {}
+    """The leader epochs in which the offsets were looked up, or newer ones; of what is planned."""
+
+
+class StreamPlanner:
+    """The decisions of one run of a streaming query (Spark's KafkaMicroBatchStream).
+
+    Unlike Spark's, it remembers topic ids, so that a recreated topic is not read on
+    from the offsets of the old one.
+
+    :param topic_ids: the ids of the topics whose offsets an earlier run left, if known.
+    :param keep_topic_ids: called with these ids when they change: when everything read before has been
+        processed, with None; and before that, when a micro-batch is planned, with those that count until
+        it is complete.
+    :param shared: what an earlier run left of :class:`.history.SharedHistory`.
+    :param keep_shared: called with what the next run needs of it.
+    :param groups: the consumer groups of the place; opened only to start from one.
+    :param sharing: the group with which the stream shares its partitions; None if it reads all.
+    :param topics_max_age: seconds after which topics are listed again.
+    :param clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        options: ReadOptions,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+        keep_topic_ids: Callable[[Mapping[str, str], Mapping[str, str] | None], None] = lambda ids, before: (
+            None
+        ),
+        shared: Shared | None = None,
+        keep_shared: Callable[[Shared], None] = lambda shared: None,
+        groups: Callable[[], CommittedOffsets],
+        sharing: SharedGroup | None = None,
+        topics_max_age: float = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.latest: Offsets = {}
+        """The ends of all partitions as :meth:`next_offsets` last saw them."""
+        self._place = place
+        self._options = options
+        self._clock = clock
+        self._truncated: dict[TopicPartition, int] = {}
+        """Partitions that end below what was read of them, even after the place has waited."""
+        self._open: Offsets = {}
+        """Where partitions go on above their last stable offset, as others have read what may be aborted."""
+        self._is_expected = False
+        self._at_rest: tuple[Offsets, _Ends] | None = None
+        """The last start from which there was nothing to read, and the ends."""
+        self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
+        self._topic_ids = dict(topic_ids or {})
+        self._proven = set(self._topic_ids)
+        """The topics whose offsets certainly belong to these ids: this run or an earlier one saw both."""
+        self._keep_topic_ids = keep_topic_ids
+        self._history = SharedHistory(place, shared or {}, keep_shared, clock)
+        self._groups = groups
+        self._sharing = sharing
+        self._begun: Offsets = {}
+        self._shared_out: Collection[TopicPartition] = ()
+        """The partitions of a stream that shares them."""
+        self._mine: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
+        """All partitions, those of this stream, and these as an assignment."""
+        self._data_loss = partial(find_data_loss, selection=options.selection)
+        self._offered = self._planned = _Ends({}, {})
+        self._available_now = False
+        self._has_begun = False
+        """Whether a stream that shares its partitions has had some."""
+        self._begins: Offsets = {}
+        """Where the partitions go on that a member of a group has, as far as it has looked at their logs."""
+        self._frozen: _Ends | None = None
+        self._last_trigger: float | None = None
+        self._initial: Offsets = {}
+
+    def initial_offsets(self) -> Offsets:
+        """Where a new query starts; see :func:`pyspark_kafkalog.read.offsets.initial_offsets`."""
+        if self._sharing is None:
+            options = start_from_group(self._options, self._place, self._groups)
+            self._initial = initial_offsets(self._place, options)
+        else:
+            begun = self._begin(self._sharing, {}, self._starts, must_wait=True)
+            assert begun is not None, "it has waited for an assignment"
+            self._initial = dict(begun)
+            self._sharing.release()
+        return self._initial
+
+    def _starts(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Where a new query starts in partitions of which its group has committed nothing."""
+        options = start_from_group(self._options, self._place, self._groups)
+        found = initial_offsets(self._place, options)
+        return {partition: found[partition] for partition in partitions if partition in found}
+
+    def _begin(
+        self,
+        sharing: SharedGroup,
+        start: Offsets,
+        default: Callable[[Collection[TopicPartition]], Offsets],
+        *,
+        must_wait: bool = False,
+    ) -> Offsets | None:
+        """Where the partitions go on that the group has assigned; see :meth:`.SharedGroup.begin`."""
+        all_of_them = self._subscription.assignment()
+        begins = sharing.begin(
+            start,
+            all_of_them.partitions,
+            default,
+            topic_ids=all_of_them.topic_ids,
+            must_wait=must_wait,
+        )
+        if begins is None:
+            return None
+        if begins and not self._has_begun:
+            self._has_begun = True
+            self._warn_if_set_back(start, begins)
+        if self._begun is not begins:
+            self._begun = begins
+            if self._shared_out != begins.keys():
+                self._shared_out = begins.keys()
+        return begins
+
+    def _warn_if_set_back(self, start: Offsets, begins: Offsets) -> None:
+        """Say which records a checkpoint that was set back does not bring again, as the group has them."""
+        left_out = [
+            f"{p} from {start[p]} to {begin}"
+            for p, begin in sorted(begins.items())
+            if start.get(p, begin) < min(begin, self._history.offset(p))
+        ]
+        if left_out:
+            _log.warning(
+                "The query had read more than its checkpoint says, and goes on where its group is, so it does"
+                " not read %s again. If the checkpoint was set back for that, give another kafka.group.id",
+                listed(left_out, _NAMED),
+            )
+
+    def _assignment(self) -> Assignment:
+        """The partitions that the stream reads now."""
+        found = self._subscription.assignment()
+        if self._sharing is None:
+            return found
+        if self._mine is None or self._mine[0] is not found or self._mine[1] is not self._shared_out:
+            mine = tuple(partition for partition in found.partitions if partition in self._shared_out)
+            topics = _topics(mine)
+            ids = {topic: topic_id for topic, topic_id in found.topic_ids.items() if topic in topics}
+            self._mine = found, self._shared_out, Assignment(mine, ids)
+        return self._mine[2]
+
+    def prepare_for_available_now(self) -> None:
+        """Freeze the ends at the next lookup: the query reads up to them and stops."""
+        self._available_now = True
+
+    def next_offsets(self, start: Offsets, *, all_available: bool = False) -> Offsets:
+        """Where the next micro-batch ends; ``start`` if there is none.
+
+        :param start: the end of the previous one, which has been processed.
+        :param all_available: ignore all limits, as ``Trigger.Once`` requires.
+        :raises DataLossError: with failOnDataLoss, before Spark logs the offsets; without
+            it, data loss is logged when the micro-batch is planned.
+        """
+        self._expect(start)
+        if self._sharing is None:
+            end = self._next_offsets(start, start, all_available=all_available)
+            assert end is not None, "it has all partitions"
+            return end
+        return self._next_shared(self._sharing, start, all_available=all_available)
+
+    def _next_shared(self, sharing: SharedGroup, start: Offsets, *, all_available: bool) -> Offsets:
+        must_wait = self._available_now or all_available
+        while True:
+            begins = self._begin(
+                sharing, start, partial(_log_start_offsets, self._place), must_wait=must_wait
+            )
+            if begins is None:
+                self.latest = {}
+                return start
+            if self._frozen is not None:  # what has come since then is read by the next run
+                begins = {p: begin for p, begin in begins.items() if p in self._frozen.offsets}
+            end = self._next_offsets(start, begins, all_available=all_available)
+            if end is not None and end is not start:
+                sharing.offer(end, self._begins)
+                return end
+            sharing.release()
+            if end is start or not must_wait:
+                return start
+
+    def _next_offsets(self, start: Offsets, mine: Offsets, *, all_available: bool) -> Offsets | None:
+        """See :meth:`next_offsets`; None if the group has taken the partitions away meanwhile.
+
+        :param mine: ``start``, or of a stream that shares its partitions, where its own go on.
+        """
+        was_frozen = self._frozen is not None
+        ends = self._look_up_ends(mine)
+        if self._sharing is not None and not (was_frozen or self._sharing.are_of(ends.topic_ids)):
+            return None
+        is_known = self._sharing is None or not self._sharing.is_unconfirmed
+        if (mine, ends) == self._at_rest and is_known and not self._history.is_waiting():
+            return start
+        ends = ends._replace(epochs=self._place.leader_epochs(ends.offsets))
+        if start == self._planned.offsets:
+            self._remember({**self._topic_ids, **self._planned.topic_ids}, start)
+            self._history.advance(Read(self._of_mine(start, mine), *self._planned[1:]))
+        self.latest = ends.offsets
+        if not self.latest:
+            # Empty offsets would forget what was read so far (SPARK-41375).
+            return start
+        begins, recreated = self._without_recreated(start, ends.topic_ids, mine)
+        truncated = self._truncated.keys()
+        self.latest = {**self.latest, **self._recheck_lower_ends(begins, ends)}
+        added = _log_start_offsets(self._place, self.latest.keys() - begins.keys())
+        if self._options.fail_on_data_loss:
+            for loss in self._data_loss(begins, self.latest, added, recreated):
+                raise loss
+        self._history.check(
+            Read(begins, ends.topic_ids, ends.epochs),
+            self.latest,
+            self._lost,
+            is_last=self._available_now and mine == self.latest,
+            is_odd=not self._truncated.keys() <= truncated,
+        )
+        if self._sharing is not None:
+            if not self._sharing.has_confirmed(begins, added):
+                return None
+            self._begins = {**added, **begins}
+        unread = {
+            partition: OffsetRange(begin, end)
+            for partition, end in self.latest.items()
+            if (begin := begins.get(partition, added.get(partition, end))) < end
+        }
+        if all_available:
+            offered = self.latest
+        elif not self._available_now and self._is_too_early(
+            sum(end - begin for begin, end in unread.values())
+        ):
+            return start
+        else:
+            offered = {**self.latest, **self._share_limits(unread)}
+        if self._sharing is not None:  # the others' partitions stay where this query has got
+            offered = {p: o for p, o in start.items() if p not in mine and p.topic not in recreated} | offered
+        if offered == start and unread:
+            # A recreated topic has exactly as many records as were read of the old one.
+            # For Spark equal offsets mean no micro-batch, so the last record waits for the next.
+            last = max(unread)
+            offered = {**offered, last: offered[last] - 1}
+        self._offered = ends._replace(offsets=offered)
+        if offered == start:
+            self._at_rest = mine, ends._replace(epochs={})
+            return start
+        return offered
+
+    def _of_mine(self, offsets: Offsets, mine: Offsets) -> Offsets:
+        if self._sharing is None:
+            return offsets
+        return {partition: offset for partition, offset in offsets.items() if partition in mine}
+
+    def plan(self, start: Offsets, end: Offsets) -> list[Split]:
+        """The tasks of the micro-batch from ``start`` to ``end``, in order of partition and offset.
+
+        :raises DataLossError: like :meth:`next_offsets`; and, whatever failOnDataLoss says, if
+            AvailableNow can't reach its frozen ends.
+        """
+        self._expect(start)
+        if start == self._initial:
+            # Chosen again for a replay of the first micro-batch, they may include newer partitions.
+            start = {partition: offset for partition, offset in start.items() if partition in end}
+        is_replay = end != self._offered.offsets  # Spark logged the end before this run.
+        planned, spark_start = end, start
+        lost: set[str] = set()
+        if self._sharing is not None and self._sharing.is_committed_by_sink and is_replay:
+            self._subscription.forget()
+            existing = self._subscription.assignment()
+            _, lost = self._without_recreated(start, existing.topic_ids, start)
+            start, end = self._sharing.replay(
+                start,
+                end,
+                existing.partitions,
+                partial(_log_start_offsets, self._place),
+                topic_ids=existing.topic_ids,
+                recreated=lost,
+                short=set() if self._options.fail_on_data_loss else self._short_of(end),
+            )
+        elif self._sharing is not None:
+            start, end = self._sharing.ranges(start, end, is_replay=is_replay)
+        if not is_replay:
+            _, topic_ids, epochs = self._offered
+            self._proven |= {topic for topic, topic_id in topic_ids.items() if topic_id}
+        else:
+            topic_ids, epochs = self._subscription.assignment().topic_ids, self._place.leader_epochs(end)
+        if self._sharing is not None:
+            topic_ids = {topic: topic_ids.get(topic, "") for topic in _topics(end)}
+        if self._frozen is not None:
+            for partition, offset in end.items():
+                self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
+            now = self._consistent_ends()
+            check_nothing_lost_while_available_now(
+                {p: offset for p, offset in end.items() if p not in self._truncated and p not in self._open},
+                now.offsets,
+                find_recreated(_topics(end), topic_ids, now.topic_ids),
+            )
+        begins, recreated = self._without_recreated(spark_start, topic_ids, start)
+        added = _log_start_offsets(self._place, end.keys() - begins.keys())
+        for loss in self._data_loss(begins, end, added, recreated | lost):
+            if self._options.fail_on_data_loss:
+                raise loss
+            _log.warning("Continuing, because failOnDataLoss=false: %s", loss.with_hint(None))
+        # Frozen ends asked no broker, but the look above did.
+        leader_epochs = self._place.leader_epochs(end) if self._frozen is not None else epochs
+        if is_replay or leader_epochs != epochs:
+            self._history.check(Read(begins, topic_ids, leader_epochs), end, self._lost)
+        begins = {**begins, **added}
+        if is_replay and recreated and (ended := self._ended_before(end, recreated)):
+            begins = {
+                partition: offset for partition, offset in begins.items() if partition.topic not in ended
+            }
+            topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
+        not_read = {topic: self._topic_ids[topic] for topic in lost}
+        ids = {**topic_ids, **not_read}
+        self._planned = _Ends(planned, ids, leader_epochs)
+        self._announce(ids, end)
+        if self._sharing is not None and self._sharing.is_committed_by_sink:
+            self._sharing.planned({p: begin for p, begin in begins.items() if begin < end.get(p, begin)})
+        splits = split_ranges(
+            [
+                Split(
+                    partition,
+                    OffsetRange(begins[partition], offset),
+                    seen=Seen(topic_ids.get(partition.topic, ""), epochs.get(partition, -1), offset),
+                )
+                for partition, offset in sorted(end.items())
+                if partition in begins
+            ],
+            min_partitions=self._options.min_partitions,
+            max_records_per_partition=self._options.max_records_per_partition,
+        )
+        if not self._options.read_committed:
+            return splits
+        return with_decided(self._place, splits, look=lambda _: True)
+
+    def _lost(self, partition: TopicPartition, offset: int, why: str) -> None:
+        loss = log_went_back(partition, offset, why)
+        if self._options.fail_on_data_loss:
+            raise loss
+        _log.warning("Continuing, because failOnDataLoss=false: %s", loss.with_hint(None))
+
+    def _look_up_ends(self, start: Offsets) -> _Ends:
+        if self._frozen is not None:
+            return self._frozen._replace(offsets=self._of_mine(self._frozen.offsets, start))
+        ends = self._look_up_now()
+        if self._available_now or ends.offsets != start:
+            ends = self._consistent_ends(ends)
+        if self._available_now:
+            self._frozen = ends
+        return ends
+
+    def _consistent_ends(self, ends: _Ends | None = None) -> _Ends:
+        """Ends and topic ids that belong together, although topics may be recreated meanwhile.
+
+        Known ids may be outdated, but ids that hold after the lookup of the ends also held during it.
+        """
+        for _ in range(_ATTEMPTS):
+            ends = ends or self._look_up_now()
+            topics = _topics(ends.offsets)
+            known = {topic: topic_id for topic, topic_id in ends.topic_ids.items() if topic in topics}
+            if self._place.topic_ids(topics) == known:
+                return ends
+            self._subscription.forget()
+            ends = None
+        return self._look_up_now()
+
+    def _look_up_now(self) -> _Ends:
+        assignment = self._assignment()
+        offsets = self._place.end_offsets(assignment.partitions, read_committed=self._options.read_committed)
+        return _Ends(offsets, assignment.topic_ids)
+
+    def _expect(self, start: Offsets) -> None:
+        """Expect the topics that an earlier run has read, until more than one broker denies them."""
+        if not self._is_expected:
+            self._is_expected = True
+            for partition in start:
+                topic_id = self._topic_ids.get(partition.topic, "")
+                self._place.expect(partition, Seen(topic_id, self._history.leader_epoch(partition)))
+
+    def _ended_before(self, end: Offsets, recreated: Collection[str]) -> set[str]:
+        """The recreated topics that are too short for ``end``, which is thus the old topic's."""
+        return {p.topic for p in self._short_of({p: o for p, o in end.items() if p.topic in recreated})}
+
+    def _short_of(self, end: Offsets) -> set[TopicPartition]:
+        """The partitions that have no records up to ``end``."""
+        ends = self._place.end_offsets(end, read_committed=self._options.read_committed)
+        return {partition for partition, offset in end.items() if ends.get(partition, 0) < offset}
+
+    def _recheck_lower_ends(self, begins: Offsets, ends: _Ends) -> Offsets:
+        """New ends for the partitions that end below what was read of them, as a deposed leader would report.
+
+        The place waits for another answer. If it stays the same, it is data loss. With failOnDataLoss=false
+        the end of the same topic then never goes back: the partition stays where it was read to. If the
+        topic may be another one, whose records are there, the end goes back.
+        """
+        lower = {p: begin for p, begin in begins.items() if ends.offsets.get(p, begin) < begin}
+        self._open = self._in_open_transactions(lower)
+        lower = {p: begin for p, begin in lower.items() if p not in self._open}
+        self._truncated = {p: begin for p, begin in self._truncated.items() if lower.get(p) == begin}
+        new = lower.keys() - self._truncated.keys()
+        if begins == self._initial or not lower:
+            return self._open  # the user gave these offsets: nothing was read below them
+        for partition in sorted(new):
+            end, begin = ends.offsets[partition], begins[partition]
+            text = "%s ends at offset %d, but was read up to %d; looking again"
+            if not ends.topic_ids.get(partition.topic):
+                text += ". No topic id tells whether the topic was recreated"
+            elif partition.topic not in self._proven:
+                text += ". With the option checkpointLocation a recreated topic is recognized at once"
+            _log.warning(text, partition, end, begin)
+            self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
+        read_committed = self._options.read_committed
+        found = dict(self._place.end_offsets(new, read_committed=read_committed)) if new else {}
+        self._truncated |= {p: lower[p] for p, end in found.items() if end < lower[p]}
+        if not self._options.fail_on_data_loss:
+            same = [partition for partition in self._truncated if partition.topic in self._proven]
+            found |= {partition: lower[partition] for partition in same}
+        return found | self._open
+
+    def _in_open_transactions(self, begins: Offsets) -> Offsets:
+        """Those of the positions up to which other members of the group have read the log, which do not wait
+        for transactions to end.
+        """
+        if not begins or self._sharing is None or not self._options.read_committed:
+            return {}
+        ends = self._place.end_offsets(begins, read_committed=False)
+        return {p: begin for p, begin in begins.items() if begin <= ends.get(p, -1)}
+
+    def _without_recreated(
+        self, start: Offsets, topic_ids: Mapping[str, str], mine: Offsets
+    ) -> tuple[Offsets, set[str]]:
+        """Where to go on, without the positions in logs of topics that were recreated, and these topics.
+
+        :param start: what the query has read so far.
+        :param mine: that, or where the partitions of a stream that shares them go on.
+        """
+        self._remember({**topic_ids, **self._topic_ids}, start)
+        recreated = find_recreated(_topics(mine), self._topic_ids, topic_ids)
+        given = {} if self._sharing is None else self._sharing.given  # maybe in the new logs
+        is_new = {p for p in mine if p.topic in recreated and given.get(p) in ("", topic_ids[p.topic])}
+        begins = {p: offset for p, offset in mine.items() if p.topic not in recreated or p in is_new}
+        return begins, recreated
+
+    def _remember(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:
+        """Remember the known ids of the topics in ``offsets``, from which the query continues."""
+        topics = _topics(offsets)
+        known_ids = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
+        if known_ids != self._topic_ids:
+            self._topic_ids = known_ids
+            self._keep_topic_ids(known_ids, None)
+
+    def _announce(self, topic_ids: Mapping[str, str], end: Offsets) -> None:
+        """Have the ids kept that count once the planned micro-batch is complete.
+
+        The run may end before it hears of that, and then the next one continues from ``end``.
+        """
+        topics = _topics(end)
+        planned = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
+        if not planned.items() <= self._topic_ids.items():
+            self._keep_topic_ids({**self._topic_ids, **planned}, self._topic_ids)
+
+    def _is_too_early(self, unread: int) -> bool:
+        """Whether minOffsetsPerTrigger still delays the trigger; the first one with records always runs."""
+        limits = self._options.limits
+        if limits.min_offsets is None or unread == 0:
+            return False
+        now = self._clock()
+        last = self._last_trigger
+        if last is not None and unread < limits.min_offsets and (now - last) * 1000 < limits.max_delay_ms:
+            return True
+        self._last_trigger = now
+        return False
+
+    def _share_limits(self, unread: dict[TopicPartition, OffsetRange]) -> Offsets:
+        """An end for each partition within the limits, in proportion to its unread offsets."""
+        limits = self._options.limits
+        sizes = {partition: end - begin for partition, (begin, end) in unread.items()}
+        offsets, size_in_bytes = _shares(limits.max_offsets, sizes), _shares(limits.max_bytes, sizes)
+        within = {
+            partition: OffsetRange(begin, min(end, begin + offsets.get(partition, MAX_LONG)))
+            for partition, (begin, end) in unread.items()
+        }
+        ends = {partition: offsets.end for partition, offsets in within.items()}
+        return ends | self._place.offsets_after_bytes(within, size_in_bytes) if size_in_bytes else ends
+
+
+def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
+    return {partition.topic for partition in partitions}
+
+
+def _shares(limit: int | None, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Each partition's share of ``limit``, in proportion to its size; empty without a limit.
+
+    Shares are rounded down, as in Spark, but to at least 1, so that small partitions don't
+    starve. The rest of the limit goes to the partitions that lost most by rounding, one each,
+    so that a backlog of a multiple of the limit needs no extra micro-batch for a few records.
+    """
+    if limit is None:
+        return {}
+    total = sum(sizes.values())
+    shares = {partition: max(limit * size // total, 1) for partition, size in sizes.items()}
+    left = max(limit - sum(shares.values()), 0)
+    by_loss = sorted(sizes, key=lambda partition: (-(limit * sizes[partition] % total), partition))
+    for partition in by_loss[:left]:
+        shares[partition] += 1
+    return shares
+
+
+def _log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:
+    """The log start offset of each of ``partitions`` that exists."""
+    if not partitions:
+        return {}
+    bounds = place.watermarks(partitions, read_committed=False)
+    return {partition: watermarks.log_start_offset for partition, watermarks in sorted(bounds.items())}

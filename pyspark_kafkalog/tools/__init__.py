@@ -1,0 +1,1 @@
+"""What calls the core, and is not called: one folder each."""

@@ -1,0 +1,185 @@
+"""``kafkalog restore``: topics of any place into a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyspark_kafkalog.client.kafka import Kafka
+from pyspark_kafkalog.model import not_copied
+from pyspark_kafkalog.options.properties import parse_properties
+from pyspark_kafkalog.options.table import SERVERS
+from pyspark_kafkalog.options.times import TIME_FORMS
+from pyspark_kafkalog.tools.cli.application import kafkalog
+from pyspark_kafkalog.tools.cli.arrow import import_arrow
+from pyspark_kafkalog.tools.cli.output import (
+    json_option,
+    progress,
+    say_if_dry,
+    show_json,
+    show_rows,
+    wide_option,
+)
+from pyspark_kafkalog.tools.cli.parameters import (
+    exclude_option,
+    execute_option,
+    named_topics,
+    on_place,
+    options_for,
+    pairs,
+    parse_configs,
+    parse_time,
+    rate_option,
+    topic_option,
+)
+from pyspark_kafkalog.tools.cli.printable import printable
+from pyspark_kafkalog.tools.groups.exchange import parse_ends
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.tools.backup.restore import Restored, RestoreSettings
+
+
+@kafkalog.command()
+@click.argument("source")
+@on_place
+@topic_option
+@exclude_option
+@click.option("--rename", metavar="OLD=NEW", multiple=True, help="Another name for a topic. Repeatable.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Of new topics; the brokers' by default.")
+@click.option(
+    "--set",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=parse_configs,
+    help="A configuration of new topics, instead of the source's; NAME= leaves it out. Repeatable.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=parse_time,
+    help="In each partition, end before the first record at or after this time:"
+    f" {TIME_FORMS}. UTC unless it has a zone.",
+)
+@click.option(
+    "--to-offsets",
+    type=click.File(encoding="utf-8"),
+    help="End before the offsets in this file: Spark's JSON, lines of topic,partition,offset, or the offsets"
+    " of one group from offsets export.",
+)
+@click.option(
+    "--read-committed/--read-uncommitted",
+    default=True,
+    help="Whether to leave out the records of aborted and open transactions, which is the default.",
+)
+@click.option("--group", "groups", multiple=True, help="Only the offsets of this group. Repeatable.")
+@click.option("--no-groups", is_flag=True, help="Commit no offsets of groups.")
+@click.option(
+    "--state", metavar="FILE", help="Where to keep what a second run needs, and where offsets went."
+)
+@rate_option
+@click.option(
+    "--source-option", "source_given", metavar="NAME=VALUE", multiple=True, help="Like -o, for SOURCE."
+)
+@click.option("--source-config", type=click.File(encoding="utf-8"), help="Like --config, for SOURCE.")
+@execute_option
+@wide_option
+@json_option
+@click.pass_context
+def restore(
+    ctx: click.Context,
+    /,
+    kafka: Kafka,
+    source: str,
+    source_given: tuple[str, ...],
+    source_config: Any,
+    execute: bool,
+    wide: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Write the topics of SOURCE to the brokers at PLACE.
+
+    SOURCE is a log directory (a folder or a URI) or other brokers. Topics are made with the source's
+    partitions and configurations; those that exist must be empty. Records keep key, value, headers,
+    timestamp, partition and compression, and their offsets where these begin at 0 without gaps. Else
+    the file of --state, by default .kafkalog-restore-* in SOURCE, maps old offsets to new ones, and what
+    groups have committed is translated. Killed and run again, it writes nothing twice, and nothing that
+    was added to SOURCE since the first run: it says so, and exits with 1 if SOURCE is a directory.
+
+    Without --execute, SOURCE is read, and what would be restored is shown. -o and --config are for PLACE.
+    """
+    import_arrow()
+    from pyspark_kafkalog.tools.backup.groups import RestoredOffset
+    from pyspark_kafkalog.tools.backup.restore import RestoredPartition
+
+    chosen = _settings(**settings)
+    properties = parse_properties(source_config.read()) if source_config is not None else {}
+    origin = Kafka(options_for(source, source_given, properties))
+    with progress("Restoring" if execute else "Reading", None, in_bytes=True) as done:
+        restored = origin.logs.restore(kafka, chosen, execute=execute, progress=done)
+    if as_json:
+        show_json(restored)
+    else:
+        show_rows(RestoredPartition, restored.partitions, wide=wide)
+        if restored.groups:
+            click.echo()
+            show_rows(RestoredOffset, restored.groups, wide=wide)
+        click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
+    say_if_dry(execute)
+    _say_what_is_missing(restored)
+    # Brokers get records all the time: those since the first run don't count as a failure.
+    if any(row.refused for row in restored.groups) or (restored.unplanned and SERVERS not in origin.options):
+        ctx.exit(1)
+
+
+def _settings(
+    *,
+    rename: tuple[str, ...],
+    configs: dict[str, str],
+    to_offsets: Any,
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
+    groups: tuple[str, ...],
+    no_groups: bool,
+    **rest: Any,
+) -> RestoreSettings:
+    from pyspark_kafkalog.tools.backup.restore import RestoreSettings
+
+    if groups and no_groups:
+        raise click.UsageError("Give --group or --no-groups, not both.")
+    return RestoreSettings(
+        topics=named_topics(topics, exclude) or None,
+        exclude=exclude,
+        rename=pairs("--rename", rename),
+        configs=configs,
+        ends=None if to_offsets is None else parse_ends(to_offsets.read()),
+        groups=() if no_groups else groups or None,
+        **rest,
+    )
+
+
+def _say_what_is_missing(restored: Restored) -> None:
+    """Say on stderr what the target lacks."""
+    refused = sorted({row.group for row in restored.groups if row.refused})
+    if refused:
+        click.echo(
+            f"Offsets of {', '.join(map(printable, refused))} were not committed, see NOTE. Fix that, and"
+            " run the same command again.",
+            err=True,
+        )
+    for row in restored.partitions:
+        for gap in row.gaps:
+            click.echo(f"{printable(row.topic)}-{row.partition}: {not_copied(gap)}.", err=True)
+    for left in restored.unplanned:
+        click.echo(
+            f"{printable(left.topic)}-{left.partition}: offsets {left.start} to {left.end - 1} were added"
+            " to SOURCE after the first run, which fixed what is restored: they are not in the target.",
+            err=True,
+        )
+    if restored.unplanned:
+        click.echo(
+            "To have them, too, restore all into topics with other names (--rename), and another --state.",
+            err=True,
+        )

@@ -1,0 +1,114 @@
+"""``kafkalog repair``: mend a log directory that a crash or a disk has damaged."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from pyspark_kafkalog.client.kafka import Kafka, connect
+from pyspark_kafkalog.client.partitions import partitions_of
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.tools.cli.application import kafkalog
+from pyspark_kafkalog.tools.cli.output import json_option, progress, say_if_dry, show_json, show_rows
+from pyspark_kafkalog.tools.cli.parameters import execute_option, parse_partition
+from pyspark_kafkalog.tools.cli.printable import one_line
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.log.segment.steps import RepairStep
+    from pyspark_kafkalog.tools.care.partition_repair import RepairedPartition
+    from pyspark_kafkalog.tools.care.repair import RepairedDirectory
+
+
+@kafkalog.command()
+@click.argument("directory", metavar="DIR")
+@click.argument("partitions", metavar="[PARTITION]...", nargs=-1)
+@click.option(
+    "--salvage", is_flag=True, help="Keep every valid record batch after damage, too; offsets then have gaps."
+)
+@click.option("--discard", is_flag=True, help="Don't keep what is cut out.")
+@execute_option
+@json_option
+@click.pass_context
+def repair(
+    ctx: click.Context,
+    directory: str,
+    partitions: tuple[str, ...],
+    salvage: bool,
+    discard: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Mend a log directory that no broker uses, so that one starts on it without recovery.
+
+    Does what a broker does when it starts after a crash, for all segments: finishes or undoes what was
+    interrupted, ends each log before its first broken record batch, and rebuilds indexes and checkpoints.
+    Valid records behind it go, too, unless --salvage is given: a line says how many.
+    What is cut out is kept in .kafkalog-cut in the partition's folder. PARTITION is, for example, orders-0.
+
+    Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
+    """
+    chosen = [parse_partition(name) for name in partitions] or None
+    kafka = connect(directory)
+    kafka.logs.root()  # refuses brokers before they are asked for sizes
+    with progress("Repairing" if execute else "Looking", _size(kafka, chosen), in_bytes=True) as done:
+        found = kafka.logs.repair(chosen, execute=execute, salvage=salvage, discard=discard, progress=done)
+    _show(found, execute=execute, discard=discard, as_json=as_json)
+    say_if_dry(execute)
+    steps = [*found.steps, *(step for partition in found.partitions for step in partition.steps)]
+    if any(step.action == "leave" or (not execute and step.action != "skip") for step in steps):
+        ctx.exit(1)
+
+
+def _size(kafka: Kafka, partitions: list[TopicPartition] | None) -> int | None:
+    """Bytes to read; None if damage hides them."""
+    with said("Looking up partitions"), suppress(KafkaLogError):
+        place = kafka.place
+        sizes = place.stored_sizes(partitions or partitions_of(place, internal=True))
+        return sum(size.stored_bytes for size in sizes.values())
+    return None
+
+
+def _show(found: RepairedDirectory, *, execute: bool, discard: bool, as_json: bool) -> None:
+    from pyspark_kafkalog.tools.care.partition_repair import RepairedPartition
+
+    if as_json:
+        show_json(found)
+        return
+    show_rows(RepairedPartition, found.partitions)
+    for step in (*found.steps, *(step for partition in found.partitions for step in partition.steps)):
+        click.echo(one_line(_sentence(step, found.path)))
+    for partition in found.partitions:
+        for sentence in _about_cuts(partition, execute=execute, discard=discard):
+            click.echo(sentence)
+    if found.clean_shutdown:
+        click.echo("A broker starts on it without recovery.")
+
+
+def _about_cuts(partition: RepairedPartition, *, execute: bool, discard: bool) -> list[str]:
+    """What goes with what is cut, and where that is kept."""
+    name = str(TopicPartition(partition.topic, partition.partition))
+    found = []
+    if partition.dropped is not None:
+        start, end = partition.dropped
+        found.append(
+            f"{name}: {'dropped' if execute else 'drops'} offsets {start} to {end - 1},"
+            f" with {partition.dropped_records} valid records behind the damage"
+            f"{'.' if execute else '; --salvage keeps them.'}"
+        )
+    if partition.cut_bytes:
+        kept = "is not kept (--discard)" if discard else f"is kept in {name}/.kafkalog-cut"
+        found.append(f"{name}: what is cut {kept}.")
+    return found
+
+
+def _sentence(step: RepairStep, path: str) -> str:
+    """A step in words, such as ``rebuild orders-0/00000000000000000000.index: it is missing``."""
+    file = os.path.relpath(step.file, path)
+    if step.action != "cut":
+        return f"{step.action} {file}: {step.why}"
+    return f"cut {step.size} bytes of {file} from byte {step.position} on, offset {step.offset}: {step.why}"

@@ -1,0 +1,208 @@
+"""The command ``kafkalog``, and what its exit codes mean.
+
+====  ==========================================================================
+   0  success
+   1  a check failed: damage or a problem was found, or a lag above ``--max-lag``
+   2  the command is wrong
+   3  the command failed: no access, no such topic or group, a group in use ...
+ 130  interrupted
+====  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+from pyspark_kafkalog import tools
+from pyspark_kafkalog._version import __version__
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.tools.cli.other_tools import OF_OTHER_TOOLS
+from pyspark_kafkalog.tools.cli.output import say
+
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
+_TYPED = f"{__name__}.typed"
+"""Where click's context keeps all words of the command line."""
+USAGE, FAILED, INTERRUPTED = 2, 3, 130
+_VERBS = ("list", "ls", "describe")
+"""What other tools call showing."""
+_UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
+
+
+class Application(click.Group):
+    """Prints every error as one line on stderr; the exit code says its kind.
+
+    The modules in ``commands`` of each tool have the commands, with ``@kafkalog.command()``.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        _load_commands()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command of this name."""
+        _load_commands()
+        return super().get_command(ctx, name)
+
+    def main(self, *args: Any, **settings: Any) -> NoReturn:
+        """Run and exit."""
+        settings["standalone_mode"] = False
+        for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
+            if getattr(sys, name) is None:  # closed by the process that started us
+                setattr(sys, name, click.open_file(os.devnull, mode))
+        try:
+            code = super().main(*args, **settings)
+            sys.stdout.flush()
+        except click.UsageError as e:
+            code = _failed(USAGE, _usage_message(e))
+        except click.ClickException as e:
+            code = _failed(USAGE, e.format_message())
+        except (click.Abort, KeyboardInterrupt):
+            code = _failed(INTERRUPTED, "interrupted")
+        except OSError as e:
+            if e.filename is not None:
+                raise
+            code = _failed(FAILED, f"Cannot write the output: {e.strerror}. Write it elsewhere.")
+            _drop_output()
+        except SystemExit:
+            code = 0  # click exits when the reader of the output, such as head, has closed it
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command, show the help; click 8.1 and 8.2 differ in where and how that ends."""
+        if not args and not ctx.resilient_parsing:  # that is a shell which completes
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(USAGE)
+        ctx.meta[_TYPED] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except OptionError as e:
+            ctx.exit(_failed(USAGE, str(e)))
+        except UnicodeDecodeError as e:
+            ctx.exit(_failed(USAGE, f"A file is not valid UTF-8: {e.reason} at byte {e.start}"))
+        except KafkaLogError as e:
+            ctx.exit(_failed(FAILED, str(e)))
+
+
+def _load_commands() -> None:
+    for tool in pkgutil.iter_modules(tools.__path__, f"{tools.__name__}."):
+        if importlib.util.find_spec(commands := f"{tool.name}.commands") is not None:
+            for module in pkgutil.iter_modules(importlib.import_module(commands).__path__, f"{commands}."):
+                importlib.import_module(module.name)
+
+
+def _drop_output() -> None:
+    """Python would try once more at its end."""
+    with suppress(OSError), click.open_file(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _failed(code: int, message: str) -> int:
+    say(message)
+    return code
+
+
+def _usage_message(error: click.UsageError) -> str:
+    """What is wrong, and what to write instead, or where that is said."""
+    message = error.format_message()
+    if error.ctx is None:
+        return message
+    option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    if name := _name_with_dash(option, error.ctx.meta[_TYPED]):
+        return f"{message} If {name} is a name, write -- before it, and options before that."
+    if unknown := _UNKNOWN.match(message):
+        for command in error.ctx.command.name or "", "":
+            if told := OF_OTHER_TOOLS.get(command, {}).get(unknown["word"]):
+                return f"{unknown[0]}. {told.replace('{command}', error.ctx.command_path)}"
+    hint = f"Try '{error.ctx.command_path} --help'."
+    if extra := _EXTRA.fullmatch(message):
+        options = {option for param in error.ctx.command.params for option in param.opts}
+        meant = [option for option in ("--topic", "--group") if option in options]
+        if "%" in extra[1] and "--follow" in options:
+            hint = "-f is --follow: write --format for a format."
+        elif meant:
+            named = [" ".join(f"{option} {name}" for name in extra[1].split()) for option in meant]
+            hint = f"Did you mean {' or '.join(named)}?"
+    elif isinstance(error, click.BadParameter) and error.param and error.param.multiple and "," in message:
+        hint = f"Repeat {error.param.opts[0]} for each."
+    return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
+
+
+def _name_with_dash(option: str, typed: Sequence[str]) -> str | None:
+    """The word in which click took letters for an unknown option; None if the option itself was typed."""
+    if len(option) != 2 or option in typed:
+        return None
+    names = (word for word in typed if re.fullmatch(r"-[\w.][\w.-]+(=\S*)?", word))
+    return next((name for name in names if option[1] in name), None)
+
+
+class ShownByDefault(click.Group):
+    """A group with a command ``show``, which is meant where none is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Add ``show`` unless a command or the help is asked for; a shell that completes has no words yet."""
+        args = _without_verb(args, self.commands.keys())
+        is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        is_typo = len(args) > 1 and not _is_place(args[0]) and get_close_matches(args[0], self.commands)
+        if not (is_command or is_typo or _is_verb(args) or (ctx.resilient_parsing and not args)):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Its commands, or else the folder that ``show`` takes."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="dir")]
+
+
+class Shown(click.Command):
+    """A command that shows what its name says; with list, ls or describe, too."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Drop such a verb; another one is a command that does not exist."""
+        args = _without_verb(args)
+        if _is_verb(args):
+            ctx.fail(f"No such command {args[0]!r}.")
+        return super().parse_args(ctx, args)
+
+
+def _without_verb(args: list[str], commands: Collection[str] = ()) -> list[str]:
+    is_verb = len(args) > 1 and args[0] in _VERBS and args[0] not in commands
+    return args[1:] if is_verb else args
+
+
+def _is_verb(args: list[str]) -> bool:
+    """Whether a word stands before the place."""
+    is_word = len(args) > 1 and re.fullmatch("[a-z][a-z-]*", args[0]) is not None
+    return is_word and not _is_place(args[0]) and _is_place(args[1])
+
+
+def _is_place(word: str) -> bool:
+    return ":" in word or os.path.exists(word)
+
+
+@click.group(
+    cls=Application, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__)
+def kafkalog() -> None:
+    """Read, write and inspect Kafka log directories and clusters, and reset consumer groups.
+
+    PLACE is a log directory (a folder or a URI; no broker is needed) or brokers: host:port[,host:port].
+    For groups, offsets and lag it can be ZooKeeper: zk://host:port[,host:port][/chroot].
+
+    Exit codes: 0 success, 1 damage, a problem or lag found, 2 wrong command, 3 failure.
+    """

@@ -1,0 +1,251 @@
+"""The parameters that several commands have: the place that they work on, and what of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from pyspark_kafkalog.client.kafka import Kafka, options_of
+from pyspark_kafkalog.client.partitions import partitions_of
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.model import Place, TopicPartition, check_topic
+from pyspark_kafkalog.options.properties import parse_properties
+from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.times import point_in_time
+from pyspark_kafkalog.options.topic_configs import in_kafkas_units
+from pyspark_kafkalog.options.user_options import with_kafka
+from pyspark_kafkalog.options.values import REGISTRY_LOGIN, ZOOKEEPER_LOGIN, patterns, size_in_bytes
+from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.tools.groups.consumer_groups import GroupOffset
+
+topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+exclude_option = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERNS",
+    callback=lambda ctx, param, given: tuple(each for text in given for each in patterns("--exclude", text)),
+    help="Leave out topics whose whole names match a regular expression. Repeatable, or with commas.",
+)
+group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
+partitions_option = click.option(
+    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
+)
+
+_UNUSED_PROPERTIES = {
+    "bootstrap.servers",
+    "group.id",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "interceptor.classes",
+    "key.deserializer",
+    "value.deserializer",
+}
+"""Properties of consumers that have no use here and do no harm."""
+_PARTITION = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})", re.DOTALL)
+
+
+def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Kafka`."""
+
+    @click.argument("place", metavar="PLACE", shell_complete=_folders)
+    @click.option(
+        "-o",
+        "--option",
+        "given",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A client setting, such as security.protocol=SSL. Repeatable.",
+    )
+    @click.option(
+        "--config",
+        type=_Properties(encoding="utf-8"),
+        help="A file of client properties, like --command-config of Kafka's tools.",
+    )
+    @functools.wraps(command)
+    def with_place(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
+        properties = parse_properties(config.read()) if config is not None else {}
+        if "offset" in rest:  # of a command that reads records
+            for text in given:
+                rest.update({} if "=" in text else _as_kcat(text))
+            given = tuple(text for text in given if "=" in text)
+        try:
+            return command(Kafka(options_for(place, given, properties)), **rest)
+        except LogDirectoryError as e:
+            if not re.fullmatch(r"[\w-]+", place) or os.path.lexists(place):
+                raise
+            raise e.with_hint(f"If {place} is a host: brokers need a port, such as {place}:9092.") from e
+
+    return with_place
+
+
+def execute_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--execute`` and ``--dry-run``; the command gets whether to execute."""
+
+    @click.option("--execute", is_flag=True, help="Apply the change. Without this it is only shown.")
+    @click.option("--dry-run", is_flag=True, help="Only show the change, which is the default.")
+    @functools.wraps(command)
+    def with_execute(*args: Any, execute: bool, dry_run: bool, **rest: Any) -> Any:
+        if execute and dry_run:
+            raise click.UsageError("Give only one of --execute and --dry-run.")
+        return command(*args, execute=execute, **rest)
+
+    return with_execute
+
+
+def _folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Lets a shell complete the name of a folder."""
+    return [CompletionItem(incomplete, type="dir")]
+
+
+class _Properties(click.File):
+    """A file of client properties."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and "=" in value and not os.path.exists(value):
+            self.fail(
+                "expected a file. Give settings of clients by -o, and those of topics by --set.", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
+def _as_kcat(text: str) -> dict[str, int]:
+    """What the ``-o`` of kcat and rpk says: where to begin, or to end."""
+    if text in ("beginning", "start", "earliest"):
+        return {"offset": 0}
+    if text in ("end", "latest"):
+        return {"tail": 0}
+    match = re.fullmatch(r"(?P<at>[se]@)?(?P<number>-?[0-9]{1,19})", text, re.ASCII)
+    if match is None:
+        raise click.BadParameter(
+            "expected NAME=VALUE, or as in kcat beginning, end, an offset, s@MS or e@MS", param_hint="'-o'"
+        )
+    name = {"s@": "since", "e@": "until", None: "offset"}[match["at"]]
+    return {name: int(match["number"])}
+
+
+def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:
+    """The reader options for the place that a command names; ``given`` takes precedence over properties.
+
+    :raises OptionError: if an option names a place, too, and see :func:`.kafka.options_of`.
+    """
+    options = {
+        name if name.startswith((*ZOOKEEPER_LOGIN, *REGISTRY_LOGIN)) else f"kafka.{name}": text
+        for name, text in properties.items()
+        if name not in _UNUSED_PROPERTIES
+    }
+    for item in given:
+        name, text = _pair("-o", item)
+        options[with_kafka(name)] = text
+    (named,) = options_of(place).items()
+    if again := [name for name in options if name.lower() == named[0]]:
+        raise OptionError(f"PLACE and option {again[0]!r} both name a place", hint="Leave the option out.")
+    return dict([*options.items(), named])
+
+
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """The values of an option that takes NAME=VALUE, by name."""
+    values = {}
+    for item in given:
+        name, text = _pair(option, item)
+        if name in values:
+            raise click.BadParameter(f"{name} is named twice", param_hint=f"'{option}'")
+        values[name] = text.strip()
+    return values
+
+
+def parse_configs(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """The callback of an option that takes a topic configuration, which may have a unit: retention.ms=7d."""
+    return in_kafkas_units(pairs(param.opts[0], given))
+
+
+def _pair(option: str, given: str) -> tuple[str, str]:
+    name, equals, text = given.partition("=")
+    if not equals or not name.strip():
+        raise click.BadParameter("expected NAME=VALUE", param_hint=f"'{option}'")
+    return name.strip(), text
+
+
+def parse_time(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """The callback of an option that takes a time: milliseconds since 1970."""
+    return None if text is None else point_in_time(param.opts[0], text, time.time_ns() // 1_000_000)
+
+
+def _parse_rate(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    return None if text is None else size_in_bytes(param.opts[0], text)
+
+
+rate_option = click.option(
+    "--rate", metavar="BYTES", callback=_parse_rate, help="Bytes a second at most, such as 500k, 20m or 1g."
+)
+
+
+def selection(topics: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
+    """The topics of ``--topic``; all topics without it, but for those of ``--exclude``."""
+    return Selection(topics=named_topics(topics, exclude) or None, exclude=exclude or None)
+
+
+def named_topics(topics: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[str, ...]:
+    """The topics of ``--topic``, each once.
+
+    :raises click.UsageError: if there are topics to exclude, too.
+    """
+    if topics and exclude:
+        raise click.UsageError("Topics are named, so there is nothing to leave out: drop --exclude.")
+    return tuple(dict.fromkeys(map(check_topic, topics)))
+
+
+def offsets_of(
+    kafka: Kafka, groups: tuple[str, ...], chosen: Selection, *, read_committed: bool = False
+) -> list[GroupOffset]:
+    """The committed offsets of these groups; of all groups if none is named."""
+    with said("Looking up committed offsets"):
+        return kafka.groups.offsets(groups or None, chosen, read_committed=read_committed)
+
+
+def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartition]:
+    """The partitions of ``topic`` or ``topic:0,1``, as kafka-consumer-groups takes them."""
+    found: dict[TopicPartition, None] = {}
+    for name in names:
+        topic, colon, numbers = name.partition(":")
+        check_topic(topic)
+        if not colon:
+            found.update(dict.fromkeys(partitions_of(place, Selection(topics=(topic,)))))
+            continue
+        for number in numbers.split(","):
+            if not re.fullmatch("[0-9]{1,9}", number.strip(), re.ASCII):
+                raise OptionError(
+                    f"Expected a topic, or a topic and partitions such as orders:0,1, got {name!r}"
+                )
+            found[TopicPartition(topic, int(number))] = None
+    return sorted(found)
+
+
+def one_partition(place: Place, name: str | None) -> TopicPartition:
+    """The partition ``orders-0`` or ``orders:0``; without a name, the only partition there is.
+
+    :raises UnknownTopicOrPartitionError: if its topic does not exist.
+    """
+    if name is None:
+        partitions = partitions_of(place)
+        if len(partitions) != 1:
+            raise click.UsageError(f"Name one of the {len(partitions)} partitions, such as orders-0.")
+        return partitions[0]
+    partition = parse_partition(name)
+    partitions_of(place, Selection(topics=(partition.topic,)))
+    return partition
+
+
+def parse_partition(name: str) -> TopicPartition:
+    """The partition ``orders-0`` or ``orders:0``."""
+    match = _PARTITION.fullmatch(name)
+    if match is None:
+        example = f"{name}-0" if re.fullmatch(r"[\w.-]+", name) else "orders-0"
+        raise click.UsageError(f"Expected a partition such as {example}, got {name!r}.")
+    return TopicPartition(check_topic(match["topic"]), int(match["partition"]))

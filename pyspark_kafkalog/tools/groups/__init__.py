@@ -1,0 +1,1 @@
+"""Consumer groups: lag, offsets and reset."""

@@ -1,0 +1,1 @@
+"""Records in a shell: show, export, dump and produce them."""

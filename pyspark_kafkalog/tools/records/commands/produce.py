@@ -1,0 +1,90 @@
+"""``kafkalog produce``: lines become records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pyspark_kafkalog.client.kafka import Kafka
+from pyspark_kafkalog.model import check_topic
+from pyspark_kafkalog.options.table import SERVERS
+from pyspark_kafkalog.tools.cli.application import kafkalog
+from pyspark_kafkalog.tools.cli.arrow import import_arrow
+from pyspark_kafkalog.tools.cli.parameters import on_place
+
+
+@kafkalog.command()
+@on_place
+@click.argument("topic")
+@click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
+@click.option(
+    "-K", "--key-separator", metavar="TEXT", help=r"What stands between key and value of a line; \t is a tab."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Read lines of JSON, as kafkalog cat --json prints them."
+)
+@click.option(
+    "-Z", "--tombstones", is_flag=True, help="Of lines: an empty value is null, which deletes a key."
+)
+@click.option("-p", "--partition", type=click.IntRange(0), help="The partition of all records.")
+@click.option("--keep-partitions", is_flag=True, help="With --json: each record keeps its partition.")
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="None by default.",
+)
+def produce(
+    kafka: Kafka,
+    topic: str,
+    files: tuple[Any, ...],
+    key_separator: str | None,
+    as_json: bool,
+    tombstones: bool,
+    partition: int | None,
+    keep_partitions: bool,
+    compression: str | None,
+) -> None:
+    """Write lines from files, or from stdin, to a topic.
+
+    A line is a value. With -K a line without separator has no key. JSON keeps keys, headers and timestamps.
+    Brokers get records as they come, by an idempotent producer; a log directory shows all records when the
+    last one is written. Options of df.write go into -o, such as -o large.message.enabled=true.
+    """
+    if as_json and (key_separator is not None or tombstones):
+        raise click.UsageError("-K and -Z are for lines, and don't go with --json.")
+    if key_separator == "":
+        raise click.UsageError("-K expects some text between key and value, got none.")
+    if keep_partitions and (not as_json or partition is not None):
+        raise click.UsageError("--keep-partitions goes with --json, and not with --partition.")
+    import_arrow()
+    from pyspark_kafkalog.client.write import is_missing
+    from pyspark_kafkalog.tools.records.input_lines import (
+        JsonLines,
+        keyed,
+        records_of,
+        values_of,
+        with_tombstones,
+    )
+
+    name = "kafka.compression.type" if SERVERS in kafka.options else "compression.type"
+    options = {} if compression is None else {name: compression}
+    parse: Callable[[list[bytes]], Any]
+    if as_json:
+        parse = JsonLines(keep_partitions=keep_partitions)
+    elif key_separator is not None:
+        separator = key_separator.replace(r"\t", "\t")
+        parse = keyed(separator.encode(errors="surrogateescape"))
+    else:
+        parse = values_of
+    if tombstones:
+        parse = with_tombstones(parse)
+    streams = files or (sys.stdin.buffer,)
+    is_new = is_missing(kafka.options, check_topic(topic))
+    count = kafka.write(records_of(streams, parse, partition), topic, options=options)
+    if is_new and count:
+        click.echo(f"Topic {topic} was created", err=True)
+    click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)

@@ -1,0 +1,1 @@
+"""Dead letters, sent back each once."""

@@ -1,0 +1,1 @@
+"""Topics and brokers: list, create, alter and delete."""

@@ -1,0 +1,1 @@
+"""A broker and a demo to try things with."""

@@ -1,0 +1,156 @@
+"""Arrow rows of users as a sink takes them: transformed, encoded, their columns checked and cast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.transform.transform import Transform
+from pyspark_kafkalog.model import HEADERS_FIELD
+from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
+from pyspark_kafkalog.options.settings import WriteOptions
+from pyspark_kafkalog.write.rows import RECORD
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.typed_values.encoding import EncodedColumn
+
+_TO_RETURN = f"Have the function return value, or more of {', '.join(SINK_FIELDS)}."
+
+
+class Shaped:
+    """Makes what a sink takes of rows of one schema, by the transform and the formats of a write.
+
+    :param options: of the write.
+    :param given: the columns of the rows.
+    :param encoded: what encodes columns; None if that is not known yet, so that it is found here.
+    :raises OptionError: if the transform can't be imported, or does not return the columns of records when it
+        is called with no rows; or see :func:`.encoding.encoded_columns`.
+    """
+
+    def __init__(
+        self, options: WriteOptions, given: pa.Schema, encoded: tuple[EncodedColumn, ...] | None = None
+    ) -> None:
+        self._topic, self._given = options.topic, given
+        self._transform = None if options.transform is None else Transform(options.transform, given)
+        schema = given if self._transform is None else self._transform.schema
+        formats = {column.column for column in options.formats}
+        found = [pa.field(f.name, pa.binary()) if f.name in formats else f for f in schema]
+        try:
+            check_columns(pa.schema(found), self._topic)
+        except OptionError as e:
+            if self._transform is None:
+                raise
+            raise self._transform.error(
+                f"returned columns that can't be written: {e.message}", kind=OptionError, hint=_TO_RETURN
+            ) from None
+        self.encoded = encoded or ()
+        """What encodes columns."""
+        self._encode: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+        if options.formats:
+            from pyspark_kafkalog.extensions.typed_values.encoding import Encoding, encoded_columns
+
+            if encoded is None:
+                self.encoded = encoded_columns(options, schema)
+            self._encode = Encoding(self.encoded)
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The records of ``rows``, of any number.
+
+        :raises KafkaLogError: if the transform raises anything, or returns other columns, or values that a
+            record can't hold.
+        :raises InvalidRecordError: for a value that the schema of its column can't hold.
+        """
+        found = rows if self._transform is None else self._transform(_with_types(rows, self._given))
+        found = found if self._encode is None else self._encode(found)
+        try:
+            return as_columns(found, self._topic)
+        except OptionError as e:
+            if self._transform is None:
+                raise
+            raise self._transform.error(f"returned what can't be written: {e.message}", hint=e.hint) from None
+
+
+def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``rows`` with the types of ``schema``: Spark's settings may give tasks larger ones, or other zones."""
+    if rows.schema.types == schema.types:
+        return rows
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def as_columns(rows: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
+    """The columns of records with the types that Spark hands over.
+
+    :raises OptionError: if ``value`` is missing, a column occurs twice or has another type, or a time or a
+        partition is too large.
+    """
+    names = check_columns(rows.schema, topic)
+    return pa.RecordBatch.from_pydict({name: _as_column(name, rows.column(name)) for name in names})
+
+
+def check_columns(schema: pa.Schema, topic: str | None) -> list[str]:
+    """The names of the columns in ``schema`` that a sink takes.
+
+    :raises OptionError: if ``value`` is missing, or a column occurs twice or has another type.
+    """
+    names = [name for name in schema.names if name in SINK_FIELDS]
+    check_different(names)
+    check_written_columns({field.name: _spark_type(field.type) for field in schema}, topic=topic)
+    return names
+
+
+def _as_column(name: str, column: pa.Array) -> pa.Array:
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    try:
+        if name == "timestamp":
+            finer = column.type.unit == "ns"  # else a cast is refused if the time does not fit
+            return column.cast(pa.timestamp("us", column.type.tz), safe=not finer)
+        return column.cast(_TYPES[name]) if name in _TYPES else column
+    except pa.ArrowException as e:
+        raise OptionError(f"Column {name!r} has a value that a record can't hold: {e}") from None
+
+
+_TYPES = {"partition": pa.int32(), **{name: RECORD.field(name).type for name in ("key", "value", "headers")}}
+
+
+def _spark_type(kind: pa.DataType) -> str:
+    """The type as Spark writes it, if a record can have it; else as Arrow does."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    for name, checks in _SPARK_TYPES.items():
+        if any(check(kind) for check in checks):
+            return name
+    return str(kind)
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return False
+    item = kind.value_type
+    kinds = [(field.name, _spark_type(field.type)) for field in item] if pa.types.is_struct(item) else []
+    return {name for name, _ in kinds} == {"key", "value"} and {kind for _, kind in kinds} <= {
+        "string",
+        "binary",
+    }
+
+
+_SPARK_TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "binary": (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_binary_view,
+        pa.types.is_null,
+    ),
+    "string": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    "int": (pa.types.is_integer,),
+    "timestamp": (pa.types.is_timestamp,),
+    HEADERS_FIELD[1]: (_is_headers,),
+}

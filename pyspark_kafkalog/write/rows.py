@@ -1,0 +1,153 @@
+"""From rows to encoded record batches: columns checked and cast, rows routed, record batches filled."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.codec.encode import encode
+from pyspark_kafkalog.errors import RecordTooLargeError
+from pyspark_kafkalog.extensions.large_messages.segments import without_reader_headers
+from pyspark_kafkalog.extensions.large_messages.splitter import SplitRecords, Splitter
+from pyspark_kafkalog.model import SplitterSettings, TopicPartition
+from pyspark_kafkalog.model.sinks import TaskSink
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.audit.counting import WriteAudit
+    from pyspark_kafkalog.write.routing import Router
+
+_LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
+"""Bytes of rows to hold back, at least and at most. Each task touches new memory for them."""
+_FILLS_A_BATCH = 256 << 10
+"""Rows of this many bytes fill record batches by themselves."""
+
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+RECORD = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", _HEADERS),
+        pa.field("timestamp", pa.int64()),
+    ]
+)
+"""The columns that the encoder takes."""
+
+
+def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
+    """The columns key, value, headers and timestamp (int64, ms) of ``rows``, as the encoder takes them.
+
+    A null or missing timestamp becomes ``now_ms``; microseconds are rounded down.
+    """
+    columns = [
+        _column(rows, name, kind) for name, kind in zip(RECORD.names[:3], RECORD.types[:3], strict=True)
+    ]
+    return pa.RecordBatch.from_arrays([*columns, _timestamps(rows, now_ms)], schema=RECORD)
+
+
+def _column(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, kind)
+    return rows.column(name).cast(kind)
+
+
+def _timestamps(rows: pa.RecordBatch, now_ms: int) -> pa.Array:
+    if "timestamp" not in rows.schema.names:
+        return pa.array(np.full(rows.num_rows, now_ms))
+    micros = _column(rows, "timestamp", pa.int64())
+    known = micros.is_valid().to_numpy(zero_copy_only=False)
+    return pa.array(np.where(known, micros.fill_null(0).to_numpy() // 1000, now_ms))
+
+
+def write_rows(
+    arrow_batches: Iterable[pa.RecordBatch],
+    router: Router,
+    sink: TaskSink[object],
+    *,
+    splitter: Splitter | None = None,
+    audit: WriteAudit | None = None,
+) -> None:
+    """Encode all rows into ``sink``; rows of one partition keep their order.
+
+    Some rows are held back, so that record batches fill up even if many partitions share a task.
+
+    :param splitter: splits large values into message segments, all of one message in one partition.
+    :param audit: counts the rows of each topic, before they are split.
+    :raises InvalidRecordError: for a row that can't be a record.
+    :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
+    """
+    for rows in _held(arrow_batches, router.bytes_that_fill):
+        records = without_reader_headers(to_records(rows, now_ms=time.time_ns() // 1_000_000))
+        split = SplitRecords(records) if splitter is None else splitter.split(records)
+        for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
+            if audit is not None:
+                audit.attempted(partition.topic, records, chosen)
+            for part, wanted in split.of(chosen, partition):
+                settings = sink.settings(partition)
+                if settings.is_compacted:
+                    split.check_uncut(chosen, partition)
+                try:
+                    encoded = encode(part, wanted, settings, topic_partition=partition)
+                except RecordTooLargeError as e:
+                    raise _too_large(e, partition, is_split=splitter is not None) from None
+                sink.append(partition, encoded)
+        sink.advance()
+
+
+def make_splitter(settings: SplitterSettings | None) -> Splitter | None:
+    """A splitter with these settings and random message ids; None for None."""
+    return None if settings is None else Splitter(settings, random_ids)
+
+
+def random_ids(count: int) -> bytes:
+    """This many random UUIDs (version 4), 16 bytes each."""
+    ids = np.frombuffer(bytearray(os.urandom(16 * count)), np.uint8).reshape(-1, 16)
+    ids[:, 6] = ids[:, 6] & 0x0F | 0x40
+    ids[:, 8] = ids[:, 8] & 0x3F | 0x80
+    return ids.tobytes()
+
+
+def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_split: bool) -> Exception:
+    if is_split:
+        more = "Lower max.message.segment.bytes: each message segment also holds key and headers."
+    else:
+        more = "Or split large values: set large.message.enabled=true."
+    hint = f"{error.hint} {more}" if error.hint else more
+    return RecordTooLargeError(error.message, topic_partition=partition, hint=hint)
+
+
+def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    size, enough = 0, -1
+    for arrow_batch in chain.from_iterable(map(_cut, arrow_batches)):
+        if enough < 0:
+            enough = min(max(hold(), _LEAST_HELD), _MOST_HELD)
+        if arrow_batch.nbytes > arrow_batch.num_rows * _FILLS_A_BATCH:
+            if held:
+                yield _joined(held)
+            yield arrow_batch
+            held, size = [], 0
+            continue
+        held.append(arrow_batch)
+        size += arrow_batch.nbytes
+        if size >= enough:
+            yield _joined(held)
+            held, size = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """``rows`` in slices of about ``_MOST_HELD`` bytes at most, or of one row; none is empty."""
+    count = max(rows.num_rows * _MOST_HELD // max(rows.nbytes, _MOST_HELD), 1)
+    for first in range(0, rows.num_rows, count):
+        yield rows.slice(first, count)
+
+
+def _joined(arrow_batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return arrow_batches[0] if len(arrow_batches) == 1 else pa.concat_batches(arrow_batches)

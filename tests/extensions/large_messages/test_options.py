@@ -1,0 +1,204 @@
+"""The options about large messages: LinkedIn's names, defaults and bounds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import pytest
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions, assembler_settings
+from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.options.settings import common_read_options, read_options, write_options
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
+
+PLACE = {"path": "/log"}
+
+
+def options(**given: str) -> LargeMessageOptions:
+    return read_options(
+        {**PLACE, **{k.replace("__", "."): v for k, v in given.items()}}, batch=False
+    ).large_messages
+
+
+def reassemble(given: Mapping[str, object] | None = None) -> AssemblerSettings:
+    user = UserOptions(given or {}, Use.REASSEMBLE)
+    user.check_names()
+    return assembler_settings(user)
+
+
+def test_the_defaults_are_linkedins() -> None:
+    assert reassemble() == AssemblerSettings(32_000_000, 1000, False, None)
+    assert options() == LargeMessageOptions()
+
+
+def test_values_and_their_texts_are_taken_in_any_case_of_the_name() -> None:
+    given = {
+        "Message.Assembler.Buffer.Capacity": 5,
+        "message.assembler.expiration.offset.gap": "7",
+        "exception.on.message.dropped": True,
+        "message.assembler.expiration.ms": "60000",
+    }
+    assert reassemble(given) == AssemblerSettings(5, 7, True, 60000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "message.assembler.buffer.capacity",
+        "message.assembler.expiration.offset.gap",
+        "max.tracked.messages.per.partition",
+    ],
+)
+def test_what_is_below_1_or_above_31_bits_is_refused(name: str) -> None:
+    for value in (0, -1, 2**31, "many"):
+        with pytest.raises(OptionError, match=f"'{name}': expected a whole number from 1 to 2147483647"):
+            reassemble({name: value})
+
+
+def test_reassemble_takes_its_own_options_only() -> None:
+    taken = {
+        "large.message.dead.letters": True,
+        "auditLocation": "/a",
+        "message.assembler.expiration.ms": None,
+    }
+    assert reassemble(taken) == AssemblerSettings()
+    with pytest.raises(
+        OptionError, match=r"Unknown option 'message.assembler.buffer.capcity'\. Did you mean"
+    ):
+        reassemble({"message.assembler.buffer.capcity": 1})
+    for name in ("subscribe", "path", "kafka.bootstrap.servers", "queryName", "kafka.key.deserializer"):
+        with pytest.raises(OptionError, match=f"Unknown option '{name}'"):
+            reassemble({name: "x"})
+
+
+def test_a_reader_that_reassembles_commits_safe_offsets() -> None:
+    assert options(large__message__enabled="true") == LargeMessageOptions(enabled=True, safe_offsets=True)
+    assert not options(large__message__enabled="true", large__message__safe__offsets="false").safe_offsets
+    elsewhere = options(large__message__safe__offsets="true")
+    assert (elsewhere.enabled, elsewhere.safe_offsets) == (False, True)
+
+
+def test_dead_letters_are_a_column() -> None:
+    assert "dropped" not in common_read_options({**PLACE, "large.message.enabled": "true"}).record_fields
+    letters = {
+        "large.message.enabled": "true",
+        "large.message.dead.letters": "true",
+        "includeHeaders": "true",
+    }
+    assert list(common_read_options({**PLACE, **letters}).record_fields)[-2:] == ["headers", "dropped"]
+    with pytest.raises(OptionError, match="this reader does not reassemble messages"):
+        options(large__message__dead__letters="true")
+
+
+def test_what_has_no_effect_in_the_source_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        options(large__message__enabled="true", exception__on__message__dropped="true")
+    assert "exception.on.message.dropped has no effect on a reader" in caplog.text
+
+
+def test_settings_of_an_assembler_that_is_off_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    log_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        options(message__assembler__buffer__capacity="5")
+        options(large__message__safe__offsets="true", message__assembler__expiration__offset__gap="5")
+    (told,) = caplog.messages
+    assert told == "Option message.assembler.buffer.capacity has no effect without large.message.enabled"
+
+
+def test_what_the_log_stores_bounds_what_is_encoded() -> None:
+    """So that it is refused by a task, and not by the commit."""
+    given = {**DIRECTORY, **ON, "max.message.bytes": "20000", "segment.bytes": "10000"}
+    with pytest.raises(OptionError, match=r"exceed segment\.bytes = 10000.* Raise 'segment\.bytes'"):
+        write_options(given)
+    encode = write_options({**given, "max.message.segment.bytes": "5000"}).encode_settings
+    assert (encode.max_message_bytes, encode.limit) == (10000, "the option segment.bytes")
+
+
+DIRECTORY = {"path": "/log"}
+BROKERS = {"kafka.bootstrap.servers": "host:9092"}
+ON = {"large.message.enabled": "true"}
+
+
+@pytest.mark.parametrize("place", [DIRECTORY, BROKERS])
+def test_nothing_is_split_unless_it_is_asked_and_then_the_defaults_are_linkedins(
+    place: dict[str, str],
+) -> None:
+    assert write_options({**place, "max.message.segment.bytes": "7"}).splitter is None
+    assert write_options({**place, **ON}).splitter == SplitterSettings(800_000, True, False, False)
+
+
+def test_names_are_taken_in_any_case() -> None:
+    options = {
+        **BROKERS,
+        "LARGE.message.enabled": "TRUE",
+        "Max.Message.Segment.Bytes": " 10 ",
+        "header.timestamp.enabled": "false",
+        "li.record.header.enable": "true",
+        "li.large.message.segment.wrapping.required": "true",
+    }
+    assert write_options(options).splitter == SplitterSettings(10, False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("large.message.enabled", "1"),
+        ("max.message.segment.bytes", "0"),
+        ("max.message.segment.bytes", "2147483648"),
+        ("header.timestamp.enabled", "maybe"),
+        ("li.record.header.enable", ""),
+        ("li.large.message.segment.wrapping.required", "yes"),
+    ],
+)
+def test_bad_values_are_refused_also_where_nothing_is_split(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"'{name}': expected"):
+        write_options({**DIRECTORY, name: value})
+
+
+def test_functions_for_message_segments_need_some() -> None:
+    serializer, deserializer = {"segment.serializer": "a.b.c"}, {"segment.deserializer": " a.b:c "}
+    assert write_options({**DIRECTORY, **ON, **serializer}).splitter == SplitterSettings(serializer="a.b:c")
+    assert reassemble(deserializer).deserializer == "a.b:c"
+    for enabling in ON, {"large.message.safe.offsets": "true"}:
+        read = read_options({**PLACE, **enabling, **deserializer}, batch=False)
+        assert read.large_messages.settings.deserializer == "a.b:c"
+    with pytest.raises(OptionError, match=r"'segment\.serializer' is set, but this writer makes no message"):
+        write_options({**DIRECTORY, **serializer})
+    with pytest.raises(
+        OptionError, match=r"'segment\.deserializer' is set, but this reader does not look for"
+    ):
+        read_options({**PLACE, **deserializer}, batch=True)
+    with pytest.raises(OptionError, match=r"can't be given with 'li\.record\.header\.enable'"):
+        write_options({**DIRECTORY, **ON, **serializer, "li.record.header.enable": "true"})
+    with pytest.raises(OptionError, match=r"'segment\.deserializer': expected an import path"):
+        read_options({**PLACE, **ON, "segment.deserializer": "com.linkedin Deserializer"}, batch=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "limit"), [(DIRECTORY, "max.message.bytes"), (BROKERS, "kafka.max.request.size")]
+)
+def test_message_segments_that_no_record_batch_can_hold_are_refused(
+    place: dict[str, str], limit: str
+) -> None:
+    def options(size: int, **more: str) -> dict[str, str]:
+        return {**place, **ON, limit: "1000", "max.message.segment.bytes": str(size), **more}
+
+    with pytest.raises(
+        OptionError,
+        match=f"message segments of 1000 bytes exceed {limit} = 1000. Raise '{limit}', or lower"
+        " 'max.message.segment.bytes' to at most 850 minus",
+    ):
+        write_options(options(5000))
+    fits = write_options(options(850)).splitter
+    assert fits is not None
+    compressed = "compression.type" if place is DIRECTORY else "kafka.compression.type"
+    smallest = write_options(options(5000, **{compressed: "zstd"})).splitter
+    assert smallest == SplitterSettings(1000), "the smaller of both; compressed it may fit"
+
+
+def test_a_limit_below_what_any_record_batch_takes_cannot_be_met_by_smaller_ones() -> None:
+    with pytest.raises(OptionError, match=r"Raise 'max.message.bytes'\.$"):
+        write_options({**DIRECTORY, **ON, "max.message.bytes": "100"})

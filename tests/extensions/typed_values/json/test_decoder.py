@@ -1,0 +1,348 @@
+"""What the kernel decodes is what the slow path decodes; what is corrupt, and why; and rules of the types."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.typed_values.columns import lay_out
+from pyspark_kafkalog.extensions.typed_values.json import kernels, times
+from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.json.rows import as_float
+from pyspark_kafkalog.extensions.typed_values.json.times import Zone, date, timestamp, zone
+from pyspark_kafkalog.extensions.typed_values.json.types import check_type
+from tests.extensions.typed_values.columns import decode_column
+from tests.extensions.typed_values.json import fuzz, oracle
+from tests.extensions.typed_values.json.cases import CASES, KIND, WITHOUT_A_ZONE
+from tests.extensions.typed_values.json.fuzz import hostile
+from tests.extensions.typed_values.json.values import KINDS, made_type, value
+
+LIST = pa.list_(pa.field("element", pa.int64()))
+
+
+def decoded(values: list[bytes | None], kind: pa.StructType = KIND, of: Zone = 0) -> Decoded:
+    found = decode_column(Decoder(kind, of, "_corrupt_record"), pa.array(values, pa.binary()))
+    found.array.validate(full=True)
+    return found
+
+
+def rows(values: list[bytes | None], **fields: pa.DataType) -> list[Any]:
+    return list(decoded(values, pa.struct(list(fields.items()))).array.to_pylist())
+
+
+def is_rare(values: list[bytes], **fields: pa.DataType) -> list[bool]:
+    """Which the kernel leaves."""
+    decoder = Decoder(pa.struct(list(fields.items())), fuzz.zone_of("Europe/Berlin"), "_corrupt_record")
+    sizes = np.array([len(each) for each in values], np.int64)
+    data = np.frombuffer(b"".join(values), np.uint8)
+    _, marks = decoder._common(data, np.cumsum(sizes) - sizes, sizes)
+    return list(marks == kernels.RARE)
+
+
+@pytest.mark.parametrize("name", ["UTC", "Europe/Berlin", "+05:30"])
+def test_the_kernel_gives_what_the_slow_path_gives(name: str) -> None:
+    of = zone(name)
+    assert of is not None
+    values = [*CASES, *WITHOUT_A_ZONE]
+    found = decoded(values, KIND, of)
+    expected, corrupt = oracle.slow(values, KIND, of)
+    for body, one, other in zip(values, oracle.shown(found.array), expected, strict=True):
+        assert one == other, body
+    assert found.corrupt.tolist() == [*np.flatnonzero(corrupt)]
+
+
+def test_hostile_values_are_those_of_the_slow_path(seed: int) -> None:
+    outcome = fuzz.run(seed, 8000)
+    assert outcome["compared"] == 8000
+    assert outcome["values"] > 1000
+    assert outcome["corrupt"] > 1000
+
+
+@settings(max_examples=200)
+@given(st.randoms(use_true_random=False))
+def test_any_value_of_any_type_is_that_of_the_slow_path(rng: random.Random) -> None:
+    kind = made_type(rng)
+    values = hostile(rng, kind, rng.randrange(1, 5))
+    found = decoded(values, kind)
+    expected, corrupt = oracle.slow(values, kind, 0)
+    assert oracle.shown(found.array) == expected, (kind, values)
+    assert found.corrupt.tolist() == [*np.flatnonzero(corrupt)]
+
+
+def test_common_values_need_no_slow_path() -> None:
+    rng = random.Random(1)
+    for kind in KINDS:
+        fields = {field.name: field.type for field in kind if field.name != "_corrupt_record"}
+        made = [value(rng, kind) for _ in range(300)]
+        assert sum(is_rare(made, **fields)) < 220
+    texts = [
+        b'{"id": 1234567890123456789, "s": "a\\u00e9\\ud83d\\ude00\\n\\"", "d": 0.14285714285714285}',
+        b'{"s":null,"other":{"a":[1,{"b":"}"}],"c":-1.5e-3},"d":1e22,"id":-9223372036854775807}',
+        b' {"d" : 1.7976931348623157e308, "at": "2024-01-02T03:04:05.678+01:00"} and more',
+        b"",
+        b" ",
+    ]
+    kinds = {"id": pa.int64(), "s": pa.string(), "d": pa.float64(), "at": pa.timestamp("us", tz="UTC")}
+    assert is_rare(texts, **kinds) == [False] * 5
+
+
+def test_null_and_blank_values_are_null() -> None:
+    found = decoded([None, b"", b" \n\t", b"{}", b"null"])
+    assert [row is None for row in found.array.to_pylist()] == [True, True, True, False, False]
+    assert found.corrupt.tolist() == [4]
+
+
+def test_no_rows_and_slices() -> None:
+    assert len(decoded([]).array) == 0
+    column = pa.array([b"no", b'{"i":1}', None, b'{"i":2}'], pa.binary())[1:3]
+    found = decode_column(Decoder(KIND, 0, "_corrupt_record"), column)
+    assert [row and row["i"] for row in found.array.to_pylist()] == [1, None]
+
+
+def test_good_fields_of_corrupt_rows_are_kept() -> None:
+    kind = pa.struct([("i", pa.int32()), ("bad", pa.string()), ("s", pa.string())])
+    found = decode_column(
+        Decoder(kind, 0, "bad"),
+        pa.array(
+            [b'{"i":"x","s":"kept"}', b'{"i":1', b'{"i":1}', b'{"bad":"x"}', b'\xff{"i":2}'], pa.binary()
+        ),
+    )
+    assert found.array.to_pylist() == [
+        {"i": None, "bad": '{"i":"x","s":"kept"}', "s": "kept"},
+        {"i": None, "bad": '{"i":1', "s": None},
+        {"i": 1, "bad": None, "s": None},
+        {"i": None, "bad": None, "s": None},
+        {"i": None, "bad": '\ufffd{"i":2}', "s": None},
+    ]
+    assert found.corrupt.tolist() == [0, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"i":"x"}', "i: expected a whole number of 32 bits, at byte 5"),
+        ('{"s":"ä😀","st":{"a":1.5}}'.encode(), "st.a: expected a whole number of 32 bits, at byte 24"),
+        (b'{"ao":[{"a":1},{"a":true}]}', "ao.a: expected a whole number of 32 bits, at byte 20"),
+        (b'{"mo":{"k":{"a":[]}}}', "mo.a: expected a whole number of 32 bits, at byte 16"),
+        (b'{"i":1', "the value ends too early, at byte 6"),
+        (b'{"i":1 "s":2}', "expected a comma, at byte 7"),
+        (b'{"i":01}', "expected no zero before other digits, at byte 5"),
+        (b"[]", "expected an object, at byte 0"),
+        (b"null", "expected an object, at byte 0"),
+        (b'{"dec":123456789.5}', "dec: expected a number that fits into decimal(10,2), at byte 7"),
+        (b'{"ts":"soon"}', "ts: expected a timestamp, at byte 6"),
+        (b'\xff{"i":1}', "expected a value, at byte 0"),
+    ],
+)
+def test_reasons_name_field_and_byte(body: bytes, reason: str) -> None:
+    found = decoded([b"{}", body])
+    assert found.corrupt.tolist() == [1]
+    assert found.reason(1) == reason
+
+
+def test_more_items_and_bytes_than_there_was_room_for() -> None:
+    many = b'{"l":[' + b",".join(b"%d" % n for n in range(5000)) + b'],"s":"' + b"x" * 100_000 + b'"}'
+    values = [b'{"l":[1,2],"s":"a"}', many, b'{"l":[],"s":null}', many[:-1], many, b'{"s":"z","l":[7]}']
+    found = decoded(values * 3, pa.struct([("l", LIST), ("s", pa.string())]))
+    assert [None if row["l"] is None else len(row["l"]) for row in found.array[:6].to_pylist()] == [
+        *(2, 5000, 0, None, 5000, 1)
+    ]
+    assert found.array[6:12].to_pylist() == found.array[:6].to_pylist()
+    assert found.array[1].as_py() == {"l": list(range(5000)), "s": "x" * 100_000}
+
+
+def test_room_of_many_columns_grows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out: list[int] = []
+
+    def counted(columns: Any, table: np.ndarray, room: np.ndarray) -> np.ndarray:
+        laid_out.append(int(room[-1]))
+        return lay_out(columns, table, room)
+
+    monkeypatch.setattr("pyspark_kafkalog.extensions.typed_values.json.decoder.lay_out", counted)
+    fields = {f"f{number}": pa.string() for number in range(100)}
+    body = dict.fromkeys(fields, "x" * 100)
+    (first, *_) = rows([json.dumps(body).encode()] * 2000, **fields)
+    assert first == body
+    assert len(laid_out) < 10
+
+
+def test_long_rows_need_no_slow_path() -> None:
+    items = b'{"l":[' + b'"abcdefgh",' * 1_600_000 + b'1],"s":"'
+    of_18_mb = [items + b'a"}', b'{"s":"' + b"a" * 18_000_000 + b'"}', b'{"s":"' + b"a" * 20_000_001 + b'"}']
+    assert is_rare(of_18_mb, s=pa.string()) == [False, False, True]
+
+
+def test_nothing_of_a_rare_row_stays() -> None:
+    """The next row's items lie where those of the rare one were."""
+    values = [b'{"l":[1,2,3],"s":"abc"', b'{"l":[null,null],"s":"d"}', b'{"s":1}', b"{}"]
+    assert rows(values, l=LIST, s=pa.string()) == [
+        {"l": None, "s": None},
+        {"l": [None, None], "s": "d"},
+        {"l": None, "s": "1"},
+        {"l": None, "s": None},
+    ]
+
+
+def test_values_end_where_they_end() -> None:
+    """The bytes behind a value are those of the next one."""
+    values = [b'{"i":1', b'2,"s":"a"}', b'{"i":12', b"}", b'{"s":"a', b'"}', b'{"s":"\\', b'n"}']
+    values += [b'{"s":"\\u00', b'e9"}', b'{"d":1.', b"5}", b'{"z":tru', b"e}", b'{"x":{"y":', b"1}}"]
+    found = decoded(values)
+    assert found.corrupt.tolist() == list(range(len(values)))
+
+
+def test_names_are_told_apart() -> None:
+    fields = {f"field{number}": pa.int64() for number in range(40)} | {"": pa.int64(), "ä": pa.int64()}
+    body = "{" + ",".join(f'"{name}":{number}' for number, name in enumerate(reversed(fields))) + "}"
+    (row,) = rows([body.encode()], **fields)
+    assert row == {name: number for number, name in enumerate(reversed(fields))}
+    assert rows([b'{"A":1,"aa":2,"\\u0061":3}'], a=pa.int64()) == [{"a": 3}]
+    assert rows([b'{"a":1,"a":2}', b'{"a":1,"a":"x"}', b'{"a":1,"a":null}'], a=pa.int64()) == [
+        {"a": 2},
+        {"a": 1},
+        {"a": None},
+    ]
+    nested = pa.struct([("a", pa.struct([("a", pa.int64())]))])
+    assert decoded([b'{"a":{"a":1},"a":{"a":2}}'], nested).array.to_pylist() == [{"a": {"a": 2}}]
+
+
+def test_names_that_are_not_utf8() -> None:
+    values: list[bytes | None] = [b'{"\xff":1}', '{"\ufffd":2}'.encode(), None, b""]
+    assert rows(values, **{"\ufffd": pa.int64()}) == [{"\ufffd": 1}, {"\ufffd": 2}, None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"), [("a\\nb", r'{"a\nb":1}'), ("a\nb", '{"a\nb":1}'), ('a"b', '{"a"b":1}')]
+)
+def test_names_that_are_escapes(name: str, body: str) -> None:
+    values: list[bytes | None] = [body.encode(), json.dumps({name: 2}).encode()]
+    assert rows(values, **{name: pa.int64()}) == [{name: None}, {name: 2}]
+
+
+def test_maps_keep_keys_that_repeat() -> None:
+    assert rows([b'{"m":{"a":1,"a":2,"b":null}}'], m=pa.map_(pa.string(), pa.int32())) == [
+        {"m": [("a", 1), ("a", 2), ("b", None)]}
+    ]
+
+
+def test_doubles_are_the_nearest(seed: int) -> None:
+    rng = random.Random(seed)
+    numbers = [repr(struct.unpack("<d", rng.randbytes(8))[0]) for _ in range(5000)]
+    numbers += [f"{rng.getrandbits(63)}e{rng.randrange(-345, 310)}" for _ in range(5000)]
+    numbers += [f"{2**53 + rng.randrange(100)}{'0' * rng.randrange(3)}.5" for _ in range(1000)]
+    numbers = [number for number in numbers if number not in ("nan", "inf", "-inf")]
+    found = rows([f'{{"d":{number}}}'.encode() for number in numbers], d=pa.float64())
+    assert [row["d"].hex() for row in found] == [float(number).hex() for number in numbers]
+
+
+def test_floats_are_the_nearest(seed: int) -> None:
+    rng = random.Random(seed)
+    numbers = ["1.00000017881393432617187499", "1.000000178813934326171875", "1.00000017881393432617187501"]
+    numbers += ["3.4028235677973367e38", "3.4028235677973366e38", "7.0064923216240854e-46", "7e-46", "1e39"]
+    expected = [*("0x1.000002p+0", "0x1.000004p+0", "0x1.000004p+0", "inf", "0x1.fffffep+127")]
+    expected += ["0x1p-149", "0x0.0p+0", "inf"]
+    found = rows([f'{{"f":{number}}}'.encode() for number in numbers], f=pa.float32())
+    assert [float.hex(row["f"]) for row in found] == [float.fromhex(x).hex() for x in expected]
+    numbers = [repr(struct.unpack("<f", rng.randbytes(4))[0]) for _ in range(3000)]
+    numbers = [number for number in numbers if number not in ("nan", "inf", "-inf")]
+    found = rows([f'{{"f":{number}}}'.encode() for number in numbers], f=pa.float32())
+    assert [row["f"] for row in found] == [float(number) for number in numbers]
+    assert as_float("-1e-60") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        *(("UTC", 0), ("Z", 0), ("GMT+1", 3600), ("+5", 18000), ("-0530", -19800), ("+05:30:15", 19815)),
+        *(("UT-01:00", -3600), ("EST", -18000), ("+1:30", 5400), ("+01:3", 3780), ("GMT0", "GMT0")),
+        *(
+            ("z", None),
+            ("+19", None),
+            ("+01:60", None),
+            ("+18:01", None),
+            ("posix/UTC", None),
+            ("No/Where", None),
+        ),
+        *(("+", None), ("+1234567", None), ("+01:3000", None), ("../etc/passwd", None), ("", None)),
+        *(("PST", "America/Los_Angeles"), ("Europe/Berlin", "Europe/Berlin")),
+    ],
+)
+def test_zones_have_javas_names(name: str, seconds: int | str | None) -> None:
+    found = zone(name)
+    assert (found if isinstance(found, int | None) else found.key) == seconds
+
+
+def test_many_times_in_a_region() -> None:
+    """Those without a zone are found by minutes: in St. John's clocks were changed at 00:01."""
+    names = ("Europe/Berlin", "America/New_York", "America/St_Johns")
+    rng = random.Random(1)
+    days = [
+        f"{rng.randrange(1850, 2100)}-{month:02}-{rng.randrange(1, 29):02}" for month in range(1, 13)
+    ] * 20
+    days += ["1990-04-01", "1990-10-28"] * 50 + [
+        "2024-03-31",
+        "2024-10-27",
+        "2024-03-10",
+        "2024-11-03",
+        "1980-04-06",
+        "1945-05-24",
+    ] * 50
+    texts = [f"{day}T{rng.randrange(4):02}:{rng.randrange(60):02}:{rng.randrange(60):02}.5" for day in days]
+    kind = pa.struct([("l", pa.list_(pa.field("element", pa.timestamp("us", tz="UTC"))))])
+    for of in map(fuzz.zone_of, names):
+        found = decoded(
+            [f'{{"l":["{text}",null,"2024-01-01T00:00:00Z"]}}'.encode() for text in texts], kind, of
+        )
+        rows = [row["l"] for row in oracle.shown(found.array)]
+        assert rows == [[timestamp(text, of), None, 1_704_067_200_000_000] for text in texts]
+    assert not is_rare([b'{"at":"2024-07-01T12:00:00"}'], at=pa.timestamp("us", tz="UTC"))[0]
+
+
+def test_long_names_of_zones_are_not_kept() -> None:
+    kept = times._zone.cache_info().currsize
+    assert timestamp("2024-01-02 03:04:05 " + "A" * 100, 0) is None
+    assert times._zone.cache_info().currsize == kept
+
+
+def test_times_in_a_region() -> None:
+    """In a gap it is later by its length, where two are meant the first; as ZonedDateTime.of has it."""
+    berlin = zone("Europe/Berlin")
+    texts = ("2024-03-31T02:30:00", "2024-10-27T02:30:00", "12024-07-01", "2024-07-01T00:00:00Z")
+    found = [timestamp(text, berlin) for text in texts]
+    seconds = [None if micros is None else micros // 10**6 for micros in found]
+    assert seconds == [1711848600, 1729989000, 317289304800, 1719792000]
+    assert date("2024-02-30") is None
+    assert timestamp("12:30", None) is None
+    assert (timestamp("T12:30", 0) or 0) % (86_400 * 10**6) == 45_000 * 10**6
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (pa.binary(), "JSON is read as a struct, got binary"),
+        (pa.struct([]), "has no field"),
+        (pa.struct([("a", pa.int32()), ("a", pa.int32())]), "has two fields 'a'"),
+        (pa.struct([("a", pa.binary())]), "can't be read as binary, the type of 'a'"),
+        (
+            pa.struct([("a", pa.list_(pa.duration("us")))]),
+            r"can't be read as duration\[us\], the type of 'a'",
+        ),
+        (
+            pa.struct([("a", pa.map_(pa.int32(), pa.int32()))]),
+            "Keys of maps in JSON are strings: 'a' has int",
+        ),
+        (pa.struct([("bad", pa.int32())]), "Field 'bad' gets the text of corrupt values"),
+    ],
+)
+def test_types_that_are_refused(kind: pa.DataType, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        check_type(kind, "bad")

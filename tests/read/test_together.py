@@ -1,0 +1,118 @@
+"""Small ranges share a task, within its bounds, and their rows come in few arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_kafkalog.errors import BrokerError
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
+from pyspark_kafkalog.read.ranges import Existing
+from pyspark_kafkalog.read.record_sizes import RecordSizes
+from pyspark_kafkalog.read.splits import TASK_BYTES, TASK_OFFSETS, Split, tasks_of
+from pyspark_kafkalog.read.together import rows_together
+from tests.read.fake_place import FakePlace
+
+
+def split(number: int, start: int, end: int, seen: int = 0) -> Split:
+    return Split(TopicPartition("t", number), OffsetRange(start, end), seen=Seen("", -1, seen))
+
+
+@given(
+    sizes=st.lists(st.integers(0, TASK_OFFSETS * 2) | st.integers(0, 300), max_size=60),
+    means=st.dictionaries(st.integers(0, 60), st.floats(0, 2000)),
+    least=st.integers(1, 20),
+)
+def test_tasks_hold_all_splits_in_order_within_their_bounds(
+    sizes: list[int], means: dict[int, float], least: int
+) -> None:
+    splits = [split(number, 5, 5 + size) for number, size in enumerate(sizes)]
+    known = {TopicPartition("t", number): mean for number, mean in means.items()}
+    tasks = tasks_of(splits, lambda asked: {p: known[p] for p in asked if p in known}, least=least)
+    assert len(tasks) >= min(least, len(splits))
+    assert [each for task in tasks for each in task] == splits
+    for task in tasks:
+        counts = [each.offsets.end - each.offsets.start for each in task]
+        if len(task) > 1:
+            assert sum(counts) <= TASK_OFFSETS
+            of_records = [(each, count) for each, count in zip(task, counts, strict=True) if count]
+            size = sum(count * known[each.partition] for each, count in of_records)
+            assert size <= TASK_BYTES * 1.001
+
+
+def test_small_ones_share_a_task() -> None:
+    splits = [split(number, 0, 10) for number in range(2000)]
+    tasks = tasks_of(splits, lambda asked: dict.fromkeys(asked, 100.0), least=1)
+    assert [len(task) for task in tasks] == [1000] * 2
+
+
+@pytest.mark.parametrize(("count", "tasks"), [(8, 8), (15, 15), (16, 8), (200, 8), (2000, 8)])
+def test_no_fewer_tasks_than_the_user_has_cores(count: int, tasks: int) -> None:
+    splits = [split(number, 0, 5) for number in range(count)]
+    assert len(tasks_of(splits, lambda asked: dict.fromkeys(asked, 10.0), least=8)) == tasks
+
+
+def test_nobody_is_asked_for_sizes_where_all_are_large() -> None:
+    def sizes(asked: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        raise AssertionError
+
+    splits = [split(number, 0, TASK_OFFSETS) for number in range(4)] + [split(4, 0, 10)]
+    assert tasks_of(splits, sizes, least=1) == [(each,) for each in splits]
+
+
+@pytest.mark.parametrize(("end", "tasks"), [(0, 1), (100, 1), (TASK_OFFSETS, 3)])
+def test_an_open_range_has_at_most_what_the_plan_has_seen(end: int, tasks: int) -> None:
+    splits = [split(number, EARLIEST, LATEST, seen=end) for number in range(3)]
+    assert len(tasks_of(splits, lambda asked: dict.fromkeys(asked, 10.0), least=1)) == tasks
+
+
+def test_what_is_of_unknown_size_has_a_task_of_its_own() -> None:
+    splits = [split(number, 0, 10) for number in range(4)]
+    means = {splits[number].partition: 1.0 for number in (0, 1, 3)}
+    tasks = tasks_of(splits, lambda asked: means, least=1)
+    assert [len(task) for task in tasks] == [2, 1, 1]
+
+
+class Sizes(FakePlace):
+    asked: ClassVar[list[list[TopicPartition]]] = []
+
+    def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        self.asked.append(list(partitions))
+        if len(self.asked) == 2:
+            raise BrokerError("It does not answer")
+        return {partition: 5.0 for partition in partitions if partition.partition != 1}
+
+
+def test_sizes_are_advice_and_asked_for_once_a_minute() -> None:
+    now = 100.0
+    first, second, third = (TopicPartition("t", number) for number in range(3))
+    sizes = RecordSizes(Sizes({}), lambda: now)
+    for _ in range(2):
+        assert sizes([first, second]) == {first: 5.0}
+    for _ in range(2):
+        assert sizes([first, third]) == {first: 5.0}, "a place that fails has no answer"
+    assert Sizes.asked == [[first, second], [third]]
+    now += 61
+    assert sizes([first, third]) == {first: 5.0, third: 5.0}
+
+
+@given(st.lists(st.integers(1, 12_000), max_size=30), st.integers(1, 200_000))
+def test_rows_stay_in_order_in_few_batches_of_few_bytes(sizes: list[int], max_bytes: int) -> None:
+    def read(share: Split, existing: Existing) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"n": pa.array(range(share.offsets.start, share.offsets.end))})
+
+    begins = [sum(sizes[:number]) for number in range(len(sizes))]
+    shares = [
+        split(n, begin, begin + size) for n, (begin, size) in enumerate(zip(begins, sizes, strict=True))
+    ]
+    found = [(share, Existing(share.offsets, None)) for share in shares]
+    batches = list(rows_together(found, read, max_bytes=max_bytes))
+    assert [n for batch in batches for n in batch.column(0).to_pylist()] == list(range(sum(sizes)))
+    most = min(10_000, max_bytes // 8)
+    assert all(batch.num_rows <= most or batch.num_rows in sizes for batch in batches)
+    assert len(batches) <= 1 + 2 * sum(sizes) / most if most else len(batches) == len(sizes)

@@ -1,0 +1,44 @@
+"""Which commits a restore translates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.extensions.exactly_once.group_marker import MarkerDetails, marker_metadata
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.tools.backup.groups import restore_groups
+from pyspark_kafkalog.tools.backup.restore_state import OffsetMap, PlannedPartition
+from tests.read.fake_groups import FakeGroups
+
+T0 = TopicPartition("t", 0)
+
+
+def test_a_marker_is_no_offset_to_translate() -> None:
+    metadata = marker_metadata(MarkerDetails("query", "c", "", 5))
+    source = FakeGroups(
+        {"etl": {T0: CommittedOffset(4)}, "kafkalog-x": {T0: CommittedOffset(7, metadata=metadata)}}
+    )
+    target = FakeGroups()
+    rows = restore_groups(source, target, None, [PlannedPartition("t", 0, 0, 10, "t")], {T0: OffsetMap(0, 0)})
+    assert [row.group for row in rows] == ["etl"]
+    assert target.offsets.keys() == {"etl"}
+
+
+def test_an_offset_beyond_the_end_is_told() -> None:
+    source = FakeGroups(
+        {"etl": {T0: CommittedOffset(10)}, "far": {T0: CommittedOffset(13)}, "near": {T0: CommittedOffset(4)}}
+    )
+    known = OffsetMap(100, 0)
+    known.add(0, np.array([[0, 10]]))
+    planned = [PlannedPartition("t", 0, 0, 10, "t")]
+    target = FakeGroups()
+    rows = restore_groups(source, target, None, planned, {T0: known})
+    assert [(row.group, row.target_offset, row.note) for row in rows] == [
+        ("etl", 110, ""),
+        ("far", 110, "beyond the end of what is restored, 10: becomes 110"),
+        ("near", 104, ""),
+    ]
+    assert target.offsets["far"][T0].offset == 110
+    rows = restore_groups(source, FakeGroups(trouble=GroupError("it is in use")), None, planned, {T0: known})
+    assert [(row.refused, row.note) for row in rows] == [(True, "not committed: it is in use")] * 3
