@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog._version import __version__
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.client.kafka import GroupAdmin, Kafka, LogCare, Records, TopicAdmin, connect
+    from pyspark_kafkalog.client.kafka import Kafka, connect
     from pyspark_kafkalog.client.partitions import PartitionState, SegmentState
     from pyspark_kafkalog.client.read import Changes, RecordSplit
     from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode
@@ -74,15 +74,19 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.care.partition_repair import RepairedPartition
     from pyspark_kafkalog.tools.care.repair import RepairedDirectory
     from pyspark_kafkalog.tools.care.retain import DeletedRecords
+    from pyspark_kafkalog.tools.care.room import LogCare
     from pyspark_kafkalog.tools.care.verify import Damage, VerifiedPartition
     from pyspark_kafkalog.tools.doctor.on_spark import doctor
     from pyspark_kafkalog.tools.groups.consumer_groups import GroupLag, GroupOffset
     from pyspark_kafkalog.tools.groups.listeners import AuditListener, LagListener
     from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
+    from pyspark_kafkalog.tools.groups.room import GroupAdmin
     from pyspark_kafkalog.tools.groups.watching import GroupPace, LagWatch
     from pyspark_kafkalog.tools.records.dump import DumpedBatch, DumpedRecord
+    from pyspark_kafkalog.tools.records.room import Records
     from pyspark_kafkalog.tools.records.select import RecordSelection
     from pyspark_kafkalog.tools.redrive.redrive import Redriven
+    from pyspark_kafkalog.tools.topics.room import TopicAdmin
     from pyspark_kafkalog.tools.topics.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 
 __all__ = [
@@ -187,7 +191,11 @@ _LOADED_ON_USE = {
     "tools.care.compact": ("CompactedPartition",),
     "tools.groups.consumer_groups": ("GroupLag", "GroupOffset"),
     "tools.records.dump": ("DumpedBatch", "DumpedRecord"),
-    "client.kafka": ("GroupAdmin", "Kafka", "LogCare", "Records", "TopicAdmin", "connect"),
+    "client.kafka": ("Kafka", "connect"),
+    "tools.care.room": ("LogCare",),
+    "tools.groups.room": ("GroupAdmin",),
+    "tools.records.room": ("Records",),
+    "tools.topics.room": ("TopicAdmin",),
     "client.partitions": ("PartitionState", "SegmentState"),
     "client.read": ("Changes", "RecordSplit"),
     "tools.redrive.redrive": ("Redriven",),

@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
@@ -633,3 +633,13 @@ def local_root(path: str) -> str:
             hint="Write to a local or mounted folder.",
         )
     return unquote(local[1])
+
+
+def several(names: Collection[str]) -> Collection[str]:
+    """Names; a text is one of them, and not its letters."""
+    return (names,) if isinstance(names, str) else names
+
+
+def several_or_none(names: Collection[str] | None) -> Collection[str] | None:
+    """The same where None means that none were given."""
+    return None if names is None else several(names)

@@ -1,0 +1,193 @@
+"""``kafka.groups``: consumer groups and their offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import BrokerError, OptionError
+from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
+from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
+from pyspark_kafkalog.model.groups import GroupOffsets
+from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options, several_or_none
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.places import open_groups, open_report
+from pyspark_kafkalog.tools.groups import consumer_groups, reset
+from pyspark_kafkalog.tools.groups.consumer_groups import GroupLag, GroupOffset
+from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.client.kafka import Kafka
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+class GroupAdmin:
+    """``kafka.groups``: consumer groups, what they have committed, and their lag (ConsumerGroupCommand)."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+
+    @cached_property
+    def _options(self) -> PlaceOptions:
+        UserOptions(self._kafka.options, Use.ADMIN).check_names()
+        return place_options(self._kafka.options, of_groups=True)
+
+    @property
+    def _are_in_zookeeper(self) -> bool:
+        return self._options.offsets_storage == "zookeeper"
+
+    @cached_property
+    def _groups(self) -> GroupOffsets:
+        return open_groups(self._options)
+
+    @property
+    def place(self) -> Place:
+        """Whose logs the groups read, for one report: those of ZooKeeper read from the brokers that are
+        registered there."""
+        return open_report(self._options) if self._are_in_zookeeper else self._kafka.report_place
+
+    @cached_property
+    def _shown(self) -> GroupOffsets:
+        """The groups for reports, which ask once."""
+        return open_groups(self._options.of_report)
+
+    def describe(self, names: Collection[str] | None = None) -> list[Group]:
+        """All groups, or those in ``names``, sorted.
+
+        The groups that hold the markers of exactly-once queries have ``marker`` as protocol type, and the
+        query as protocol.
+
+        :raises GroupError: if a named group does not exist.
+        """
+        return consumer_groups.groups(self._shown, several_or_none(names))
+
+    def offsets(
+        self,
+        names: Collection[str] | None = None,
+        selection: Selection | None = None,
+        *,
+        read_committed: bool = False,
+    ) -> list[GroupOffset]:
+        """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
+
+        The offsets in ZooKeeper are shown, without lags, also if none of its brokers can be asked.
+
+        :param selection: which partitions to include; by default all, internal ones too.
+        :param read_committed: count lags to the last stable offsets, as read_committed consumers do.
+        :raises GroupError: if a named group has committed nothing and does not exist.
+        :raises UnknownTopicOrPartitionError: if a named topic does not exist, and none of the groups has
+            committed offsets for it.
+        :raises KafkaLogError: if no group at all can be read.
+        """
+
+        def found(place: Place | None) -> list[GroupOffset]:
+            return consumer_groups.group_offsets(
+                place, self._shown, several_or_none(names), selection, read_committed=read_committed
+            )
+
+        try:
+            return found(self.place)
+        except BrokerError as e:
+            if not self._are_in_zookeeper:
+                raise
+            _log.warning("Lags are unknown: %s", e)
+            return found(None)
+
+    def lags(
+        self,
+        names: Collection[str] | None = None,
+        selection: Selection | None = None,
+        *,
+        read_committed: bool = False,
+    ) -> list[GroupLag]:
+        """The lag of each group; see :meth:`offsets`. A negative lag counts as 0."""
+        return consumer_groups.lags(self.offsets(names, selection, read_committed=read_committed))
+
+    def committed(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The commits of ``group`` for all or these partitions; those without a commit are left out."""
+        return self._groups.committed(group, partitions)
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit as a group without members: all partitions, or those that the error does not name.
+
+        :raises GroupError: if the group has live members, or can't be written to.
+        """
+        self._groups.commit(group, offsets)
+
+    def plan_reset(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None,
+        to: ResetTo,
+        value: int = 0,
+        *,
+        large_messages: bool = False,
+    ) -> list[ResetStep]:
+        """What a reset of ``group`` would do to each partition; nothing is changed.
+
+        :param partitions: None means all existing partitions for which the group has committed.
+        :param large_messages: for readers that reassemble large messages: go back to safe offsets, with the
+            first wanted message in the metadata.
+        :raises GroupError: if the group has live members, or a shift has no committed offset to start from.
+        :raises UnknownTopicOrPartitionError: if a partition does not exist.
+        """
+        steps = reset.plan_reset(self.place, self._groups, group, partitions, to, value)
+        return self._for_whole_messages(steps) if large_messages else steps
+
+    def plan_import(
+        self,
+        wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+        *,
+        large_messages: bool = False,
+    ) -> list[ResetStep]:
+        """What committing these offsets of each group would do; see :meth:`plan_reset`. Metadata is kept.
+
+        A leader epoch is kept only if the log has it up to the offset. Offsets may come from another cluster,
+        and consumers would refuse a leader whose epochs are lower (KIP-320).
+        """
+        steps = reset.plan_import(self.place, self._groups, wanted)
+        return self._for_whole_messages(steps) if large_messages else steps
+
+    def _for_whole_messages(self, steps: Collection[ResetStep]) -> list[ResetStep]:
+        if self._are_in_zookeeper:
+            raise OptionError("ZooKeeper keeps no metadata of commits, which groups of large messages need")
+        settings = assembler_settings(UserOptions(self._kafka.options, Use.ADMIN))
+        return reset.for_whole_messages(self._kafka.place, steps, settings)
+
+    def reset(self, steps: Collection[ResetStep]) -> None:
+        """Commit the planned offsets, one group after the other.
+
+        :raises GroupError: if a group has live members by now, or its offsets can't be written.
+        """
+        reset.execute(self._groups, steps)
+
+    def plan_deletion(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The commits that :meth:`delete`, or :meth:`delete_offsets` of these partitions, would delete.
+
+        :raises GroupError: if there is no such group, or it holds an exactly-once marker.
+        """
+        consumer_groups.groups(self._groups, [group])
+        consumer_groups.check_no_marker(self._groups, group, "gone")
+        return self._groups.committed(group, partitions)
+
+    def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Delete what ``group`` has committed for ``partitions``.
+
+        :raises GroupError: if a live member is subscribed to their topics, or it is an exactly-once marker.
+        """
+        consumer_groups.delete_offsets(self._groups, group, partitions)
+
+    def delete(self, group: str) -> None:
+        """Delete ``group`` and all its offsets.
+
+        :raises GroupError: if it has live members, does not exist, or holds an exactly-once marker.
+        """
+        consumer_groups.delete_group(self._groups, group)
