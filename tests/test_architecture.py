@@ -20,6 +20,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 SHELVES = ("extensions", "tools")
 _ENTRIES = ("__init__", "__main__", "_version")
 """What hands on names of all rooms."""
+LISTS = tuple(f"{shelf}.__init__" for shelf in SHELVES)
+"""The list of each shelf: what it has, imported on first use."""
 
 _PLACE = {"errors", "model", "codec", "options", "filesystem", "garbage", "staging"}
 CORE = {
@@ -67,10 +69,7 @@ DOORS = {
         *("extensions.audit", "extensions.large_messages", "extensions.transform", "extensions.typed_values"),
     },
     "stream": {"extensions.membership"},
-    "client": {
-        *("extensions.large_messages", "extensions.transform", "extensions.typed_values", "extensions.views"),
-        *("tools.backup", "tools.care", "tools.groups", "tools.records", "tools.redrive", "tools.topics"),
-    },
+    "client": {"extensions.large_messages", "extensions.transform", "tools.groups"},
     "spark": {
         *("extensions.audit", "extensions.large_messages", "extensions.membership"),
         *("extensions.typed_values", "extensions.views"),
@@ -95,7 +94,10 @@ NEEDS = {
     "tools.groups": {
         *("extensions.audit", "extensions.exactly_once", "extensions.large_messages", "tools.cli"),
     },
-    "tools.records": {"extensions.large_messages", "extensions.typed_values", "tools.cli"},
+    "tools.records": {
+        *("extensions.large_messages", "extensions.typed_values", "extensions.views"),
+        *("tools.care", "tools.cli", "tools.redrive"),
+    },
     "tools.redrive": {"extensions.exactly_once", "tools.cli", "tools.groups"},
     "tools.topics": {"tools.cli", "tools.doctor"},
     "tools.try_out": {"tools.cli"},
@@ -245,7 +247,7 @@ def crossings() -> Iterator[tuple[str, str]]:
     """Modules, with what they import of other rooms."""
     for path in MODULES:
         module = module_of(path)
-        if module not in _ENTRIES:
+        if module not in _ENTRIES and module not in LISTS:
             names = [name for name in own_imports(path) if name not in SHELVES]
             yield from ((module, name) for name in names if room(name) != room(module))
 
@@ -307,6 +309,34 @@ def test_light_modules_load_no_heavy_library_and_pure_ones_no_outside_world() ->
     assert not wrong
 
 
+PLAIN = """
+import sys
+import pyarrow as pa
+from pyspark_kafkalog import connect
+
+with connect(sys.argv[1]) as kafka:
+    {}
+print(*(name for name in sys.modules if name.startswith("pyspark_kafkalog.")))
+"""
+WRITE, READ = (
+    'kafka.write(pa.table({"value": [b"a"]}), "t")',
+    'assert kafka.read("t").read_all().num_rows == 1',
+)
+OPTIONS_ALONE = {"extensions.large_messages", "extensions.typed_values", "extensions.zookeeper"}
+"""Extensions whose options are checked for each use. No more of them is loaded."""
+
+
+def test_a_plain_use_loads_the_core_alone(tmp_path: Path) -> None:
+    for use, most in (WRITE, 123), (READ, 108):
+        command = [sys.executable, "-c", PLAIN.format(use), str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        loaded = {name.removeprefix(f"{NAME}.") for name in done.stdout.split()}
+        beyond = {name for name in loaded if name.count(".") > 1 and not name.endswith("options")}
+        assert not {name for name in beyond if name.split(".")[0] in SHELVES}
+        assert {room(name) for name in loaded if name.split(".")[0] in SHELVES} <= {*SHELVES, *OPTIONS_ALONE}
+        assert len(loaded) <= most
+
+
 @pytest.mark.parametrize(
     ("modules", "unused"),
     [
@@ -359,7 +389,7 @@ def test_the_documented_order_of_imports_is_this_one() -> None:
 
 def test_every_room_named_here_exists() -> None:
     found = {module_of(path) for path in MODULES}
-    rooms = {room(module) for module in found} - {*_ENTRIES, *(f"{shelf}.__init__" for shelf in SHELVES)}
+    rooms = {room(module) for module in found} - {*_ENTRIES, *LISTS}
     assert rooms == CORE.keys() | NEEDS.keys()
     for outer, inner in INNER_ROOMS.items():
         named = {module.split(".")[1] for module in found if room(module) == outer}

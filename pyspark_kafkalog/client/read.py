@@ -7,16 +7,13 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
-from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets, WantedOffsets
-from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
-from pyspark_kafkalog.extensions.transform.transform import Transform
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.options.columns import check_different, way_to_column
@@ -41,7 +38,10 @@ from pyspark_kafkalog.read.reader import (
 )
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import Split, tasks_of
-from pyspark_kafkalog.tools.groups.reset import check_inactive
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.large_messages.safe_offsets import WantedOffsets
+    from pyspark_kafkalog.extensions.transform.transform import Transform
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
 """Conditions that every row meets: column, one of ``= == < <= > >= != in``, and a value (or values)."""
@@ -89,6 +89,8 @@ class Reading:
         self._decoded = decoded_columns(self.options)
         deserializer = self.options.large_messages.settings.deserializer
         if deserializer is not None:
+            from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
+
             SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
         self._transform: Transform | None = None
         if self.options.transform is None:
@@ -98,6 +100,8 @@ class Reading:
             allowed = decoded_schema(dict.fromkeys([*names, *made]), self._decoded)
             default_names = list(default)
         else:
+            from pyspark_kafkalog.extensions.transform.transform import Transform
+
             self._transform = Transform(self.options.transform, decoded_schema(default, self._decoded))
             allowed = self._transform.schema
             default_names = allowed.names
@@ -157,7 +161,11 @@ class Reading:
 
     def committed(self) -> GroupOffsets | WantedOffsets:
         """What to start from: for large messages the first wanted one, not the safe offset before it."""
-        return WantedOffsets(self.groups()) if self.options.large_messages.enabled else self.groups()
+        if not self.options.large_messages.enabled:
+            return self.groups()
+        from pyspark_kafkalog.extensions.large_messages.safe_offsets import WantedOffsets
+
+        return WantedOffsets(self.groups())
 
     def rows(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """The rows of some splits, one after the other; no batch is empty."""
@@ -184,6 +192,7 @@ class Reading:
         if not self.options.large_messages.safe_offsets:
             return {partition: CommittedOffset(end) for partition, end in ends.items()}
         from pyspark_kafkalog.extensions.large_messages.looking_back import OpenMessages
+        from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets
 
         rules = read_rules(self.options, self._read)
         return SafeOffsets(OpenMessages(self.place, rules, self.options.large_messages.settings))(dict(ends))
@@ -235,6 +244,8 @@ class Changes:
             {**options, "kafka.group.id": group, "startingOffsets": "committed"}, columns, filters
         )
         place, chosen = self._reading.place(), self._reading.options
+        from pyspark_kafkalog.tools.groups.reset import check_inactive
+
         check_inactive(self._reading.groups(), group)
         partitions = look_up_partitions(place, chosen.selection)
         self._topic_ids = place.topic_ids({partition.topic for partition in partitions})

@@ -9,14 +9,13 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.extensions.transform.transform import Transform
-from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO
-from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, Place, TopicPartition
+from pyspark_kafkalog.model import DROPPED_FIELD, Place, TopicPartition
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.read.ranges import ReadRules, RecordReader, SplitReader
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.large_messages.assembler import Dropped
+    from pyspark_kafkalog.extensions.transform.transform import Transform
     from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
     from pyspark_kafkalog.extensions.typed_values.decoding import Decoding
     from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
@@ -93,11 +92,7 @@ def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> l
     """The columns of records that are read for ``wanted`` ones, of which ``columns`` are decoded."""
     names = dict.fromkeys(name for name in wanted if name in COLUMN_TYPES)
     for column in columns:
-        names.update(dict.fromkeys((column.name, "offset")))
-        if column.format.format == CONFLUENT_AVRO:
-            names[HEADERS_FIELD[0]] = None
-        if column.keeps_corrupt:
-            names.update(dict.fromkeys(("key", "value", "timestamp", HEADERS_FIELD[0])))
+        names.update(dict.fromkeys(column.reads))
     return list(names)
 
 

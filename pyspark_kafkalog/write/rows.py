@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import RecordTooLargeError
-from pyspark_kafkalog.extensions.large_messages.segments import without_reader_headers
-from pyspark_kafkalog.extensions.large_messages.splitter import SplitRecords, Splitter
 from pyspark_kafkalog.model import SplitterSettings, TopicPartition
 from pyspark_kafkalog.model.sinks import TaskSink
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.audit.counting import WriteAudit
+    from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
     from pyspark_kafkalog.write.routing import Router
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
@@ -37,6 +36,22 @@ RECORD = pa.schema(
     ]
 )
 """The columns that the encoder takes."""
+
+
+class AsTheyAre:
+    """Records that nothing divides, as the encoder takes them."""
+
+    def __init__(self, whole: pa.RecordBatch) -> None:
+        self.whole = whole
+
+    def check_uncut(self, rows: np.ndarray | None, partition: TopicPartition) -> None:
+        """Nothing is cut, so compaction takes nothing of it away."""
+
+    def of(
+        self, rows: np.ndarray | None, partition: TopicPartition
+    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
+        """The records, and the numbers of the wanted ones; None for all."""
+        yield self.whole, rows
 
 
 def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
@@ -82,8 +97,8 @@ def write_rows(
     :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
     for rows in _held(arrow_batches, router.bytes_that_fill):
-        records = without_reader_headers(to_records(rows, now_ms=time.time_ns() // 1_000_000))
-        split = SplitRecords(records) if splitter is None else splitter.split(records)
+        records = _without_reader_headers(to_records(rows, now_ms=time.time_ns() // 1_000_000))
+        split = AsTheyAre(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
             if audit is not None:
                 audit.attempted(partition.topic, records, chosen)
@@ -99,9 +114,21 @@ def write_rows(
         sink.advance()
 
 
+def _without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
+    if records.column("headers").null_count == records.num_rows:
+        return records
+    from pyspark_kafkalog.extensions.large_messages.segments import without_reader_headers
+
+    return without_reader_headers(records)
+
+
 def make_splitter(settings: SplitterSettings | None) -> Splitter | None:
     """A splitter with these settings and random message ids; None for None."""
-    return None if settings is None else Splitter(settings, random_ids)
+    if settings is None:
+        return None
+    from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
+
+    return Splitter(settings, random_ids)
 
 
 def random_ids(count: int) -> bytes:

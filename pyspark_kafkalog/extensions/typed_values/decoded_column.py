@@ -17,7 +17,7 @@ from pyspark_kafkalog.extensions.large_messages.segments import find
 from pyspark_kafkalog.extensions.typed_values.columns import check_part
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type
 from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, JSON, ColumnFormat
-from pyspark_kafkalog.model import CORRUPT_FIELD, TopicPartition
+from pyspark_kafkalog.model import CORRUPT_FIELD, HEADERS_FIELD, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
@@ -75,6 +75,16 @@ class DecodedColumn:
     @property
     def name(self) -> str:
         return self.format.column
+
+    @property
+    def reads(self) -> list[str]:
+        """The columns of records that it needs."""
+        names = [self.name, "offset"]
+        if self.format.format == CONFLUENT_AVRO:
+            names.append(HEADERS_FIELD[0])
+        if self.keeps_corrupt:
+            names += ["key", "value", "timestamp", HEADERS_FIELD[0]]
+        return names
 
     @property
     def types(self) -> dict[str, pa.DataType]:
