@@ -15,12 +15,14 @@ import pytest
 
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.extensions.exactly_once import committing, settling
+from pyspark_kafkalog.extensions.exactly_once.commit import Outcome
 from pyspark_kafkalog.extensions.exactly_once.intent import (
     Settling,
     store_intent,
     stored_intent,
     stored_producers,
 )
+from pyspark_kafkalog.extensions.exactly_once.requests import Described, Requests
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import digits, unused_topic
@@ -185,8 +187,26 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(
 def test_a_marker_that_went_back_to_a_pending_one(
     stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver had died before the copy was made: that marker is not of what was committed last."""
+    """A driver had died before the copy was made: that marker is not of what was committed last.
+
+    The coordinator takes its time: what is decided is over only when it is asked again.
+    """
     broker = stoppable_broker
+    describe, end, decided = Requests.describe, Requests.end, list[Requests]()
+
+    def ends(requests: Requests, *args: Any, **how: Any) -> None:
+        end(requests, *args, **how)
+        decided.append(requests)
+
+    def late(requests: Requests, **how: Any) -> Described:
+        found = describe(requests, **how)
+        if found.outcome is not Outcome.COMMITTED or not decided:
+            return found
+        decided.clear()
+        return found._replace(outcome=Outcome.ENDING)
+
+    monkeypatch.setattr(Requests, "end", ends)
+    monkeypatch.setattr(Requests, "describe", late)
     topic = unused_topic()
     broker.create_topic(topic)
 
