@@ -58,8 +58,8 @@ class Steps(Protocol):
     def is_pending(self) -> bool:
         """Whether a commit of the marker has been sent whose transaction is not over; asked before the fence.
 
-        Also if an earlier run was killed in :meth:`carry_out`, or a late request has opened again what was
-        committed.
+        Also if the newest transaction is still being completed, an earlier run was killed in
+        :meth:`carry_out`, or a late request has opened again what was committed.
         """
 
     def outcome(self) -> Outcome:

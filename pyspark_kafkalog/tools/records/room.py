@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.client.partitions import EVERY_TOPIC
+from pyspark_kafkalog.client.partitions import EVERY_TOPIC, partitions_of
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.extensions.typed_values.options import ID_COLUMNS
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, TopicPartition
@@ -160,7 +160,6 @@ class Records:
         :param partitions: all by default, internal ones too; those deleted meanwhile are left out.
         :param progress: called with the size of each stretch of bytes that was read.
         """
-        from pyspark_kafkalog.client.partitions import partitions_of
         from pyspark_kafkalog.tools.care.verify import verify
 
         place = self._kafka.report_place
