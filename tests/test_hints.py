@@ -195,6 +195,7 @@ def _expression(refusing: Any, *arguments: Any, **options: Any) -> str | None:
     return None
 
 
+@pytest.mark.long
 def test_sql_of_hints_makes_columns_that_can_be_written(spark: SparkSession) -> None:
     for name in SINK_FIELDS:
         for kind in _KINDS:

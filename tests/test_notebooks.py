@@ -67,7 +67,7 @@ SHOWN = {
 }
 """What the notebooks print, as regular expressions."""
 CHEAP = {"5_damaged_disk"}
-"""Those that ci/test runs, too: they start no broker."""
+"""Those that ci/long runs, too: they start no broker."""
 NEED_BROKERS = {"2_from_kafka", "3_live_lag", "6_exactly_once"}
 
 
@@ -127,6 +127,7 @@ def ran(
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def of(bootstrap: str, **options: object) -> Cluster:
     return Cluster(ConnectionOptions(tuple(bootstrap.split(",")), **options))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_topics_and_ids_are_those_on_the_broker(broker: Broker, topic: str) -> None:
     cluster = of(broker.bootstrap)
     assert cluster.topics()[topic] == (0, 1, 2)
@@ -79,6 +80,7 @@ def test_topics_by_name(broker: Broker, topic: str) -> None:
         cluster.topics(["a b"])
 
 
+@pytest.mark.long
 def test_nothing_is_created_by_asking(new_broker: Callable[..., Broker]) -> None:
     broker = new_broker({"auto.create.topics.enable": "true"})
     broker.start()
@@ -165,6 +167,7 @@ def test_an_idle_connection_is_replaced(broker: Broker, opened: list[str]) -> No
     cluster.close()
 
 
+@pytest.mark.long
 def test_a_connection_that_the_broker_closed_is_replaced(
     new_broker: Callable[..., Broker], opened: list[str]
 ) -> None:
@@ -272,6 +275,7 @@ def test_canonical_names_of_bootstrap_servers(broker: Broker) -> None:
     cluster.close()
 
 
+@pytest.mark.long
 def test_a_broker_of_old(old_broker: OldBroker) -> None:
     name = f"old-{uuid.uuid4().hex[:12]}"
     old_broker.make_topic(name, 2)

@@ -253,6 +253,7 @@ def test_a_connection_is_not_used_again_when_idle_too_long_or_closed_by_the_brok
         assert not connection.is_usable(60)
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_real_broker(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)

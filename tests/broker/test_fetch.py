@@ -138,6 +138,7 @@ def test_transactions_committed_aborted_interleaved_and_open(broker: Broker, pla
             assert rows(brokers, partition, read_committed=read_committed) == expected
 
 
+@pytest.mark.long
 def test_small_fetches_of_large_batches_and_the_other_way_round(broker: Broker) -> None:
     partition = new_topic(broker, max_message_bytes=5 << 20)
     write(broker, partition, numbers(30, size=300_000), max_request_size=6 << 20, batch_size=4 << 20)
@@ -157,6 +158,7 @@ def cleaning_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker
         yield broker
 
 
+@pytest.mark.long
 def test_what_is_left_of_a_compacted_log(cleaning_broker: Broker) -> None:
     broker = cleaning_broker
     partition = new_topic(
@@ -353,6 +355,7 @@ def test_damage_in_the_log(broker: Broker, caplog: pytest.LogCaptureFixture) -> 
         broker.delete_topic(partition.topic)
 
 
+@pytest.mark.long
 def test_a_reader_goes_where_the_leader_goes(cluster: Cluster) -> None:
     partition = TopicPartition(f"fetch-{uuid.uuid4().hex[:12]}", 0)
     cluster.create_topic(partition.topic)
@@ -367,6 +370,7 @@ def test_a_reader_goes_where_the_leader_goes(cluster: Cluster) -> None:
     assert seen == list(range(5_000))
 
 
+@pytest.mark.long
 def test_records_come_from_the_rack_of_the_reader(cluster: Cluster) -> None:
     partition = TopicPartition(f"fetch-{uuid.uuid4().hex[:12]}", 0)
     cluster.create_topic(partition.topic)
@@ -420,6 +424,7 @@ def test_fetches_of_one_thread_do_not_meet(broker: Broker) -> None:
     assert set(map(tuple, seen.values())) == {tuple(range(3_000))}
 
 
+@pytest.mark.long
 def test_the_end_of_a_range_is_not_overshot_by_far(cluster: Cluster) -> None:
     partition = TopicPartition(f"fetch-{uuid.uuid4().hex[:12]}", 0)
     cluster.create_topic(partition.topic)
@@ -444,6 +449,7 @@ def test_a_broker_of_old(old_broker: OldBroker, compression: str) -> None:
     assert offsets_of(brokers, partition) == list(range(600))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
 def test_message_sets_of_old(old_broker: OldBroker, version: str) -> None:
     partition = TopicPartition(f"fetch-{uuid.uuid4().hex[:12]}", 0)

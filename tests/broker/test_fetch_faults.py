@@ -63,6 +63,7 @@ def partition(behind_proxy: tuple[Broker, Proxy]) -> TopicPartition:
     return partition
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("api_key", "fault", "requests"),
     [
@@ -133,6 +134,7 @@ def test_a_network_that_stays_dead(proxy: Proxy, partition: TopicPartition) -> N
     assert 2 < time.monotonic() - began < 40
 
 
+@pytest.mark.long
 def test_a_broker_killed_while_it_is_read_and_started_again(stoppable_broker: Broker) -> None:
     broker, partition = stoppable_broker, TopicPartition(f"killed-{uuid.uuid4().hex[:12]}", 0)
     broker.create_topic(partition.topic)

@@ -106,6 +106,7 @@ def test_what_never_answered_is_given_up_after_half_of_the_time_for_a_connection
         assert given_up(lambda: BrokerGroups(options).committed("g"), match) < 2.5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("listener", "match"), LISTENERS[:2])
 def test_it_is_given_up_within_5_seconds_by_default(listener: Callable[[], object], match: str) -> None:
     with listener() as address:  # type: ignore[attr-defined]

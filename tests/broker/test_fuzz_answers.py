@@ -9,6 +9,8 @@ import re
 import warnings
 from pathlib import Path
 
+import pytest
+
 import pyspark_kafkalog
 from tests.broker import fuzz_answers
 
@@ -40,6 +42,7 @@ def test_sound_answers_are_taken() -> None:
     assert sent == fuzz_answers.SOUND.keys()
 
 
+@pytest.mark.long
 def test_broken_answers_are_told_as_our_errors(seed: int, soak: bool) -> None:
     gc.collect()
     with warnings.catch_warnings(record=True) as warned:

@@ -186,6 +186,7 @@ def test_offsets_and_groups_are_deleted(groups: BrokerGroups, topic: str) -> Non
         groups.delete_group(group)
 
 
+@pytest.mark.long
 def test_an_error_names_what_is_not_committed(groups: BrokerGroups, topic: str) -> None:
     group, (first, second) = new_group(), (TopicPartition(topic, 0), TopicPartition(topic, 1))
     with pytest.raises(

@@ -115,6 +115,7 @@ def test_a_commit_is_repeated_until_it_is_made(
     assert offsets_of(groups, group) == {partition: 2}
 
 
+@pytest.mark.long
 def test_a_coordinator_that_dies_is_replaced(cluster: Cluster, topic: str, group: str) -> None:
     groups, partition = groups_of(cluster), TopicPartition(topic, 0)
     groups.commit(group, {partition: CommittedOffset(1)})
@@ -126,6 +127,7 @@ def test_a_coordinator_that_dies_is_replaced(cluster: Cluster, topic: str, group
     assert group in groups.group_ids()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "paused",
     [

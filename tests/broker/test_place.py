@@ -58,6 +58,7 @@ def transactional(broker: Broker) -> Iterator[KafkaProducer]:
     producer.close()
 
 
+@pytest.mark.long
 def test_bounds_of_what_is_empty_filled_and_cut(broker: Broker, brokers: Brokers, topic: str) -> None:
     filled, cut, empty = (TopicPartition(topic, number) for number in range(3))
     for partition in (filled, cut):
@@ -91,6 +92,7 @@ def test_the_last_stable_offset_is_that_of_the_oldest_open_transaction(
         assert time.monotonic() < deadline
 
 
+@pytest.mark.long
 def test_offsets_for_times_are_those_of_kafka_python(broker: Broker, brokers: Brokers, topic: str) -> None:
     up, down, empty = (TopicPartition(topic, number) for number in range(3))
     now = int(time.time() * 1000) - HOUR
@@ -110,6 +112,7 @@ def test_offsets_for_times_are_those_of_kafka_python(broker: Broker, brokers: Br
         brokers.offsets_for_times({up: 0, TopicPartition(topic, 7): 0})
 
 
+@pytest.mark.long
 def test_newest_timestamps_and_sizes(broker: Broker, brokers: Brokers, topic: str) -> None:
     filled, other, empty = (TopicPartition(topic, number) for number in range(3))
     now = int(time.time() * 1000) - HOUR
@@ -135,6 +138,7 @@ def test_sizes_on_several_brokers(cluster: Cluster) -> None:
     assert all(100 < size < 300 for size in sizes.values())
 
 
+@pytest.mark.long
 def test_how_far_bytes_reach(broker: Broker, brokers: Brokers, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     send(broker, partition, 30_000, time_of=lambda i: i)
@@ -173,6 +177,7 @@ def test_requests_do_not_grow_with_partitions(cluster: Cluster, partitions: int)
     cluster.delete_topic(topic)  # a broker that other tests start again would have to recover it
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_while_nobody_looked_is_told_in_seconds(broker: Broker, topic: str) -> None:
     """From its offsets alone: it ends before what was read of the old one."""
     partition = TopicPartition(topic, 0)

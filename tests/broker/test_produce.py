@@ -277,6 +277,7 @@ def test_a_limit_that_was_lowered_behind_our_back(broker: Broker, cluster: Clust
     assert values_of(broker.bootstrap, topic) == digits(1001)
 
 
+@pytest.mark.long
 def test_a_quota_is_heeded(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     """The broker lets 1 MB pass, the quota of ten seconds, and then throttles after each request."""
     topic = unused_topic()

@@ -73,6 +73,7 @@ def check_once_and_in_order(bootstrap: str, topic: str, results: dict[TopicParti
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_broker_killed_and_started_again(stoppable_broker: Broker, idempotent: bool) -> None:
     broker, topic = stoppable_broker, unused_topic()
@@ -94,6 +95,7 @@ def test_a_broker_killed_and_started_again(stoppable_broker: Broker, idempotent:
     assert sum(result.records for result in results.values()) == COUNT
 
 
+@pytest.mark.long
 def test_few_rows_are_sent_when_a_broker_is_back(stoppable_broker: Broker) -> None:
     """Without waiting for more rows, which may come late or never."""
     broker, topic = stoppable_broker, unused_topic()
@@ -113,6 +115,7 @@ def test_few_rows_are_sent_when_a_broker_is_back(stoppable_broker: Broker) -> No
         assert values_of(broker.bootstrap, topic) == digits(2)
 
 
+@pytest.mark.long
 def test_leaders_that_move(cluster: Brokers) -> None:
     topic = unused_topic()
     cluster.create_topic(topic, 3)
@@ -121,6 +124,7 @@ def test_leaders_that_move(cluster: Brokers) -> None:
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
+@pytest.mark.long
 def test_a_leader_that_dies_for_good(cluster: Brokers) -> None:
     topic = unused_topic()
     cluster.create_topic(topic, 3)
@@ -213,6 +217,7 @@ def test_requests_that_are_lost_or_doubled(cluster: Brokers, fault: Fault) -> No
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
+@pytest.mark.long
 def test_a_network_that_is_dead_for_a_while(cluster: Brokers) -> None:
     topic = unused_topic()
     cluster.create_topic(topic, 3)
@@ -227,6 +232,7 @@ def test_a_network_that_is_dead_for_a_while(cluster: Brokers) -> None:
     check_once_and_in_order(cluster.bootstrap, topic, results)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "same_cluster_id",
     [
@@ -313,6 +319,7 @@ def test_delivery_ends_in_time_where_a_broker_hangs(stoppable_broker: Broker) ->
         os.kill(broker.pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "size",
     [

@@ -234,6 +234,7 @@ def test_a_range_whose_beginning_is_gone_is_sampled_where_the_log_begins() -> No
         assert reach(cluster, brokers, 2 * size) == dict.fromkeys(cluster.names, cluster.end)
 
 
+@pytest.mark.long
 def test_a_final_refusal_is_raised_and_partitions_that_are_gone_are_left_out() -> None:
     cluster = Cluster(3, codes={1: [DENIED]})
     with playing(cluster) as brokers, pytest.raises(AuthorizationError, match="t-1"):

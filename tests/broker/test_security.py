@@ -32,6 +32,7 @@ CERTIFICATES = Certificates()
 WRONG = "wrong-pass-5e0c"
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_large_answers_through_tls(secure_broker: SecureBroker) -> None:
     """More than a TLS record, and several requests in flight."""
@@ -52,6 +53,7 @@ def test_large_answers_through_tls(secure_broker: SecureBroker) -> None:
     connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_session_is_renewed_before_it_ends(tmp_path: Path) -> None:
     """Brokers close a connection at the first request after its session has ended (KIP-368)."""

@@ -144,6 +144,7 @@ def large_metadata(received: Received) -> bytes:
     return metadata(received, cluster_id="c" * 30_000)
 
 
+@pytest.mark.long
 def test_an_answer_of_the_control_plane_may_be_slow() -> None:
     options = replace(CONNECTION, request_timeout_ms=1_000)
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)

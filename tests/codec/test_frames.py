@@ -67,6 +67,7 @@ def test_every_size_and_kind_of_block(compression: int, form: object, size: int,
     assert decompressed(compression, form(compression, source[:size])) == source[:size]
 
 
+@pytest.mark.long
 @EACH
 @given(st.data())
 @settings(max_examples=400)

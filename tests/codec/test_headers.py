@@ -79,6 +79,7 @@ print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("many", [120_000_000, 1_000_000, 1000])
 def test_what_some_kilobytes_can_fill_is_bounded(many: int) -> None:

@@ -21,6 +21,7 @@ from tests.codec.decoding import ALL_COLUMNS, FOREVER
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_hostile_bytes_are_accepted_or_corrupt(seed: int, soak: bool) -> None:
     count = 250_000 if soak else 6_000
     before = pa.total_allocated_bytes()
@@ -58,6 +59,7 @@ def test_mutations_reach_the_parsers() -> None:
     assert len(messages) > 10
 
 
+@pytest.mark.long
 def test_hostile_bytes_with_bounds_checks(soak: bool) -> None:
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1"}
     command = [sys.executable, "-m", "tests.codec.fuzz", "--count", "3000" if soak else "1000"]

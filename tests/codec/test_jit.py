@@ -43,6 +43,7 @@ def test_what_allocates_does_not_compile() -> None:
         compiled(names["copied"], Signature((BYTES,), 1))
 
 
+@pytest.mark.long
 def test_bounds_checks_turn_the_cache_off(tmp_path: Path) -> None:
     """Otherwise code compiled without them would be loaded."""
     module = tmp_path / "with_a_kernel.py"

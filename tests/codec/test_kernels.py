@@ -342,6 +342,7 @@ LOADED = (
 )
 
 
+@pytest.mark.long
 @needs_library
 def test_the_library_is_used_until_its_source_changes(tmp_path: Path, soak: bool) -> None:
     shutil.copytree(ROOT / "pyspark_kafkalog", tmp_path / "pyspark_kafkalog")
@@ -377,6 +378,7 @@ def test_a_numpy_with_another_layout_is_noticed(
     assert not library.has_fields_in_place()
 
 
+@pytest.mark.long
 @needs_library
 def test_with_another_layout_numba_compiles(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "pyspark_kafkalog", tmp_path / "pyspark_kafkalog")

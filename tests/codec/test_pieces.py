@@ -63,6 +63,7 @@ def outcome(data: bytes, limits: DecodeLimits, offsets: OffsetRange = FOREVER) -
     return found, left_out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compression", COMPRESSED)
 @given(st.data())
 def test_pieces_are_the_whole(compression: int, data: st.DataObject) -> None:

@@ -37,8 +37,10 @@ NOT_RUN = {
     "docs/zookeeper.md": 5,
 }
 """How many blocks of a page say that they are not run here."""
-LONG = {"docs/backup.md", "docs/command-line.md", "docs/compaction.md", "docs/repair.md", "docs/topics.md"}
+SOAKED = {"docs/backup.md", "docs/command-line.md", "docs/compaction.md", "docs/repair.md", "docs/topics.md"}
 """Pages of which only the soak runs the blocks: each starts many processes."""
+TESTED = {"README.md"}
+"""Pages of which ci/test runs the blocks; ci/long runs the others'."""
 RECORDS, PARTITIONS = 200, 2
 BIN = Path(sys.executable).parent
 _FILE = re.compile(r"# (\w+\.py)\n")
@@ -50,13 +52,19 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+def tier_of(page: Path) -> list[pytest.MarkDecorator]:
+    """The mark of the script in ``ci/`` that runs the blocks of a page."""
+    name = name_of(page)
+    return [] if name in TESTED else [pytest.mark.soak if name in SOAKED else pytest.mark.long]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_is_run_or_is_no_code(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= RUN | SHOWN
 
 
-def test_long_pages_are_there() -> None:
-    assert set(map(name_of, RUNNABLE)) >= LONG
+def test_pages_of_a_tier_are_there() -> None:
+    assert set(map(name_of, RUNNABLE)) >= SOAKED | TESTED
 
 
 def test_recipes_are_short() -> None:
@@ -117,11 +125,7 @@ def fill(place: Mapping[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=name_of(page), marks=pytest.mark.soak if name_of(page) in LONG else ())
-        for page in RUNNABLE
-    ],
+    "page", [pytest.param(page, id=name_of(page), marks=tier_of(page)) for page in RUNNABLE]
 )
 def test_the_blocks_of_a_page_do_what_it_says(
     page: Path,

@@ -149,6 +149,7 @@ def _finish(application: Application) -> None:
     assert answers == ["started", "done"], application.output_tail()
 
 
+@pytest.mark.long
 def test_no_group_is_ahead_of_its_query(
     streams: list[Stream], tmp_path: Path, chance: random.Random, soak: bool
 ) -> None:

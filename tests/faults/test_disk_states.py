@@ -9,6 +9,7 @@ import pytest
 from tests.faults.disk_states import SCENARIOS, Scenario, check_states
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_states_of_the_disk(tmp_path, monkeypatch, seed, soak, scenario: Scenario):

@@ -26,11 +26,9 @@ from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ALWAYS = [
-    Combination(COMMITTER, "produced", "7 shuffled"),
-    Combination(EXECUTOR, "staged", "same"),
-]
-SOAK = [
+TESTED = [Combination(EXECUTOR, "staged", "same")]
+LONG = [Combination(COMMITTER, "produced", "7 shuffled")]
+SOAKED = [
     Combination(WORKER, "staging", "7"),
     Combination(COMMITTER, "ended", "1"),
     Combination(BROKER, "marked", "7"),
@@ -51,7 +49,13 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
 
 
 @pytest.mark.parametrize(
-    "combination", [*ALWAYS, *(pytest.param(each, marks=pytest.mark.soak) for each in SOAK)], ids=str
+    "combination",
+    [
+        *TESTED,
+        *(pytest.param(each, marks=pytest.mark.long) for each in LONG),
+        *(pytest.param(each, marks=pytest.mark.soak) for each in SOAKED),
+    ],
+    ids=str,
 )
 def test_killed(matrix: Matrix, combination: Combination) -> None:
     assert combination in ALL

@@ -142,6 +142,7 @@ def _leader(cluster: Cluster, topic: str) -> int:
         return -1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("topic_ids", "fail_on_data_loss"),
     [

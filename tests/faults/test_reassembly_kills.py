@@ -147,6 +147,7 @@ def _round(number: int, stream: Stream, applications: _Applications, chance: ran
     assert application.receive() == "failed", application.output_tail()
 
 
+@pytest.mark.long
 def test_every_message_once_and_none_early(
     streams: list[Stream], applications: _Applications, chance: random.Random, soak: bool
 ) -> None:

@@ -28,6 +28,7 @@ def redriver() -> Iterator[Runner]:
         yield run
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_at_steps(redriver: Runner, tmp_path: Path, soak: bool) -> None:
     log = tmp_path / "log"
@@ -73,6 +74,7 @@ def _stopped(topics: Topics, stops: Path, step: str) -> Iterator[subprocess.Pope
             process.kill()
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.parametrize("goes_on", [False, True], ids=["killed", "goes on"])
 def test_stopped_at_steps_of_a_transaction(broker: Broker, tmp_path: Path, soak: bool, goes_on: bool) -> None:

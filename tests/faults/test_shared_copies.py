@@ -267,6 +267,7 @@ def test_each_row_is_copied_once(copies: Copies) -> None:
     print(copies.runs, "runs")
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_at_each_step(copies: Copies, soak: bool) -> None:
     """It is started again at once, as a static member, or others take over first."""
     copies.start("b", groupMembershipLost="rejoin")
@@ -312,6 +313,7 @@ def test_a_run_that_was_started_elsewhere_meanwhile(copies: Copies) -> None:
     copies.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [pytest.param("fail", marks=pytest.mark.soak), "rejoin"])
 def test_a_zombie_commits_nothing(copies: Copies, lost: str) -> None:
     """Others have read what it has produced, when it wakes up and commits."""

@@ -216,6 +216,7 @@ def storm(
     storm.end()
 
 
+@pytest.mark.long
 def test_no_row_is_missing(storm: Storm, soak: bool) -> None:
     events, records = (60, 500_000) if soak else (3, 6_000)
     for name in storm.queries | storm.consumers:

@@ -105,6 +105,7 @@ def check_completed(folder: Path, count: int, killed: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_killed_at_steps_of_the_first_commit(application: Numbers, tmp_path: Path, soak: bool) -> None:
     """It creates partitions. Every other time Spark survives, and another worker aborts."""
     for number, step in enumerate(itertools.count(*((1, 2) if soak else (20, 31)))):

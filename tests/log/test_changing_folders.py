@@ -180,6 +180,7 @@ def test_no_listing_that_changes_hides_a_segment(tmp_path: Path, kind: str) -> N
             check(fresh(tmp_path, cleaned), steps, at, order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_change_between_listing_and_opening_hides_a_segment(tmp_path: Path, kind: str) -> None:
     """At random moments while bounds and records are read, with names in random order."""

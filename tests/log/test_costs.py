@@ -90,6 +90,7 @@ def opened(root: Path, **settings: int) -> tuple[LogDirectory, list[int]]:
     return LogDirectory([LogRoot(folder)], **settings), handler.sizes
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("from_end", [1000, 3_000_000])
 def test_a_thousand_offsets_of_a_gigabyte_cost_little(partition: tuple[Path, int], from_end: int) -> None:

@@ -232,6 +232,7 @@ def test_several_roots_are_one_place(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_partition_in_two_roots_is_an_error_that_names_both(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root, tmp_path / "other")
     place = LogDirectory.open([str(root), str(tmp_path / "other")])
@@ -611,6 +612,7 @@ def test_a_size_of_two_gigabytes_costs_nothing(root: Path) -> None:
     assert (caught.value.offset, caught.value.position) == (20, 0)
 
 
+@pytest.mark.long
 def test_bytes_made_to_waste_time_are_an_error_and_not_the_end_of_the_log(root: Path) -> None:
     """A valid batch may follow bytes that take too long to search, so the log must not end there."""
     bait = message(b"x", offset=100, magic=0)[:-1] + b"y"

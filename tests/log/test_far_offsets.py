@@ -163,6 +163,7 @@ def test_times_that_span_all_that_there_are(tmp_path: Path) -> None:
         lines("verify", folder)
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_broker(stoppable_broker: Broker, tmp_path: Path) -> None:
     """Copied from it twice with rows between, and restored into it."""

@@ -579,6 +579,7 @@ def test_a_group_of_the_new_protocol_with_members_is_left_alone(tmp_path: Path) 
             refused()
 
 
+@pytest.mark.long
 def test_a_commit_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_module, "_CLEAN_BYTES", 1 << 30)
     groups = groups_of(tmp_path)
@@ -710,6 +711,7 @@ def log_size(root: Path) -> int:
     return sum(path.stat().st_size for path in root.glob(f"{OFFSETS_TOPIC}-*/*.log"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("segment_bytes", [1 << 30, 1500])
 def test_a_stale_log_is_compacted(tmp_path: Path, compact_early: None, segment_bytes: int) -> None:
     write_topic_configs(str(tmp_path), {OFFSETS_TOPIC: {"segment.bytes": str(segment_bytes)}})

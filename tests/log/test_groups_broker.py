@@ -103,6 +103,7 @@ def killed_while_compacting(root: Path) -> None:
             log.with_suffix(suffix).rename(log.with_suffix(f"{suffix}.cleaned"))
 
 
+@pytest.mark.long
 def test_a_broker_serves_what_we_committed_and_we_what_it_did(
     tmp_path: Path, new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch, soak: bool
 ) -> None:
@@ -168,6 +169,7 @@ def staging(broker: Broker, group: str, offset: int) -> KafkaProducer:
     return producer
 
 
+@pytest.mark.long
 def test_a_deleted_group_stays_deleted_whatever_transactions_hold(
     new_broker: Callable[[], Broker],
 ) -> None:

@@ -53,6 +53,7 @@ def check(folder: Path) -> int:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kill_at_every_step(committer: Runner, tmp_path: Path, soak: bool) -> None:
     seen: Counter[int] = Counter()

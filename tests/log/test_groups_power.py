@@ -19,6 +19,7 @@ def _groups(root) -> DirectoryGroups:
     return DirectoryGroups.open([str(root)], num_partitions=1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_power_loss_amid_commits(tmp_path, monkeypatch, chance, soak):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)

@@ -225,6 +225,7 @@ def _as_ours(name: str, data: bytes) -> str:
         return "refused"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
 def test_each_byte_counts_as_for_kafkas_own_classes(tmp_path: Path) -> None:

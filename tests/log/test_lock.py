@@ -113,6 +113,7 @@ def test_is_given_up_after_an_error(tmp_path):
         pass
 
 
+@pytest.mark.long
 def test_writer_is_waited_for_while_it_makes_progress(tmp_path, writer, monkeypatch, caplog):
     """However long it takes, and whatever its clock says; the log names it."""
     monkeypatch.setattr(publish, "PATIENCE_SECONDS", 3)

@@ -67,6 +67,7 @@ QUESTIONS: dict[str, tuple[Callable[[LogDirectory], object], object]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_what_is_asked_again_costs_little(root: Path, question: str) -> None:
@@ -79,6 +80,7 @@ def test_what_is_asked_again_costs_little(root: Path, question: str) -> None:
     assert warm < cold / 20
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_reading_is_not_paid_by_the_file(root: Path) -> None:
     place = LogDirectory.open(str(root))

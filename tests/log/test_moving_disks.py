@@ -192,6 +192,7 @@ def test_another_topic_on_the_other_disk_is_not_read_on(disks: tuple[Path, Path]
 PARTITIONS, RECORDS = 4, 500
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_brokers_disks(new_broker: Callable[..., Broker], tmp_path: Path, soak: bool) -> None:
     """Each look at both, while partitions are moved back and forth, finds every record."""

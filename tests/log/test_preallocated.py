@@ -152,6 +152,7 @@ def test_a_batch_behind_zeros_is_found(log: Path, bytes_read: list[int]) -> None
         write(log.parent.parent, {T0: values(3)})
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_broker_that_preallocates(

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.log.small_files import COMMANDS, KINDS, make
 from tests.tools.cli.running import run
 
@@ -25,6 +27,7 @@ def outcomes(*words: object) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 def test_huge_ones(tmp_path: Path) -> None:
     """Sparse files of 6 GiB with 4 GiB of address space: no command runs out of it."""
     for kind, name, code, said in outcomes(tmp_path):
@@ -33,6 +36,7 @@ def test_huge_ones(tmp_path: Path) -> None:
             assert code != 0, (kind, said)
 
 
+@pytest.mark.long
 def test_links_out_of_the_directory(tmp_path: Path) -> None:
     """Nothing that they point to is quoted, or changed."""
     private = tmp_path / "private"

@@ -106,6 +106,7 @@ def die(root: Path, monkeypatch: pytest.MonkeyPatch, count: int = 20) -> None:
     assert (root / JOURNAL_FILE).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "end",
     [
@@ -138,6 +139,7 @@ def test_open_transaction_stays_invisible(
     assert committed(broker) == [*expected, b"after"]
 
 
+@pytest.mark.long
 def test_publish_beside_an_open_transaction_and_a_clean_start(new_broker: Callable[[], Broker]) -> None:
     """The published records are there, and the broker rightly skipped its recovery."""
     broker = new_broker()
@@ -153,6 +155,7 @@ def test_publish_beside_an_open_transaction_and_a_clean_start(new_broker: Callab
     assert committed(broker) == [*values(5), *values(3, start=500), b"after"]
 
 
+@pytest.mark.long
 def test_what_a_broker_acknowledged_over_a_journal_is_kept(
     new_broker: Callable[[], Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:

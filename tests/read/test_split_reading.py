@@ -74,6 +74,7 @@ def logs(draw: st.DrawFn) -> Log:
 GAPS = st.sampled_from([1, 5, 25, 40, 1000])
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(logs(), GAPS, st.sampled_from([1, 7, 50_000]), st.data())
 def test_splits_give_all_rows_and_headers_of_reassemble(
@@ -88,6 +89,7 @@ def cuts_of(log: Log, data: st.DataObject) -> list[int]:
     return sorted(data.draw(st.sets(st.integers(start, end), max_size=5)) | {start, end})
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(logs(), GAPS, st.data())
 def test_safe_offsets_are_those_of_one_reader(log: Log, gap: int, data: st.DataObject) -> None:

@@ -83,6 +83,7 @@ def groups_of(options: Options) -> BrokerGroups:
     return BrokerGroups(connection, timeout=5)
 
 
+@pytest.mark.long
 def test_groups_and_the_topics_that_they_commit(guarded: SecureBroker, alice: Options, topic: str) -> None:
     group, other = f"group-{uuid.uuid4().hex[:12]}", unused_topic()
     guarded.create_topic(other)

@@ -79,6 +79,7 @@ def replay_last(checkpoint: Path) -> None:
     (checkpoint / "commits" / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 def test_both_sides_of_streams_agree_and_replays_do_not_double(
     spark: SparkSession,
     tmp_path: Path,

@@ -63,6 +63,7 @@ def value_of_all(chance: random.Random) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_what_from_avro_gives(spark: SparkSession, tmp_path: Path, chance: random.Random) -> None:
     values: list[bytes | None] = []
     for _ in range(200):

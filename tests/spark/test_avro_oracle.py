@@ -91,6 +91,7 @@ def shown(value: Any, kind: DataType) -> Any:
     return "NaN" if value != value else value
 
 
+@pytest.mark.long
 def test_types_are_those_of_spark_avro(spark: SparkSession, soak: bool) -> None:
     schemas: list[oracle.Json] = []
 
@@ -105,6 +106,7 @@ def test_types_are_those_of_spark_avro(spark: SparkSession, soak: bool) -> None:
         assert StructType.fromDDL(f"c {kind}") == StructType([StructField("c", expected)]), schema
 
 
+@pytest.mark.long
 def test_rows_are_those_of_from_avro(spark: SparkSession, soak: bool) -> None:
     found: list[Case] = []
 

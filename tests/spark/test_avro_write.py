@@ -41,6 +41,7 @@ def orders(spark: SparkSession) -> DataFrame:
     return spark.sql(ORDERS)
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_what_from_avro_reads(
     spark: SparkSession, tmp_path: Path, registry: SchemaRegistryServer, orders: DataFrame
@@ -133,6 +134,7 @@ def test_json_is_that_of_to_json(spark: SparkSession, tmp_path: Path, orders: Da
     assert sorted(row[0] for row in found) == expected
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_stream_into_a_directory(
     spark: SparkSession, tmp_path: Path, registry: SchemaRegistryServer
@@ -180,6 +182,7 @@ def test_a_commit_asks_no_registry(spark: SparkSession, tmp_path: Path) -> None:
     assert connect(root).records.count("t") == 5 * batches
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_stream_to_brokers(

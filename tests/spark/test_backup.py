@@ -16,6 +16,7 @@ from tests.kafka import Broker
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_it_goes_on_where_it_stopped(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     topic, group = unused_topic(), unused_topic()
     broker.create_topic(topic, 3)

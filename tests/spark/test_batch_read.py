@@ -100,6 +100,7 @@ def test_a_schema_with_other_columns_is_refused(spark, write, schema):
         spark.read.format("kafkalog").schema(schema).load(path).collect()
 
 
+@pytest.mark.long
 def test_internal_topics_are_chosen_by_name_alone(write, read):
     path = write(numbered(2), topic="orders", numPartitions=2)
     write(numbered(2, 10), topic="orders-old")
@@ -110,6 +111,7 @@ def test_internal_topics_are_chosen_by_name_alone(write, read):
     assert {row.topic for row in read(path, subscribePattern="old$|_offsets").collect()} == {"orders-old"}
 
 
+@pytest.mark.long
 def test_several_roots_and_one_partition_folder(write, read, tmp_path):
     first = write(numbered(2), topic="a", root="one")
     second = write(numbered(2, 5), topic="b", root="two")

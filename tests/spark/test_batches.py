@@ -123,6 +123,7 @@ def test_offsets_bound_what_is_read(topics: Topics) -> None:
         topics.read(subscribe=topic, startingOffsets=offsets(topic, 1)).collect()
 
 
+@pytest.mark.long
 def test_topics_are_chosen_by_name_pattern_and_partition(topics: Topics) -> None:
     topic, other = topics.new(2), topics.new()
     topics.write(topic, [0])

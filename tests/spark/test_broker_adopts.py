@@ -78,6 +78,7 @@ def _adopt(broker: Broker, log_directory: Path) -> Broker:
     return broker
 
 
+@pytest.mark.long
 def test_it_serves_exactly_our_records(spark: SparkSession, shared_broker: Broker, written: Path) -> None:
     ours = _read(spark, written)
     assert _consume(shared_broker) == ours
@@ -141,6 +142,7 @@ def test_it_looks_up_timestamps_as_we_do(shared_broker: Broker, written: Path) -
         consumer.close()
 
 
+@pytest.mark.long
 def test_a_running_broker_keeps_us_from_writing(
     spark: SparkSession, shared_broker: Broker, written: Path
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_running_broker_keeps_us_from_writing(
     assert _read(spark, shared_broker.log_dir) == _read(spark, written)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kill", [pytest.param(False, id="stopped", marks=pytest.mark.soak), pytest.param(True, id="killed")]
 )

@@ -49,6 +49,7 @@ def write(broker: Broker) -> Callable[..., None]:
     return write
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_all_columns(
     spark: SparkSession, broker: Broker, write: Callable[..., None], topic: str, compression: str
@@ -121,6 +122,7 @@ def test_topics_from_a_column(spark: SparkSession, broker: Broker, write: Callab
     assert sorted(values_of(broker.bootstrap, topics[1])) == [b"1", b"3", b"5", b"7", b"9"]
 
 
+@pytest.mark.long
 def test_sparks_own_source_reads_what_was_written(
     spark: SparkSession, broker: Broker, write: Callable[..., None], topic: str
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_topic_that_does_not_exist(spark: SparkSession, write: Callable[..., N
         write(frame, topic="missing", **{"kafka.request.timeout.ms": 1000})
 
 
+@pytest.mark.long
 def test_a_partition_that_does_not_exist(spark: SparkSession, write: Callable[..., None], topic: str) -> None:
     frame = spark.createDataFrame([("v", 3)], "value string, partition int")
     with pytest.raises(PySparkException, match=f"partition 3, but topic '{topic}' has 3"):

@@ -215,6 +215,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         dead_letters(frame, "no topic")
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
 def test_headers_are_those_of_kafka_connect(spark: SparkSession, tmp_path: Path, broker: Broker) -> None:

@@ -25,6 +25,7 @@ def found(report: object, what: str) -> list[tuple[str, str]]:
     return [(row["where"], row["state"]) for row in report.rows() if row["what"] == what]  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_broker_and_folders(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     report = doctor(spark, {"kafka.bootstrap.servers": broker.bootstrap}, stagingLocation=str(tmp_path))

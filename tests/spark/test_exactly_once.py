@@ -103,6 +103,7 @@ def test_a_new_checkpoint_is_a_new_query(spark: SparkSession, broker: Broker, to
     assert values(broker, topic) == sorted([*range(100)] * 2)
 
 
+@pytest.mark.long
 def test_consume_transform_produce(
     spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_consume_transform_produce(
     assert sum(row.lag for row in offsets) <= 3, "only the last marker of each partition is left"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("gives_checkpoint", "match"),
     [(True, "The source is a log directory"), (False, "Nothing tells which cluster the source reads")],
@@ -184,6 +186,7 @@ def test_the_sink_compares_clusters(broker: Broker, tmp_path: Path) -> None:
         writer._check_source(options["checkpointLocation"], run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_planned", [False, True])
 def test_a_source_that_moves_and_loses_its_checkpoint_is_not_believed(
     spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path, is_planned: bool
@@ -211,6 +214,7 @@ def test_a_source_that_moves_and_loses_its_checkpoint_is_not_believed(
     assert values(broker, out) == [*range(100)]
 
 
+@pytest.mark.long
 def test_micro_batches_without_rows_of_the_source(
     spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path
 ) -> None:
@@ -245,6 +249,7 @@ def test_micro_batches_without_rows_of_the_source(
     }
 
 
+@pytest.mark.long
 def test_a_read_committed_stream_does_not_stall_or_count_markers_as_loss(
     spark: SparkSession, broker: Broker, topic: str, run: Run, tmp_path: Path, soak: bool
 ) -> None:

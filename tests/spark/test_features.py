@@ -20,6 +20,7 @@ def test_each_feature_says_in_a_sentence_what_is_lost_without_it() -> None:
     assert all(feature.without.endswith(".") for feature in features())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not HAS_READ_LIMITS, reason="this PySpark has too little that could be hidden")
 @pytest.mark.parametrize(("release", "found"), [("4.0", [False] * 3), ("4.1", [False, False, True])])
 def test_an_older_spark(tmp_path: Path, release: str, found: list[bool]) -> None:

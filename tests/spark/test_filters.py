@@ -52,6 +52,7 @@ def rows_scanned(frame):
     return scan.metrics().get("numOutputRows").get().value()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("condition", "scanned"),
     [
@@ -96,6 +97,7 @@ def test_partitions_that_are_ruled_out_have_no_task(read, path, push_down):
     assert read(path, minPartitions=4).filter("topic = 't' AND partition = 0").rdd.getNumPartitions() == 4
 
 
+@pytest.mark.long
 def test_the_same_dataframe_sees_what_has_come_since(read, write, push_down):
     path = write(numbered(5))
     conditions = ("offset >= 3", "timestamp >= TIMESTAMP '2026-01-01'", "timestamp >= TIMESTAMP '2999-01-01'")

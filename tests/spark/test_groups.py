@@ -111,6 +111,7 @@ def described(broker: Broker, group: str) -> dict[int, tuple[int, int, int]]:
     return {int(row[2]): (int(row[3]), int(row[4]), int(row[5])) for row in rows}
 
 
+@pytest.mark.long
 @needs_read_limits
 @pytest.mark.parametrize("orders", ["broker", "directory"], indirect=True)
 def test_available_now_has_committed_all_at_its_end(orders: Orders, tmp_path: Path) -> None:
@@ -125,6 +126,7 @@ def test_available_now_has_committed_all_at_its_end(orders: Orders, tmp_path: Pa
     assert orders.committed() == [8, 5]
 
 
+@pytest.mark.long
 def test_kafkas_tools_see_the_query(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
     on_broker.write(7, 5)
     run(on_broker.stream(startingOffsets="earliest"), tmp_path / "c")
@@ -142,6 +144,7 @@ def test_kafkas_tools_see_the_query(on_broker: Orders, broker: Broker, tmp_path:
     ]
 
 
+@pytest.mark.long
 @needs_read_limits
 def test_a_paced_stream_shows_its_true_lag(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
     """A micro-batch is committed when it is complete, long before the next trigger."""
@@ -213,6 +216,7 @@ def test_a_query_that_is_stopped_under_load_has_committed_all_but_what_it_planne
     assert max(chain(*behind)) <= 0
 
 
+@pytest.mark.long
 def test_a_restart_makes_up_for_what_was_not_committed(orders: Orders, tmp_path: Path) -> None:
     orders.write(7, 5)
     run(orders.stream(startingOffsets="earliest", commitOffsets="false"), tmp_path / "c")
@@ -221,6 +225,7 @@ def test_a_restart_makes_up_for_what_was_not_committed(orders: Orders, tmp_path:
     assert orders.committed() == [7, 5]
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_was_set_back_leaves_the_group_where_it_is(orders: Orders, tmp_path: Path) -> None:
     """Until a micro-batch is complete: a sink that refuses it asks for a new checkpoint, to begin there."""
 
@@ -257,6 +262,7 @@ def test_the_querys_name_names_the_group(on_broker: Orders, tmp_path: Path) -> N
     assert on_broker.committed(f"etl-{on_broker.group}") == [1, 1]
 
 
+@pytest.mark.long
 def test_a_group_with_members_is_left_alone(on_broker: Orders, broker: Broker, tmp_path: Path) -> None:
     """The query reads on, or, where commits are required, ends and says why."""
     on_broker.write(3, 3)
@@ -269,6 +275,7 @@ def test_a_group_with_members_is_left_alone(on_broker: Orders, broker: Broker, t
             run(frame, tmp_path / "d")
 
 
+@pytest.mark.long
 def test_two_queries_in_one_group_both_read_all(orders: Orders, tmp_path: Path) -> None:
     """Neither fails; the group has what was committed last, as no tool can tell the two apart."""
     orders.write(7, 5)
@@ -312,6 +319,7 @@ def test_a_batch_starts_where_the_group_is(
     assert half_read.committed() == [4], "a batch commits nothing"
 
 
+@pytest.mark.long
 def test_a_stream_starts_where_the_group_is(half_read: Orders, tmp_path: Path) -> None:
     frame = half_read.stream(startingOffsets="committed", startingOffsetsByCommittedStrategy="earliest")
     query = run(frame, tmp_path / "c")

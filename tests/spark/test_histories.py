@@ -69,6 +69,7 @@ def forget(checkpoint: Path, number: int, *logs: str) -> None:
         (checkpoint / log / f".{number}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["an option", "default"])
 def test_a_micro_batch_that_is_planned_anew(run: Run, tmp_path: Path, default: Path, by: str) -> None:
     """As after a loss of power that took the plan, or with a checkpoint that is one micro-batch old."""
@@ -111,6 +112,7 @@ def test_a_directory_that_is_older_or_gone(run: Run, tmp_path: Path) -> None:
     assert values(log) == [*range(10), *range(20, 50)]
 
 
+@pytest.mark.long
 def test_a_reader_that_is_given_another_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """What it keeps there is for the query whose checkpoint it is, and no row is read by it for another."""
     root = tmp_path / "log"
@@ -141,6 +143,7 @@ def test_a_reader_that_is_given_another_checkpoint(spark: SparkSession, tmp_path
     ]
 
 
+@pytest.mark.long
 def test_a_source_directory_that_went_back_and_has_grown_again(spark: SparkSession, tmp_path: Path) -> None:
     root, older, checkpoint = tmp_path / "log", tmp_path / "older", str(tmp_path / "checkpoint")
     write(root, {T0: values_to_write(10)}, num_partitions=1)
@@ -234,6 +237,7 @@ class TestBrokers:
         write.values = lambda: sorted(int(value) for value in shown(broker.bootstrap, topic))  # type: ignore[attr-defined]
         return write
 
+    @pytest.mark.long
     def test_staging_elsewhere_and_the_default_checkpoint(
         self, write: Run, tmp_path: Path, default: Path
     ) -> None:

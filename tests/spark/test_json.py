@@ -49,6 +49,7 @@ def test_what_from_json_gives(spark: SparkSession, tmp_path: Path, chance: rando
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.long
 def test_queries_of_corrupt_rows(spark: SparkSession, tmp_path: Path) -> None:
     """As with from_json, but that the optimizer makes that decode only what a query uses."""
     root, fields = str(tmp_path / "log"), "id bigint, name string, _corrupt_record string"

@@ -54,6 +54,7 @@ def check(values: list[bytes | None], mine: list[Any], others: list[Any]) -> Non
         assert without_digits(one) == without_digits(other), (value, one, other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
 def test_cases_are_those_of_from_json(spark: SparkSession, zone: str) -> None:
     values = [*CASES, *WITHOUT_A_ZONE]

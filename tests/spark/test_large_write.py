@@ -199,6 +199,7 @@ def test_message_segments_above_a_topics_limit_are_refused_and_what_to_set_is_to
     assert len(consume(broker.bootstrap, topic)) == 5
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_no_message_is_split_into_a_compacted_topic_of_brokers(

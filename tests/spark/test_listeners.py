@@ -49,6 +49,7 @@ def stream(spark, path, **options):
     return spark.readStream.format("kafkalog").options(startingOffsets="earliest", **options).load(path)
 
 
+@pytest.mark.long
 @needs_read_limits
 def test_lag_in_offsets_and_bytes(spark, write, attach, tmp_path):
     write(numbered(30))
@@ -74,6 +75,7 @@ def test_lag_in_offsets_and_bytes(spark, write, attach, tmp_path):
     assert len(lines) == len(listener.history(query.id))
 
 
+@pytest.mark.long
 @needs_read_limits
 def test_only_the_last_events_are_kept(spark, write, attach, tmp_path):
     path = write(numbered(20))

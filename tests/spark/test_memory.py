@@ -78,6 +78,7 @@ def least(path: str) -> int:
     return read("tasks", path, ONE_ROW).peak
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_task(path: str, least: int, partitions: int) -> None:
     """The rows of two small topic-partitions are joined."""

@@ -48,6 +48,7 @@ def run(rows: DataFrame, folder: Path) -> list[str]:
     return values(rows.sparkSession.read.parquet(str(folder / "out")))
 
 
+@pytest.mark.long
 def test_a_batch_has_whole_messages(spark: SparkSession, path: str) -> None:
     reader = spark.read.format("kafkalog")
     assert reader.load(path).count() == 1 + 3 + 2 * 4
@@ -57,6 +58,7 @@ def test_a_batch_has_whole_messages(spark: SparkSession, path: str) -> None:
     assert reassemble(records).count() == records.count(), "they are not in LinkedIn's format"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stream_has_whole_messages_and_commits_safe_offsets(
     spark: SparkSession, path: str, tmp_path: Path

@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[str, Callable[..., Options]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fixture", "login"),
     [

@@ -169,6 +169,7 @@ def test_rows_have_all_columns(broker, topic, read):
     assert (second.key, second.value, second.headers) == (b"", None, None)
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_after_planning(broker, topic, read):
     topic.write(range(5))
     strict, lax = read(topic), read(topic, failOnDataLoss="false")
@@ -266,6 +267,7 @@ def test_limits_and_a_restart(broker, stream, tmp_path):
     assert run(frame, tmp_path / "c") == []
 
 
+@pytest.mark.long
 @needs_read_limits
 def test_bytes_a_trigger(topic, stream, tmp_path):
     topic.write([f"{n:01000}" for n in range(200)], linger_ms=5, batch_size=4_000)
@@ -294,6 +296,7 @@ def test_new_partitions_and_topics_of_a_running_query(broker, stream, tmp_path):
     assert logged_offsets(tmp_path / "c") == {topic.name: {"0": 4, "1": 1}, second.name: {"0": 1}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "count", [pytest.param(2, id="shorter"), pytest.param(6, id="longer", marks=pytest.mark.soak)]
 )
@@ -337,6 +340,7 @@ def test_a_topic_made_anew_between_two_runs(topic, stream, tmp_path):
     assert run(later, checkpoint) == [[20]], "other starting offsets do not make it another source"
 
 
+@pytest.mark.long
 def test_records_that_retention_took(broker, topic, stream, tmp_path):
     topic.write(range(5))
     run(stream(topic), tmp_path / "c")
@@ -369,6 +373,7 @@ def test_lag_in_bytes(spark, topic, stream, tmp_path):
 # Quiet when idle
 
 
+@pytest.mark.long
 @needs_read_limits
 def test_an_idle_stream_asks_seldom_and_sees_new_records_at_once(broker, monkeypatch):
     topic = Topic(broker)

@@ -120,6 +120,7 @@ def test_other_columns_come_along_in_any_order_of_rows(spark: SparkSession, tmp_
         assert found == content.messages
 
 
+@pytest.mark.long
 def test_without_message_segments_all_is_as_it_was(spark: SparkSession, tmp_path: Path, store: str) -> None:
     write(tmp_path / "log", {T0: [b"%d" % n for n in range(50)], TopicPartition("t", 1): [b"x"]})
     query = run(
@@ -155,6 +156,7 @@ def test_open_messages_survive_a_restart_and_leave_no_state(
     assert state_rows(second) == 0
 
 
+@pytest.mark.long
 def test_dropped_messages_are_counted_and_kept_on_request(
     spark: SparkSession, tmp_path: Path, store: str
 ) -> None:
@@ -193,6 +195,7 @@ def test_dropped_messages_are_counted_and_kept_on_request(
     assert both == in_order(out)
 
 
+@pytest.mark.long
 def test_an_eviction_can_fail_the_query(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "log"
     write(root, {T0: [b"a", *SEGMENTS[:3]]})
@@ -233,6 +236,7 @@ def test_messages_expire_by_time_on_a_quiet_topic(spark: SparkSession, tmp_path:
     assert found == [b"a", WHOLE, WHOLE]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_available_now_ends_where_messages_expire_by_time(
     spark: SparkSession, tmp_path: Path, store: str
@@ -274,6 +278,7 @@ def test_hostile_claims_take_no_memory(spark: SparkSession, tmp_path: Path) -> N
     assert dead.dropped.reason == "conflicting_id"
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_sparks_own_source(spark: SparkSession, broker: Broker, tmp_path: Path, store: str) -> None:
     from kafka import KafkaProducer

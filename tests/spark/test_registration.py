@@ -129,6 +129,7 @@ def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_every_mode_works_where_no_environment_is_active(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -70,6 +70,7 @@ def copying(spark: SparkSession, broker: Broker, tmp_path: Path) -> Iterator[Cop
         query.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.soak)])
 def test_two_queries_copy_each_row_once(copying: Copying, protocol: str) -> None:
     if protocol == "consumer":
@@ -106,6 +107,7 @@ def test_a_sink_that_does_not_commit_is_refused(copying: Copying) -> None:
     assert copying.commits() == dict.fromkeys(range(PARTITIONS), 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rejoins", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_query_that_was_put_out_while_a_micro_batch_ran(copying: Copying, rejoins: bool) -> None:
     """Its transaction is refused: it ends with an error, or gives the micro-batch up and goes on.

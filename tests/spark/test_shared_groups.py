@@ -196,6 +196,7 @@ def test_a_query_that_stops_between_two_micro_batches_has_committed_the_last(sha
     assert shared.commits() == dict.fromkeys(range(PARTITIONS), 10)
 
 
+@pytest.mark.long
 @needs_read_limits
 def test_alone_it_has_the_rows_and_the_checkpoint_of_a_query_without(shared: Shared) -> None:
     kinds = {"alone": {}, "without": {"groupMembership": "false"}}
@@ -212,6 +213,7 @@ def test_alone_it_has_the_rows_and_the_checkpoint_of_a_query_without(shared: Sha
     assert kept[0] == kept[1]
 
 
+@pytest.mark.long
 def test_progress_and_lag_are_those_of_its_own_partitions(shared: Shared) -> None:
     shared.write(40)
     listener = LagListener()
@@ -240,6 +242,7 @@ def test_progress_and_lag_are_those_of_its_own_partitions(shared: Shared) -> Non
         shared.spark.streams.removeListener(listener)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rejoins", [False, True])
 def test_a_query_that_was_put_out_while_a_micro_batch_ran(shared: Shared, rejoins: bool) -> None:
     """Its commit is refused. It ends with an error that says so; or its rows count as unfinished."""

@@ -158,6 +158,7 @@ class TestBrokers:
     def given(self, broker: Broker, topic: str) -> Options:
         return {SERVERS: broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 
+    @pytest.mark.long
     @spelled(ADDRESSES)
     def test_a_topic_that_was_recreated(
         self, query: Query, broker: Broker, topic: str, given: Options, spell: Spell

@@ -63,6 +63,7 @@ def test_once_ignores_the_limits(spark, write, tmp_path):
     assert run(stream(spark, path, maxOffsetsPerTrigger=5), tmp_path / "c", once=True) == [list(range(15))]
 
 
+@pytest.mark.long
 def test_a_restart_goes_on_where_it_stopped(spark, write, tmp_path):
     path = write(numbered(3))
     assert run(stream(spark, path), tmp_path / "c") == [[0, 1, 2]]
@@ -144,6 +145,7 @@ def delete_first_segments(path, keep):
             os.unlink(f"{path}/t-0/{name}")
 
 
+@pytest.mark.long
 def test_segments_deleted_under_the_reader(spark, write, tmp_path):
     path = write(numbered(5))
     frame = stream(spark, path)
@@ -172,6 +174,7 @@ def test_a_deleted_topic(spark, write, tmp_path):
     assert run(tolerant, tmp_path / "c") == [[99]]
 
 
+@pytest.mark.long
 def test_a_start_offset_is_kept_beside_the_checkpoint(spark, write, tmp_path):
     path = write(numbered(3))
     checkpoint = str(tmp_path / "c")
@@ -219,6 +222,7 @@ def test_a_replayed_batch_is_appended_once(spark, write, read, tmp_path):
     assert in_order(read(copy)) == before
 
 
+@pytest.mark.long
 @needs_read_limits
 def test_a_checkpoint_older_than_the_directory_is_refused(spark, write, tmp_path):
     path = write(numbered(30))
@@ -233,6 +237,7 @@ def test_a_checkpoint_older_than_the_directory_is_refused(spark, write, tmp_path
         run(frame, checkpoint, sink=copy)
 
 
+@pytest.mark.long
 def test_complete_mode_appends_and_update_mode_is_sparks_to_refuse(spark, write, read, tmp_path):
     path = write(numbered(4))
     counts = stream(spark, path).groupBy().count().selectExpr("CAST(count AS STRING) AS value")

@@ -50,6 +50,7 @@ def test_the_columns_are_those_that_it_returns(read: Read, path: str) -> None:
     assert rows.select("offset").distinct().count() == COUNT // 2
 
 
+@pytest.mark.long
 def test_a_schema_chooses_among_them(spark: SparkSession, path: str) -> None:
     reader = spark.read.format("kafkalog").options(**using("numbers"))
     rows = reader.schema("number bigint, topic string").load(path)
@@ -192,6 +193,7 @@ def test_a_view_has_none(read: Read, path: str) -> None:
         read(path, view="topics", **using("evens"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.broker
 def test_a_stream_that_filters_on_both_ends_is_exactly_once(
@@ -242,6 +244,7 @@ def test_a_stream_that_filters_on_both_ends_is_exactly_once(
     assert committed.offset == 18, "all records, with those that are left out"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("is_zipped", [False, True])
 def test_a_stream_finds_what_is_added_to_the_session(

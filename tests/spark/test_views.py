@@ -59,6 +59,7 @@ def test_segments_of_a_directory(spark, write, read):
         segments.option("kafka.bootstrap.servers", "host:9092").load().collect()
 
 
+@pytest.mark.long
 def test_batches_of_a_directory(spark, write, read):
     named = {"compression.type": "gzip", "segment.bytes": 2000, "batch.size": 500}
     path = write(numbered(300), **named)
@@ -143,6 +144,7 @@ def test_groups_of_a_directory(write, read):
         read(path, view="groups", kafka__group__id="missing, g").collect()
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_views_of_brokers(spark, broker):
     topic, group = f"views-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"

@@ -61,6 +61,7 @@ def test_each_format_goes_on_where_the_other_one_was(
             assert lag.lag == (0 if format == "kafkalog" else 10)
 
 
+@pytest.mark.long
 def test_an_exactly_once_sink_does_not_go_on_behind_another(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_an_exactly_once_sink_does_not_go_on_behind_another(
     assert values(broker, query.target) == Counter(range(40))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("begins", "goes_on"), [("kafkalog", "kafka"), ("kafka", "kafkalog")])
 def test_a_micro_batch_that_is_not_complete_is_written_again(
     spark: SparkSession, broker: Broker, tmp_path: Path, begins: str, goes_on: str

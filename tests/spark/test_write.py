@@ -143,6 +143,7 @@ def test_modes_other_than_append_are_refused(spark, tmp_path):
     assert not (tmp_path / "log" / "t-0").exists()
 
 
+@pytest.mark.long
 def test_a_failed_job_leaves_nothing(spark, write, read, tmp_path):
     """The other tasks are over by then: Spark kills a worker that is slow, and its files go later."""
     path = write(numbered(2))

@@ -129,6 +129,7 @@ def test_migration_by_dual_commits_and_back(
     assert sorted(read, key=int) == topic.produced, "nothing is lost, and nothing repeated, at any step"
 
 
+@pytest.mark.long
 def test_a_query_does_not_commit_while_an_old_consumer_lives(
     spark: SparkSession, zookeeper_broker: OldBroker, tmp_path: Path
 ) -> None:

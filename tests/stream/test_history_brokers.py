@@ -137,6 +137,7 @@ def test_a_cluster_that_went_back_with_its_metadata(
     broker.stop()
 
 
+@pytest.mark.long
 def test_a_cold_copy_that_has_come_to_the_same_leader_epoch(
     new_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ def test_what_a_broker_deletes_and_compacts_is_no_other_log(new_broker: Callable
     broker.stop()
 
 
+@pytest.mark.long
 def test_leaders_that_change(cluster: Cluster) -> None:
     topic, shared = unused_topic(), list[Shared]()
     partitions = [TopicPartition(topic, number) for number in range(3)]

@@ -155,6 +155,7 @@ _MESSAGE = st.tuples(
 )
 
 
+@pytest.mark.long
 @given(
     rows=st.lists(_MESSAGE, min_size=1, max_size=20),
     splitter=st.builds(SplitterSettings, st.integers(1, 70), st.booleans(), st.booleans()),

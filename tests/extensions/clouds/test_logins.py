@@ -64,6 +64,7 @@ def login(broker: CloudBroker, cloud: str, **options: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
 def test_a_broker_takes_the_tokens(broker: CloudBroker, services: MetadataServices, cloud: str) -> None:
     topic = unused_topic()
@@ -97,6 +98,7 @@ def short_token() -> str:
     return f"token.{int(time.time()) + 6}"
 
 
+@pytest.mark.long
 def test_a_session_that_can_not_be_renewed_at_once(broker: CloudBroker) -> None:
     """The source of tokens fails once, between two logins."""
     options = login(broker, "", **{"kafka.sasl.login.callback.handler.class": f"{__name__}:short_token"})

@@ -159,6 +159,7 @@ def check(world: World, newest: int) -> None:
         raise BrokenError(f"expected {expected}, got {visible}, and {undecided} open")
 
 
+@pytest.mark.long
 @settings(suppress_health_check=list(HealthCheck), max_examples=500)
 @given(st.data())
 def test_every_batch_is_shown_once(data: st.DataObject) -> None:

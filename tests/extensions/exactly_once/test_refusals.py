@@ -59,6 +59,7 @@ def in_force(broker: Broker, rule: ACL) -> Iterator[None]:
             broker.wait_until(lambda: not is_known(), f"{rule} stays in force")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "prefix", "operation", "match"),
     [
@@ -133,6 +134,7 @@ def test_a_broker_that_is_too_old(cluster: Cluster, tmp_path: Path) -> None:
     assert stored(cluster.bootstrap, topic) == 0
 
 
+@pytest.mark.long
 def test_a_source_whose_topic_is_gone(broker: Broker, tmp_path: Path) -> None:
     topic = unused_topic()
     broker.create_topic(topic, 3)

@@ -63,6 +63,7 @@ def set_back(broker: Broker, folder: Path) -> None:
         shutil.copytree(each, broker.log_dir / each.name)
 
 
+@pytest.mark.long
 def test_transaction_state_that_went_back(
     of_each_version: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_transaction_state_that_went_back(
         assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * (3 + back)), (back, is_told)
 
 
+@pytest.mark.long
 def test_a_topic_that_went_back(
     stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_topic_that_went_back(
     assert found == [*range(20), *range(40, 80)]
 
 
+@pytest.mark.long
 def test_a_marker_that_went_back_by_the_batch_that_is_replayed(
     stoppable_broker: Broker, tmp_path: Path
 ) -> None:
@@ -234,6 +237,7 @@ def test_a_marker_that_went_back_to_a_pending_one(
     assert len(shown(broker.bootstrap, topic, 1)) == 50
 
 
+@pytest.mark.long
 def test_transaction_state_that_does_not_know_the_query(
     of_each_version: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +295,7 @@ def test_epochs_that_a_marker_does_not_know(
     assert min(each.epoch for found in seen[-2:] for producers in found.values() for each in producers) > 4
 
 
+@pytest.mark.long
 def test_an_epoch_that_an_attempt_has_used_elsewhere(
     stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_markers_that_are_forgotten(
     of_each_version: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_markers_that_are_forgotten(
         assert sorted(shown(broker.bootstrap, topic)) == expected, (first, commit)
 
 
+@pytest.mark.long
 def test_a_late_request_opens_again_what_is_committed(
     stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +349,7 @@ def test_the_newest_epoch_of_a_producer() -> None:
     assert newest_epoch(None, {}, 7) == -1
 
 
+@pytest.mark.long
 def test_a_marker_that_stays_pending_before_kafka_3(
     stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_its_offsets_have_leader_epochs(pipeline: Pipeline) -> None:
     assert (found.offset, found.leader_epoch) == (10, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("then", ["again", "the next one", "the next one, which dies"])
 def test_a_commit_whose_marker_was_left_out(pipeline: Pipeline, then: str) -> None:
     """Of the group alone: the rows are there. What comes next carries the commit out."""
@@ -161,6 +162,7 @@ def test_a_commit_whose_marker_was_left_out(pipeline: Pipeline, then: str) -> No
     assert len(shown(pipeline.broker.bootstrap, pipeline.topic, 2)) == 30
 
 
+@pytest.mark.long
 def test_what_an_aborted_attempt_left_pending_is_not_committed(pipeline: Pipeline) -> None:
     """Rows of batch 1 are carried out, while an aborted attempt at batch 2 is pending in the group."""
     topic = pipeline.topic

@@ -127,6 +127,7 @@ class Held:
                 assert connection.recv(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "api",
     [
@@ -164,6 +165,7 @@ def test_a_request_that_comes_in_the_next_batch(
     assert sorted(shown(cluster.bootstrap, topic)) == digits(27)
 
 
+@pytest.mark.long
 def test_a_coordinator_that_is_paused_until_another_has_taken_over(
     cluster: Cluster, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +216,7 @@ def test_a_coordinator_that_was_deposed_gives_an_old_marker(
     assert caplog.text.count("Running the commit") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [pytest.param("begun", marks=pytest.mark.soak), "marked"])
 def test_a_driver_that_is_paused_for_longer_than_its_transaction(
     broker: Broker, tmp_path: Path, step: str

@@ -255,6 +255,7 @@ def test_what_is_under_way_is_fenced_once_a_run_gives_up(
 class TestMarker:
     """A marker that is missing or another's stops the query, before anything is written."""
 
+    @pytest.mark.long
     def test_it_is_gone(self, broker: Broker, topic: str, driver: Drivers, tmp_path: Path) -> None:
         driver().write([values(5)], 0)
         groups(broker).delete_group(transactional_id(topic))
@@ -269,6 +270,7 @@ class TestMarker:
         driver().write([values(5, 10)], 2)
         assert sorted(shown(broker.bootstrap, topic)) == digits(15)
 
+    @pytest.mark.long
     def test_a_first_batch_may_have_none(
         self, broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
@@ -361,6 +363,7 @@ class TestMarker:
         driver(failOnMissingMarker=False).write([values(5, 10)], 2)
         assert sorted(shown(broker.bootstrap, topic)) == digits(15)
 
+    @pytest.mark.long
     def test_its_topic_is_gone(self, broker: Broker, topic: str, driver: Drivers) -> None:
         other = unused_topic()
         broker.create_topic(other, 1)
@@ -383,6 +386,7 @@ class TestMarker:
         query().write([rows(5, 10, other)], 3)
         assert sorted(shown(broker.bootstrap, other, 1)) == digits(15)
 
+    @pytest.mark.long
     def test_a_deposed_coordinator_gives_an_old_one(
         self, broker: Broker, topic: str, driver: Drivers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -635,6 +639,7 @@ class TestRefusals:
         monkeypatch.undo()
         assert shown(broker.bootstrap, topic) == []
 
+    @pytest.mark.long
     def test_a_partition_that_does_not_exist(self, broker: Broker, topic: str, driver: Drivers) -> None:
         query = driver()
         (staged,) = query.stage([values(5)], 0)

@@ -82,6 +82,7 @@ def cut(draw: st.DataObject, end: int) -> list[tuple[int, int]]:
     return list(zip([0, *cuts], [*cuts, end], strict=True))
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(logs(copies=False), st.integers(1, 12), st.data())
 def test_messages_written_once_are_delivered_if_they_are_complete_within_the_gap(
@@ -100,6 +101,7 @@ def test_messages_written_once_are_delivered_if_they_are_complete_within_the_gap
     assert rows_of(found) == sorted(expected)
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(logs(copies=True), st.integers(1, 12), st.data())
 def test_with_dead_letters_ranges_are_the_whole_whatever_is_copied(

@@ -93,6 +93,7 @@ def test_any_order_loss_and_repetition(
     assert sorted(drop.message_id for drop in dropped if drop.reason in INCOMPLETE) == sorted(lost)
 
 
+@pytest.mark.long
 @many
 @given(partitions(hostile=True), cuts, st.sampled_from([5, 12, 20, 1000]), gaps)
 def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, gap: int) -> None:
@@ -104,6 +105,7 @@ def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, 
     assert sorted(drop.message_id for drop in dropped if drop.reason in INCOMPLETE) == sorted(lost)
 
 
+@pytest.mark.long
 @many
 @given(partitions(hostile=True), cuts, st.integers(0, 30), st.integers(1, 20), gaps, st.integers(0, 30))
 def test_slices_are_forgotten_and_read_again(

@@ -40,6 +40,7 @@ def cases(chance: random.Random, count: int) -> list[tuple[str, dict[str, int], 
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
 def test_range_and_round_robin_are_kafkas(chance: random.Random, tmp_path: Path, soak: bool) -> None:

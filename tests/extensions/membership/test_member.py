@@ -184,6 +184,7 @@ def test_a_member_that_is_to_rejoin_leaves_its_rows_uncommitted(group: Group, ki
     assert group.commits() == {0: 7}
 
 
+@pytest.mark.long
 @of_each_kind
 def test_of_a_partition_that_does_not_exist_nothing_is_committed(group: Group, kind: dict[str, Any]) -> None:
     member = group.member(**kind)

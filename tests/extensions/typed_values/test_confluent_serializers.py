@@ -106,6 +106,7 @@ def topic(registry: SchemaRegistryServer, tmp_path: Path) -> Topic:
     return Topic(registry, tmp_path)
 
 
+@pytest.mark.long
 def test_what_the_serializer_writes(client: Any, topic: Topic) -> None:
     write = avro.AvroSerializer(client, json.dumps(ORDER))
     orders = [order(number) for number in range(12)]

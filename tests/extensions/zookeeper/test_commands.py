@@ -47,6 +47,7 @@ def moved(source: str, target: object, topic: Topic, folder: Path) -> None:
     assert offsets[0] == offsets[1]
 
 
+@pytest.mark.long
 def test_a_group_moves_out_of_zookeeper_and_back(topic: Topic, place: str, tmp_path: Path) -> None:
     topic.produce(30)
     read = topic.read_by_the_old_consumer(12, "auto.offset.reset=smallest")
@@ -95,6 +96,7 @@ def test_what_came_since_a_commit_in_zookeeper(topic: Topic, place: str, stored:
             assert changes.read().read_all().num_rows == 0
 
 
+@pytest.mark.long
 def test_a_live_consumer_is_shown_and_left_alone(topic: Topic, place: str, tmp_path: Path) -> None:
     topic.produce(4)
     consumer = topic.broker.console_consumer(topic.name, topic.name, ["auto.offset.reset=smallest"])

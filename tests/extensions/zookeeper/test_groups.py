@@ -395,6 +395,7 @@ def test_another_port_is_not_taken_for_zookeeper(zookeeper_broker: OldBroker) ->
         groups_at(zookeeper_broker.bootstrap, timeout=2.5).group_ids()
 
 
+@pytest.mark.long
 def test_zookeeper_that_restarts_is_waited_for(tmp_path: Path) -> None:
     server = ZooKeeperServer(tmp_path)
     server.start()
@@ -429,6 +430,7 @@ def dual_groups(broker: OldBroker, zookeeper: str, timeout: float | None = None)
     )
 
 
+@pytest.mark.long
 def test_dual_commits(zookeeper_broker: OldBroker, tmp_path: Path) -> None:
     """While one of both places fails, the other may be ahead of it: a start is at the later commit."""
     topic, group = unused_topic(), unused_topic()

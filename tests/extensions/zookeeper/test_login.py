@@ -116,6 +116,7 @@ def readable(address: str, login: Mapping[str, str]) -> set[str]:
     return {row.group for row in rows if row.offset == 7}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("login", "expected"),
     [
@@ -150,6 +151,7 @@ def test_what_the_login_may_write(server: Server) -> None:
         kafka.groups.commit("by-digest", {P0: CommittedOffset(7)})
 
 
+@pytest.mark.long
 def test_many_answers_by_tls(server: Server) -> None:
     with connect({"zookeeper.connect": server.secure_address, **server.tls}) as kafka:
         offsets = {TopicPartition("many", number): CommittedOffset(number) for number in range(1200)}
@@ -161,6 +163,7 @@ def test_many_answers_by_tls(server: Server) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_file_of_properties_logs_in(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in {**server.tls, **sasl()}.items()))

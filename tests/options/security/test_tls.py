@@ -82,6 +82,7 @@ def test_stores_that_java_alone_reads_are_to_be_converted(
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 @pytest.mark.slow
 def test_the_commands_that_convert_stores_make_files_that_are_read(tmp_path: Path) -> None:

@@ -301,6 +301,7 @@ def test_transactions_end_and_producers_are_not_those_of_the_new_cluster(tmp_pat
     assert visible(tmp_path / "next") == [0, 1, 5, 6, 10, 11]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_at_every_step_it_ends_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soak: bool

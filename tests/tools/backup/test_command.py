@@ -52,6 +52,7 @@ def test_it_goes_on_where_it_stopped(broker: Broker, topic: str, tmp_path: Path)
     assert done.lines[1] == [topic, "0", "0", "1010", "1010", "0", "B", "-"]
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_ends_with_1(broker: Broker, topic: str, tmp_path: Path) -> None:
     words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
     assert run(*words).code == 0

@@ -121,6 +121,7 @@ def stored(root: Path) -> list[int]:
     return offsets_read(place, T0, OffsetRange(marks.log_start_offset, marks.high_watermark))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kill_at_every_step_beside_damage(copier: Runner, tmp_path: Path, soak: bool) -> None:
     """The damage stays as it is, and is told; the other partition is copied."""

@@ -145,6 +145,7 @@ def test_a_backup_heeds_it(guarded: Guarded, topic: str, tmp_path: Path, threads
     assert content(tmp_path, topic) == content(guarded.broker.log_dir, topic)
 
 
+@pytest.mark.long
 def test_a_read_heeds_it(guarded: Guarded, topic: str) -> None:
     source = place(guarded.warden.address, {"client_id": "reader"})
 

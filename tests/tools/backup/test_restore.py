@@ -100,6 +100,7 @@ def check_equal(expected: Records, target: Broker, restored: Restored) -> None:
             assert rows[number].keeps_offsets == (list(found[number]) == list(records))
 
 
+@pytest.mark.long
 def test_a_directory_is_restored_with_groups(source: Source, target: Broker, tmp_path: Path) -> None:
     state = tmp_path / "state"
     topics = [topic for topic in EVERY_KIND if topic != "transactions"]
@@ -212,6 +213,7 @@ def test_ends(source: Source, target: Broker, tmp_path: Path) -> None:
         assert row.records == next(i for i, time in enumerate(times) if time >= 1_600_000_500_000)
 
 
+@pytest.mark.long
 def test_what_is_refused(source: Source, target: Broker, tmp_path: Path) -> None:
     names = {"plain": "refused"}
     restore(source.directory, target, tmp_path / "state", topics=names, rename=names)

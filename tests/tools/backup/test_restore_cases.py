@@ -101,6 +101,7 @@ def test_all_records_are_restored(case: Case, broker: Broker, tmp_path: Path) ->
         assert row.keeps_offsets == (list(found) == [old["offset"] for old in expected])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_topic_with_segments_smaller_than_batches(old_broker: OldBroker, tmp_path: Path) -> None:
     """Small batches that are joined, one that is too large as it is, and a record alone in its batch."""

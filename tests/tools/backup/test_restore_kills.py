@@ -40,6 +40,7 @@ def make(root: Path, records: int) -> None:
     groups.commit("g", {T0: CommittedOffset(records // 3), U0: CommittedOffset(records - 1)})
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Random, soak: bool) -> None:
@@ -90,6 +91,7 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
     print(f"\nrecords after each kill: {ends}")
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_one_restore_at_a_time(broker: Broker, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.kafka_cluster import Cluster
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_what_it_lost_is_told_and_cut_off(cluster: Cluster, tmp_path: Path) -> None:
     topic = unused_topic()
     partition = TopicPartition(topic, 0)

@@ -126,6 +126,7 @@ def write_to_backups(tmp_path: Path) -> Path:
     return backup
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_broker_goes_on_behind_what_was_written(new_broker: Callable[..., Broker], tmp_path: Path) -> None:
     backup, broker = write_to_backups(tmp_path), new_broker({"log.cleaner.enable": "false"})
@@ -259,6 +260,7 @@ def test_indexes_come_from_the_batches(tmp_path: Path) -> None:
     check_sound(log_dir)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_at_every_step_of_a_write(tmp_path: Path, soak: bool) -> None:
     start = tmp_path / "start"

@@ -289,6 +289,7 @@ while not Path(root, "stop").exists():
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_readers_that_race_it_see_right_rows_only(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

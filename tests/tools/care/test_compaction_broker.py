@@ -136,6 +136,7 @@ def cleaning_broker(folder: Path) -> Broker:
     return Broker(folder, CLEANING)
 
 
+@pytest.mark.long
 def test_a_brokers_cleaner_leaves_the_same(tmp_path: Path, seed: int, soak: bool) -> None:
     rng = random.Random(seed)
     broker = cleaning_broker(tmp_path / "broker")

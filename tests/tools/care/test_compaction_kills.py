@@ -37,6 +37,7 @@ def is_between(found: list[Record], least: list[Record], most: list[Record]) -> 
     return all(row in rest for row in found) and all(row in found for row in least)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kill_at_every_step(compactor: Runner, tmp_path: Path, seed: int, soak: bool) -> None:
     rng = random.Random(seed)

@@ -102,6 +102,7 @@ def _reads(parse: Callable[[bytes, str], Any], data: bytes) -> Any:
         return None
 
 
+@pytest.mark.long
 def test_each_flip_that_misleads_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "WRITING", 0)
     assert named(root) == to_mend(root) == set()

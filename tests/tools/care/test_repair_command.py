@@ -57,6 +57,7 @@ def test_json_salvage_and_one_partition(tmp_path: Path) -> None:
     assert not (root / "bad-flipped-byte-0" / ".kafkalog-cut").exists()
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     root = copy(case("bad-flipped-byte"), tmp_path / "root")

@@ -38,6 +38,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for pattern in FILES for path in folder.glob(pattern)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("configs", "left"),
     [

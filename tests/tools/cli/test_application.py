@@ -221,6 +221,7 @@ def test_a_reader_that_has_enough_is_no_error(root: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has it")
 def test_output_that_cannot_be_written(root: Path) -> None:

@@ -93,6 +93,7 @@ def at(outage: Cluster) -> str:
     return outage.brokers[FINE].bootstrap
 
 
+@pytest.mark.long
 def test_topics(at: str) -> None:
     done = run_command("topics", at, "--json")
     assert "Retrying" not in done.err
@@ -106,6 +107,7 @@ def test_topics(at: str) -> None:
     assert run("topics", at, "--topic", "whole").code == 0
 
 
+@pytest.mark.long
 def test_lag_and_offsets(at: str) -> None:
     name = GROUPS[FINE]
     named = run("offsets", at, "--group", name, "--json")
@@ -135,6 +137,7 @@ def test_lag_and_offsets(at: str) -> None:
     assert run("lag", at, "--group", name, "--topic", "half", "--max-lag", 1000).code == 1
 
 
+@pytest.mark.long
 def test_prometheus(at: str) -> None:
     done = run("lag", at, "--prometheus")
     assert done.code == 0, "an alarm needs the metrics"
@@ -161,6 +164,7 @@ def test_groups(at: str) -> None:
     assert UNLISTED in done.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("node", [DOWN, HUNG])
 def test_a_named_group_whose_coordinator_is_missing(at: str, node: int) -> None:
     done = run("lag", at, "--group", GROUPS[node], "--group", GROUPS[FINE], "--max-lag", 1000)
@@ -171,6 +175,7 @@ def test_a_named_group_whose_coordinator_is_missing(at: str, node: int) -> None:
     assert f"Group {GROUPS[node]!r} can't be read" in done.err
 
 
+@pytest.mark.long
 def test_other_commands(at: str) -> None:
     described = run("topics", "describe", at)
     assert described.code == 0
@@ -193,6 +198,7 @@ def test_the_doctor_names_internal_partitions_without_a_leader(at: str) -> None:
     assert "neither commit nor be listed" in found[OFFSETS_TOPIC]["remedy"]
 
 
+@pytest.mark.long
 def test_verify(at: str) -> None:
     done = run("verify", at, "--topic", "half", "--topic", "whole", "--json")
     fine, down, hung, whole = done.json["partitions"]
@@ -202,6 +208,7 @@ def test_verify(at: str) -> None:
     assert (done.code, done.json["damages"]) == (1, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [
@@ -231,6 +238,7 @@ def test_deleted_records(at: str) -> None:
     assert done.code == 1
 
 
+@pytest.mark.long
 def test_views(at: str) -> None:
     place = place_options({"kafka.bootstrap.servers": at, "kafka.request.timeout.ms": "2500"})
     shown = view_table(place, _view("topics"))
@@ -241,6 +249,7 @@ def test_views(at: str) -> None:
     assert {"ok", "unknown", "failed"} == set(shown.column("state").to_pylist())
 
 
+@pytest.mark.long
 def test_a_backup(at: str, tmp_path: Path) -> None:
     done = run("backup", at, tmp_path / "backup")
     assert done.code == 1

@@ -153,6 +153,7 @@ def cleaned(data: bytes, *, last_offset_delta: int) -> bytes:
     return changed.tobytes()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
 @pytest.mark.parametrize("is_same", [True, False])
 def test_what_was_copied_is_compared_in_pieces(is_same: bool, tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
     assert values(place, prices) == [1, 1, 10, 10]
 
 
+@pytest.mark.long
 def test_a_run_that_was_interrupted(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it had written, and after it: the next run does the same again, however much has come since."""
     place, orders, dead, expected = topics.place, topics.orders, topics.dead, list[int]()
@@ -436,6 +437,7 @@ def test_a_group_that_was_set_back(topics: Topics) -> None:
     assert values(place, orders) == [*range(8)]
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_markers_that_were_set_back_with_the_group(broker: Broker) -> None:
     """As with an older copy of __consumer_offsets: the coordinator of transactions knows better."""

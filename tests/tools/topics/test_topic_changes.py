@@ -184,6 +184,7 @@ def test_a_directory_that_a_broker_holds_is_left_alone(
     assert name in at.place.topics()
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_a_broker_serves_topics_made_in_its_directory(new_broker: Any) -> None:
     broker = new_broker()

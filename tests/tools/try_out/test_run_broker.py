@@ -34,6 +34,7 @@ def running(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.terminate()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -52,6 +53,7 @@ def test_a_broker_runs_until_the_command_ends(tmp_path: Path, ending: signal.Sig
     assert not list(folder.glob("kafkalog-broker-*"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.broker
 def test_a_broker_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:

@@ -568,6 +568,7 @@ def test_a_column_of_2_gib_is_refused_row_by_row(monkeypatch: pytest.MonkeyPatch
     assert found[0].tolist() == [0] * 2047 + [kernels.LARGE] * 53 + [0] * 5
 
 
+@pytest.mark.long
 def test_programs_may_not_grow_without_end() -> None:
     """Each of two branches fits, at each of many depths."""
     writer: Any = "int"

@@ -41,6 +41,7 @@ def decoded(schema: Any, bodies: list[bytes | None]) -> pa.Array:
     return found.array
 
 
+@pytest.mark.long
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
 @given(cases())
 def test_what_was_decoded_is_encoded_again(case: Case) -> None:

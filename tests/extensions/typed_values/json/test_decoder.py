@@ -60,6 +60,7 @@ def test_the_kernel_gives_what_the_slow_path_gives(name: str) -> None:
     assert found.corrupt.tolist() == [*np.flatnonzero(corrupt)]
 
 
+@pytest.mark.long
 def test_hostile_values_are_those_of_the_slow_path(seed: int) -> None:
     outcome = fuzz.run(seed, 8000)
     assert outcome["compared"] == 8000
