@@ -471,11 +471,12 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def _partitions_of(self, tasks: Sequence[tuple[Split, ...]]) -> list[LogInputPartition]:
         """What the tasks get. If the user names the query's checkpoint, the first tells the query's sink
-        which cluster the run reads: only tasks know their run. Without rows there is a task for that alone.
+        which cluster the run reads, and all tell who plans: only tasks know their run. Without rows there is
+        a task for that alone.
         """
         partitions = [LogInputPartition(splits, self._query_id, self._holder) for splits in tasks]
         if self._query_id:
-            first = partitions[0] if partitions else LogInputPartition((), self._query_id)
+            first = partitions[0] if partitions else LogInputPartition((), self._query_id, self._holder)
             partitions[:1] = [replace(first, cluster=self._identity[0] or "")]
         return partitions
 

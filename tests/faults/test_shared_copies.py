@@ -411,6 +411,28 @@ def test_a_change_to_commits_of_the_sink_after_a_kill(copies: Copies) -> None:
     copies.check()
 
 
+@pytest.mark.long
+def test_a_micro_batch_of_which_others_have_read_all(copies: Copies) -> None:
+    copies.write(600)
+    stop = copies.stop_at("a", "produced")
+    copies.start("a")
+    copies.wait_until_stopped("a", "produced")
+    copies.kill("a")
+    stop.unlink()
+    copies.start("b")
+    copies.settle("b")
+    copies.start("a")
+    deadline = time.monotonic() + 60
+    while "micro-batch 1 reads []" not in copies.log("a"):
+        assert copies.runs_now("a"), copies.log("a")
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    copies.write(600)
+    copies.settle("b")
+    assert copies.runs_now("a"), copies.log("a")
+    copies.check()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("rows", [1200, 300])
 def test_a_topic_that_is_recreated_before_a_replay(copies: Copies, rows: int) -> None:
