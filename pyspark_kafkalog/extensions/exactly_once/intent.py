@@ -157,7 +157,7 @@ def _cannot(do: str, folder: Folder, name: str, error: OSError) -> TransactionEr
 
 @dataclass(frozen=True, slots=True)
 class Producers:
-    """``ids`` are the producer ids that the query has had, the newest last.
+    """``ids`` are the producer ids that the query has had, the one of the last rows last.
 
     ``skipped`` is of the marker that has let a run skip its batch last.
     """
@@ -166,10 +166,16 @@ class Producers:
     skipped: RowsOf | None = None
 
     def with_id(self, producer_id: int) -> Producers:
-        """With one more, if it is not known; the oldest is forgotten if there are too many."""
-        if producer_id in self.ids:
-            return self
-        return replace(self, ids=(*self.ids, producer_id)[-_MOST_IDS:])
+        """With one as the newest; the oldest is forgotten if there are too many."""
+        others = (each for each in self.ids if each != producer_id)
+        return replace(self, ids=(*others, producer_id)[-_MOST_IDS:])
+
+    def is_before(self, rows: RowsOf, others: RowsOf) -> bool:
+        """Whether the query has written ``rows`` before others, as far as ids and epochs tell."""
+        if rows.producer_id == others.producer_id:
+            return rows.epoch < others.epoch
+        known = [each for each in self.ids if each in (rows.producer_id, others.producer_id)]
+        return known == [rows.producer_id, others.producer_id]
 
 
 def stored_producers(folder: Folder) -> Producers:

@@ -20,7 +20,7 @@ from pyspark_kafkalog.extensions.exactly_once.group_marker import (
     marker_details,
     marker_metadata,
 )
-from pyspark_kafkalog.extensions.exactly_once.intent import Intent, RowsOf
+from pyspark_kafkalog.extensions.exactly_once.intent import Intent, Producers, RowsOf
 from pyspark_kafkalog.model import CommittedOffset
 
 _MOST_ENDS = 32
@@ -45,17 +45,17 @@ class LostRowsError(TransactionError):
 
 
 def check_newest(
-    marker: Marker | None, intent: Intent, committed: RowsOf | None, skipped: RowsOf | None
+    marker: Marker | None, intent: Intent, committed: RowsOf | None, producers: Producers
 ) -> None:
     """See that a marker is not older than what is known to be committed.
 
-    What is told by no epoch counts as no older: that of another producer id, or of an earlier version.
+    What nothing tells counts as no older: a producer id that is not noted, a marker of an earlier version.
 
     :param committed: of the newest transaction, if it was; if it carried out another one, that one counts.
-    :param skipped: of a marker that has let a run skip its batch.
+    :param producers: with a marker that has let a run skip its batch.
     :raises OldMarkerError: if it is older.
     """
-    known = [] if skipped is None else [skipped]
+    known = [] if producers.skipped is None else [producers.skipped]
     if committed is not None:
         carried_out = [
             RowsOf(each.producer_id, each.epoch)
@@ -67,7 +67,7 @@ def check_newest(
         if not known or intent.confirmed:
             return  # if it is confirmed, the Work refuses that
         got = "there is no marker"
-    elif any(marker.producer_id == rows.producer_id and marker.epoch < rows.epoch for rows in known):
+    elif any(producers.is_before(RowsOf(marker.producer_id, marker.epoch), rows) for rows in known):
         got = f"the marker is that of batch {marker.batch_id}"
     else:
         return

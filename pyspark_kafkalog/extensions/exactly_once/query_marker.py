@@ -91,8 +91,7 @@ class QueryMarker:
     def _check_newest(self, committed: RowsOf | None) -> None:
         intent = stored_intent(self._folder)
         if intent is not None and self._glimpse is not None:
-            skipped = stored_producers(self._folder).skipped
-            check_newest(self._glimpse[0], intent, committed, skipped)
+            check_newest(self._glimpse[0], intent, committed, stored_producers(self._folder))
 
     def last_committed(self, *, deadline: Deadline) -> Marker | None:
         """The marker as it was before what is pending; to be asked at any time."""

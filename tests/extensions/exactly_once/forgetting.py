@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -25,21 +25,11 @@ _STATE = 16
 
 def complete_without_markers(log_dir: Path, transactional_id: str, *, commit: bool) -> None:
     """Append what says CompleteCommit, or CompleteAbort, to the log directory of a broker that is stopped."""
-    for folder in log_dir.glob(f"{TRANSACTIONS_TOPIC}-*"):
-        file = max(folder.glob("*.log"))
-        found = [
-            (record.key, record.value, batch)
-            for batch in _batches(file.read_bytes())
-            for record in DefaultRecordBatch(batch)
-            if record.value is not None and decode_transactional_id(record.key) == transactional_id
-        ]
-        if not found:
-            continue
-        *_, last = _batches(file.read_bytes())
-        key, value, _ = found[-1]
+
+    def completed(value: bytes) -> bytes:
         state = decode_transaction(value)
         is_flexible = struct.unpack_from(">h", value)[0] >= 1
-        completed = b"".join(
+        return b"".join(
             [
                 value[:_STATE],
                 bytes([4 if commit else 5]),
@@ -48,8 +38,36 @@ def complete_without_markers(log_dir: Path, transactional_id: str, *, commit: bo
                 b"\x00" if is_flexible else b"",
             ]
         )
+
+    _append(log_dir, transactional_id, completed)
+
+
+def decide(log_dir: Path, transactional_id: str) -> None:
+    """Append what says PrepareCommit to the log directory of a stopped broker, which carries it out later."""
+    _append(log_dir, transactional_id, lambda value: value[:_STATE] + bytes([2]) + value[_STATE + 1 :])
+
+
+def forget_id(log_dir: Path, transactional_id: str) -> None:
+    """Append the tombstone of an id that has expired to the log directory of a broker that is stopped."""
+    _append(log_dir, transactional_id, lambda value: None)
+
+
+def _append(log_dir: Path, transactional_id: str, change: Callable[[bytes], bytes | None]) -> None:
+    """Append the newest state of a transactional id, changed."""
+    for folder in log_dir.glob(f"{TRANSACTIONS_TOPIC}-*"):
+        file = max(folder.glob("*.log"))
+        found = [
+            (record.key, record.value)
+            for batch in _batches(file.read_bytes())
+            for record in DefaultRecordBatch(batch)
+            if record.value is not None and decode_transactional_id(record.key) == transactional_id
+        ]
+        if not found:
+            continue
+        *_, last = _batches(file.read_bytes())
+        key, value = found[-1]
         builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 20)
-        builder.append(0, state.last_update_timestamp, key, completed, [])
+        builder.append(0, decode_transaction(value).last_update_timestamp, key, change(value), [])
         batch = builder.build()
         next_offset = struct.unpack_from(">q", last)[0] + struct.unpack_from(">i", last, 23)[0] + 1
         struct.pack_into(">q", batch, 0, next_offset)

@@ -4,7 +4,8 @@ What it keeps of Kafka (TransactionCoordinator, ProducerStateManager, GroupMetad
 InitProducerId and timeouts raise; EndTxn that can be repeated for the same epoch; a partition that refuses
 older epochs and repeated sequence numbers, but not, as before KIP-890, rows that belong to no transaction:
 the next marker decides about these. Requests may be lost before or after their effect, or come much later.
-And a coordinator that was killed may complete a transaction without writing its markers, or some of them.
+And a coordinator that was killed may complete a transaction without writing its markers, or some of them;
+one that is late carries out what is decided while others ask.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.errors import FencedError, TransactionError
 from pyspark_kafkalog.extensions.exactly_once.commit import Outcome, PendingOffsetError, UnknownResultError
-from pyspark_kafkalog.extensions.exactly_once.intent import Intent, RowsOf, Settling
+from pyspark_kafkalog.extensions.exactly_once.intent import Intent, Producers, RowsOf, Settling
 from pyspark_kafkalog.extensions.exactly_once.marker import (
     CommittedEpochs,
     Marker,
@@ -108,6 +110,10 @@ class Kafka:
     cut_short: bool = False
     forgets: Callable[[], tuple[Sequence[int], bool]] = lambda: ((), False)
     """For which partitions markers are left out, and whether the group's is."""
+    is_late: Callable[[], bool] = lambda: False
+    """Whether the coordinator takes its time to carry out what is decided: see :meth:`go_on`."""
+    undone: list[Callable[[], None]] = field(default_factory=list)
+    """What is left to do of a transaction that is decided."""
     partitions: list[Partition] = field(default_factory=lambda: [Partition() for _ in PARTITIONS])
     pending: Marker | None = None
     marker: Marker | None = None
@@ -117,6 +123,9 @@ class Kafka:
     def init(self, expected: int | None = None) -> int:
         """InitProducerId, once it is not asked to wait. It aborts what is open before it compares epochs."""
         self._abort_open()
+        if expected is not None and self.undone:
+            return self.epoch
+        self.go_on()
         if expected is not None and expected != self.epoch - 1 and expected != self.epoch:
             raise FencedError(REFUSED)
         self.epoch += 1
@@ -125,10 +134,10 @@ class Kafka:
 
     def abort_open(self) -> None:
         """InitProducerId without waiting."""
-        if self.open is None:
-            self.init()
-        else:
+        if self.open is not None:
             self._abort_open()
+        elif not self.undone:
+            self.init()
 
     def expire(self) -> None:
         """The transaction was open for too long."""
@@ -158,6 +167,7 @@ class Kafka:
     def add(self, epoch: int, *, partitions: Sequence[int] = (), group: bool = False) -> None:
         """AddPartitionsToTxn or AddOffsetsToTxn."""
         self._check(epoch)
+        self.go_on()
         self.open = self.open or Open(epoch)
         self.outcome = Outcome.OPEN
         self.open.partitions.update(partitions)
@@ -173,6 +183,7 @@ class Kafka:
     def end(self, epoch: int, *, commit: bool) -> None:
         """EndTxn."""
         self._check(epoch)
+        self.go_on()
         if self.open is not None:
             self._decide(commit=commit)
         elif self.ended != (epoch, commit):
@@ -180,22 +191,37 @@ class Kafka:
 
     def _decide(self, *, commit: bool) -> None:
         assert self.open is not None
+        ended, self.open = self.open, None
         forgets_rows, forgets_offsets = self.forgets()
         if commit:
-            self.committed.add(self.open.epoch)
-        for number in self.open.partitions.difference(forgets_rows):
-            partition = self.partitions[number]
-            self.cut_short |= not commit and partition.open_epoch in self.committed
-            partition.decide(self.epoch, commit=commit)
-        if self.open.has_group and not forgets_offsets:
-            if commit and self.pending is not None:
-                self.before, self.marker = self.marker, self.pending
-            elif self.pending is not None and self.pending.epoch in self.committed:
-                self.cut_short = True
-            self.pending = None
-        self.ended = (self.open.epoch, commit)
-        self.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
-        self.open = None
+            self.committed.add(ended.epoch)
+        self.ended = (ended.epoch, commit)
+        self.outcome = Outcome.ENDING
+        written = sorted(ended.partitions.difference(forgets_rows))
+        self.undone = [partial(self._decide_rows, self.partitions[n], self.epoch, commit) for n in written]
+        if ended.has_group and not forgets_offsets:
+            self.undone.append(partial(self._decide_marker, commit))
+        over = Outcome.COMMITTED if commit else Outcome.ABORTED
+        self.undone.append(partial(setattr, self, "outcome", over))
+        if not self.is_late():
+            self.go_on()
+
+    def _decide_rows(self, partition: Partition, epoch: int, commit: bool) -> None:
+        self.cut_short |= not commit and partition.open_epoch in self.committed
+        partition.decide(epoch, commit=commit)
+
+    def _decide_marker(self, commit: bool) -> None:
+        if commit and self.pending is not None:
+            self.before, self.marker = self.marker, self.pending
+        elif self.pending is not None and self.pending.epoch in self.committed:
+            self.cut_short = True
+        self.pending = None
+
+    def go_on(self, steps: int | None = None) -> None:
+        """Carry out what is decided, or some ``steps`` of it; what else is asked waits for all."""
+        done, self.undone = self.undone[:steps], [] if steps is None else self.undone[steps:]
+        for do in done:
+            do()
 
 
 @dataclass
@@ -222,7 +248,8 @@ class World:
         """From now on all goes well."""
         self.fate, self.deposed, self.is_calm = (lambda request: "answered"), (lambda: False), True
         self.tells = lambda: True
-        self.kafka.forgets = lambda: ((), False)
+        self.kafka.forgets, self.kafka.is_late = (lambda: ((), False)), (lambda: False)
+        self.kafka.go_on()
 
 
 class ModelSteps:
@@ -277,6 +304,8 @@ class ModelSteps:
         found: list[Described] = []
         self.ask("describe", lambda: found.append(self.world.kafka.describe()))
         self.newest = found[-1]
+        if self.newest.outcome is Outcome.ENDING:
+            return True
         is_open = self.newest.outcome is Outcome.OPEN
         return is_open and committed_as(self.newest, self.glimpse[0], self.carried_out) is not None
 
@@ -336,7 +365,7 @@ class ModelSteps:
     def check_glimpse(self, committed: RowsOf | None) -> None:
         (marker, pending), intent = self.glimpse, self.world.intent
         if pending is None and intent is not None:
-            check_newest(marker, intent, committed, self.world.skipped)
+            check_newest(marker, intent, committed, Producers((0,), self.world.skipped))
 
     def abort_open(self) -> None:
         with suppress(UnknownError):

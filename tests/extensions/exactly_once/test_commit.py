@@ -53,6 +53,8 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
 
     def fate(name: str) -> str:
         nonlocal depth
+        if left := len(world.kafka.undone):
+            world.kafka.go_on(data.draw(st.integers(0, left), label="goes on"))
         drawn = data.draw(fates, label=name)
         if drawn == "timeout":
             world.kafka.expire()
@@ -77,6 +79,9 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
         world.late.clear()  # the broker goes down with its connections
         forgotten: tuple[Sequence[int], bool] = data.draw(FORGOTTEN, label="forgets")
         return forgotten
+
+    def is_late() -> bool:
+        return bool(data.draw(st.sampled_from([False] * 4 + [True]), label="late"))
 
     def spread() -> Sequence[int]:
         chosen: Sequence[int] = data.draw(SPREADS, label="spread")
@@ -107,6 +112,7 @@ def run(data: st.DataObject, commit: Commit, make: type[ModelSteps] = ModelSteps
     refused = is_cut_short = False
     for batch in range(batches):
         world.fate, world.deposed, world.kafka.forgets = fate, deposed, forgets
+        world.kafka.is_late = is_late
         world.spread, world.tells, world.is_calm = spread, tells, False
         tries = 0
         while not attempt(batch):
@@ -498,6 +504,47 @@ def test_a_marker_that_went_back_to_where_another_was_pending() -> None:
             world.calm_down()
             marker, pending = world.kafka.marker, world.kafka.pending
     world.kafka.marker, world.kafka.pending = marker, pending
+    for _ in range(2):
+        with pytest.raises(OldMarkerError, match="committed a later batch"):
+            commit_once(ModelSteps(world, 2))
+    check(world, 2)
+
+
+@pytest.mark.parametrize("pause", range(5))
+@pytest.mark.parametrize("was_pending", [True, False])
+@pytest.mark.parametrize("was_decided", [True, False])
+def test_a_marker_that_went_back_under_a_late_coordinator(
+    pause: int, was_pending: bool, was_decided: bool
+) -> None:
+    """It does one step of what is decided after so many requests: each may see more than the one before.
+
+    What was decided when the marker went back is carried out on the older copy.
+    """
+    world, asked = World(), 0
+    kafka = world.kafka
+
+    def fate(name: str) -> str:
+        nonlocal asked
+        asked += 1
+        if asked % (pause + 1) == 0:
+            kafka.go_on(1)
+        return "answered"
+
+    complete(world, 0)
+    marker, pending = kafka.marker, None
+    if was_pending:
+        world.fate = lambda name: "killed before" if name == "end" else "answered"
+        with pytest.raises(KilledError):
+            commit_once(ModelSteps(world, 1))
+        world.calm_down()
+        marker, pending = kafka.marker, kafka.pending
+    complete(world, 1)
+    kafka.is_late = lambda: was_decided
+    world.fate = lambda name: "killed after" if name == "end" else "answered"
+    with pytest.raises(KilledError):
+        commit_once(ModelSteps(world, 2))
+    kafka.is_late, world.fate = (lambda: True), fate
+    kafka.marker, kafka.pending = marker, pending
     for _ in range(2):
         with pytest.raises(OldMarkerError, match="committed a later batch"):
             commit_once(ModelSteps(world, 2))

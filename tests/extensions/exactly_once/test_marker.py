@@ -75,7 +75,17 @@ def test_the_newest_producers_are_known() -> None:
     producers = Producers()
     for producer_id in (*range(30), 29, 20):
         producers = producers.with_id(producer_id)
-    assert producers.ids == (*range(10, 30),)
+    assert producers.ids == (*range(10, 20), *range(21, 30), 20)
+
+
+def test_which_rows_a_query_has_written_before_others() -> None:
+    producers = Producers((7, 9))
+    assert producers.is_before(RowsOf(7, 3), RowsOf(7, 4))
+    assert producers.is_before(RowsOf(7, 3), RowsOf(9, 0))
+    for later in (RowsOf(7, 3), RowsOf(7, 2), RowsOf(8, 9), RowsOf(-1, 9)):
+        assert not producers.is_before(RowsOf(7, 3), later)
+    assert not producers.is_before(RowsOf(9, 0), RowsOf(7, 3))
+    assert producers.with_id(7).is_before(RowsOf(9, 0), RowsOf(7, 3)), "the cluster has gone back to it"
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,13 @@ from pyspark_kafkalog.extensions.exactly_once.intent import (
     stored_intent,
     stored_producers,
 )
+from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
 from pyspark_kafkalog.extensions.exactly_once.requests import Described, Requests
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import TopicPartition
 from tests.broker.producing import digits, unused_topic
 from tests.extensions.exactly_once.dying import dies_at
+from tests.extensions.exactly_once.forgetting import decide, forget_id
 from tests.extensions.exactly_once.writing import Query, shown, values
 from tests.kafka import Broker, run_kafka_class
 
@@ -235,6 +237,72 @@ def test_a_marker_that_went_back_to_a_pending_one(
     write(2, failOnMissingMarker="false")
     write(3)
     assert len(shown(broker.bootstrap, topic, 1)) == 50
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_pending", [True, False], ids=["an older one pending", "none pending"])
+def test_a_marker_that_went_back_under_what_is_carried_out_later(
+    stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_pending: bool
+) -> None:
+    """The broker went down when the transaction was decided, and carries it out on the older copy."""
+    broker = stoppable_broker
+    topic = unused_topic()
+    broker.create_topic(topic)
+
+    def write(batch: int, **options: object) -> None:
+        query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
+        query.write([values(10, 10 * batch)], batch)
+
+    write(0)
+    if is_pending:
+        with dies_at(monkeypatch, "marked"):
+            write(1)
+    broker.stop()
+    copy(broker, "__consumer_offsets", tmp_path / "older")
+    broker.start()
+    write(1)
+    with dies_at(monkeypatch, "marked"):
+        write(2)
+    broker.stop()
+    decide(broker.log_dir, transactional_id(topic))
+    set_back(broker, tmp_path / "older")
+    broker.start()
+    for _ in range(2):
+        with pytest.raises(TransactionError, match="committed a later batch"):
+            write(2)
+    assert sorted(shown(broker.bootstrap, topic, 1)) == digits(30)
+    write(2, failOnMissingMarker="false")
+    write(3)
+    assert len(shown(broker.bootstrap, topic, 1)) == 50
+
+
+@pytest.mark.long
+def test_a_marker_that_went_back_to_an_earlier_producer_id(stoppable_broker: Broker, tmp_path: Path) -> None:
+    """The cluster had forgotten the transactional id, as it does when a query sleeps for a week."""
+    broker = stoppable_broker
+    topic = unused_topic()
+    broker.create_topic(topic)
+
+    def write(batch: int, **options: object) -> None:
+        query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
+        query.write([values(10, 10 * batch)], batch)
+
+    write(0)
+    stop(broker)
+    forget_id(broker.log_dir, transactional_id(topic))
+    copy(broker, "__consumer_offsets", tmp_path / "older")
+    broker.start()
+    write(1)
+    stop(broker)
+    set_back(broker, tmp_path / "older")
+    broker.start()
+    for _ in range(2):
+        with pytest.raises(TransactionError, match="committed a later batch"):
+            write(1)
+    assert sorted(shown(broker.bootstrap, topic, 1)) == digits(20)
+    write(1, failOnMissingMarker="false")
+    write(2)
+    assert len(shown(broker.bootstrap, topic, 1)) == 40
 
 
 @pytest.mark.long
