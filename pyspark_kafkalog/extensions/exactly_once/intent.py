@@ -159,7 +159,7 @@ def _cannot(do: str, folder: Folder, name: str, error: OSError) -> TransactionEr
 class Producers:
     """``ids`` are the producer ids that the query has had, the one of the last rows last.
 
-    ``skipped`` is of the marker that has let a run skip its batch last.
+    ``skipped`` is of the marker by which a run has found last that its batch is there.
     """
 
     ids: tuple[int, ...] = ()

@@ -52,7 +52,7 @@ def check_newest(
     What nothing tells counts as no older: a producer id that is not noted, a marker of an earlier version.
 
     :param committed: of the newest transaction, if it was; if it carried out another one, that one counts.
-    :param producers: with a marker that has let a run skip its batch.
+    :param producers: of the query.
     :raises OldMarkerError: if it is older.
     """
     known = [] if producers.skipped is None else [producers.skipped]

@@ -90,8 +90,12 @@ class QueryMarker:
 
     def _check_newest(self, committed: RowsOf | None) -> None:
         intent = stored_intent(self._folder)
-        if intent is not None and self._glimpse is not None:
-            check_newest(self._glimpse[0], intent, committed, stored_producers(self._folder))
+        if intent is None or self._glimpse is None:
+            return
+        (marker,) = self._glimpse
+        check_newest(marker, intent, committed, stored_producers(self._folder))
+        if marker is not None and marker.batch_id == self._work.number:
+            self._note_skipped(marker)
 
     def last_committed(self, *, deadline: Deadline) -> Marker | None:
         """The marker as it was before what is pending; to be asked at any time."""
@@ -154,7 +158,7 @@ class QueryMarker:
         work, intent = self._work, self._intent
         if work.is_committed(marker, intent, self._cluster_id):
             assert marker is not None, "it says so"
-            self._note_skipped(RowsOf(marker.producer_id, marker.epoch))
+            self._note_skipped(marker)
             return True
         is_tried = intent is not None and (intent.confirmed or intent.batch == work.number)
         if intent is None or intent.topic != self.topic or not is_tried:
@@ -170,11 +174,12 @@ class QueryMarker:
         self._producer_ids = {*now.ids}
         return False
 
-    def _note_skipped(self, skipped: RowsOf) -> None:
-        """As the fence has made the coordinator forget what it had committed.
+    def _note_skipped(self, marker: Marker) -> None:
+        """Note that the batch is there: before the fence, if possible, as the coordinator forgets it by that.
 
-        Never raises: the batch is there.
+        Never raises.
         """
+        skipped = RowsOf(marker.producer_id, marker.epoch)
         try:
             known = stored_producers(self._folder)
             if known.skipped != skipped:

@@ -366,6 +366,8 @@ class ModelSteps:
         (marker, pending), intent = self.glimpse, self.world.intent
         if pending is None and intent is not None:
             check_newest(marker, intent, committed, Producers((0,), self.world.skipped))
+            if marker is not None and marker.batch_id == self.batch:
+                self.world.skipped = RowsOf(0, marker.epoch)
 
     def abort_open(self) -> None:
         with suppress(UnknownError):

@@ -479,12 +479,19 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed() -> None:
     check(world, 1)
 
 
-def test_a_marker_that_went_back_behind_a_fence() -> None:
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_marker_that_went_back_behind_a_fence(is_killed: bool) -> None:
     """A run has found the batch there, and skipped it: its fence has made the coordinator forget it."""
     world = World()
     for batch in range(2):
         complete(world, batch)
-    assert not commit_once(ModelSteps(world, 1))
+    if is_killed:
+        world.fate = lambda name: "killed after" if name == "init" else "answered"
+        with pytest.raises(KilledError):
+            commit_once(ModelSteps(world, 1))
+        world.calm_down()
+    else:
+        assert not commit_once(ModelSteps(world, 1))
     world.kafka.marker = world.kafka.before
     for _ in range(2):
         with pytest.raises(OldMarkerError, match="committed a later batch"):

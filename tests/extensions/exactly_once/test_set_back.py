@@ -152,11 +152,11 @@ def test_a_topic_that_went_back(
 
 @pytest.mark.long
 def test_a_marker_that_went_back_by_the_batch_that_is_replayed(
-    stoppable_broker: Broker, tmp_path: Path
+    stoppable_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver died before Spark noted the batch: by the number and the plan alone it would be written."""
     broker = stoppable_broker
-    queries = {batches: unused_topic() for batches in (1, 2)} | {"2, skipped": unused_topic()}
+    queries = {batches: unused_topic() for batches in (1, 2, "2, skipped", "2, killed at its fence")}
 
     def write(topic: str, batch: int, **options: object) -> None:
         query = Query(broker.bootstrap, topic, tmp_path / topic, query_id=topic, **options)
@@ -164,7 +164,8 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(
 
     for topic in queries.values():
         broker.create_topic(topic)
-    for topic in (queries[2], queries["2, skipped"]):
+    _, *later = queries.values()
+    for topic in later:
         write(topic, 0)
     stop(broker)
     copy(broker, "__consumer_offsets", tmp_path / "older")
@@ -172,6 +173,8 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(
     for batches, topic in queries.items():
         write(topic, 0 if batches == 1 else 1)
     write(queries["2, skipped"], 1)  # whose fence makes the coordinator forget it
+    with dies_at(monkeypatch, "fenced"):
+        write(queries["2, killed at its fence"], 1)
     stop(broker)
     set_back(broker, tmp_path / "older")
     broker.start()
@@ -181,7 +184,7 @@ def test_a_marker_that_went_back_by_the_batch_that_is_replayed(
         with pytest.raises(TransactionError, match=text):
             write(topic, last)
         assert sorted(shown(broker.bootstrap, topic, 1)) == digits(10 * (last + 1)), batches
-    for topic in (queries[2], queries["2, skipped"]):
+    for topic in later:
         write(topic, 1, failOnMissingMarker="false")
         write(topic, 2)
         assert len(shown(broker.bootstrap, topic, 1)) == 40
