@@ -34,7 +34,7 @@ def open_place(
 ) -> Brokers | LogDirectory:
     """The place that the options name, for this thread. It connects to brokers on first use.
 
-    Of ZooKeeper it is the brokers that are registered there, which are looked up now.
+    Of a store of offsets alone it is the brokers of its cluster, which are looked up now.
 
     :param reached: whether the place has answered another process of the same query: then this one waits
         for brokers that don't answer, and lists the roots of a directory only if it has to.
@@ -55,13 +55,11 @@ def open_place(
 
 
 def _brokers(options: PlaceOptions, brokers: ConnectionOptions) -> ConnectionOptions:
-    """The brokers that the options name, or those that are registered in their ZooKeeper."""
+    """The brokers that the options name, or those of the cluster of their store of offsets."""
     if brokers.bootstrap_servers:
         return brokers
-    from pyspark_kafkalog.extensions.zookeeper.registry import registered_brokers
-
-    assert options.zookeeper is not None
-    return replace(brokers, bootstrap_servers=registered_brokers(options.zookeeper, brokers))
+    assert options.offsets_store is not None
+    return replace(brokers, bootstrap_servers=options.offsets_store.bootstrap_servers(brokers))
 
 
 def cluster_id(brokers: ConnectionOptions) -> str | None:
@@ -125,13 +123,9 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if options.brokers is not None:
         from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 
-        if not options.commits_to_zookeeper:
+        if options.offsets_store is None:
             return BrokerGroups(options.brokers, timeout=timeout)
-        from pyspark_kafkalog.extensions.zookeeper.groups import DualGroups, ZooKeeperGroups
-
-        assert options.zookeeper is not None
-        zookeeper = ZooKeeperGroups(options.zookeeper, options.brokers, timeout=timeout)
-        return DualGroups(options.brokers, zookeeper, timeout=timeout) if options.dual_commit else zookeeper
+        return options.offsets_store.open_groups(options.brokers, timeout=timeout)
     from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 
     retention = options.offsets_retention_minutes

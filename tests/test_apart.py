@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyspark_kafkalog
-from tests.test_architecture import NEEDS, OPTIONS_ALONE
+from tests.test_architecture import NEEDS
 
 PLAIN = """
 import sys
@@ -27,11 +27,45 @@ with connect(sys.argv[1] + "/log") as kafka:
 """
 
 
-@pytest.mark.parametrize("left_out", sorted(NEEDS.keys() - OPTIONS_ALONE))
-def test_records_are_written_and_read_without(left_out: str, tmp_path: Path) -> None:
-    package = tmp_path / pyspark_kafkalog.__name__
+ASKING = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+from pyspark_kafkalog import OptionError
+from pyspark_kafkalog.options.settings import read_options, write_options
+
+for options_of in (lambda given: read_options(given, batch=False)), write_options:
+    try:
+        options_of({"path": "/log", sys.argv[2]: sys.argv[3]})
+    except OptionError as e:
+        print(e)
+"""
+
+
+def without(left_out: str, folder: Path) -> Path:
+    """A copy of the package without a folder."""
+    package = folder / pyspark_kafkalog.__name__
     shutil.copytree(
         Path(pyspark_kafkalog.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
     )
     shutil.rmtree(package.joinpath(*left_out.split(".")))
-    subprocess.run([sys.executable, "-c", PLAIN, str(tmp_path)], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("left_out", sorted(NEEDS))
+def test_records_are_written_and_read_without(left_out: str, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", PLAIN, str(without(left_out, tmp_path))], check=True)
+
+
+@pytest.mark.parametrize(
+    ("extension", "option", "value"),
+    [("large_messages", "large.message.enabled", "true"), ("typed_values", "value.format", "json")],
+)
+def test_an_option_of_what_is_not_installed_is_refused(
+    extension: str, option: str, value: str, tmp_path: Path
+) -> None:
+    root = str(without(f"extensions.{extension}", tmp_path))
+    command = [sys.executable, "-c", ASKING, root, option, value]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    refused = f"Option '{option}' needs {extension}, which is not installed. Leave it out, or install a"
+    assert [line[: len(refused)] for line in done.stdout.splitlines()] == [refused] * 2

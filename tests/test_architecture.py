@@ -52,7 +52,6 @@ CORE = {
 }
 """For each room of the core those that it may import; its own modules it always may."""
 DOORS = {
-    "options": {"extensions.large_messages", "extensions.typed_values", "extensions.zookeeper"},
     "broker": {"extensions.clouds"},
     "log": {"extensions.log_groups", "tools.care"},
     "places": {
@@ -60,19 +59,17 @@ DOORS = {
             "extensions.exactly_once",
             "extensions.log_groups",
             "extensions.membership",
-            "extensions.zookeeper",
         ),
         "tools.redrive",
     },
-    "read": {"extensions.large_messages", "extensions.transform", "extensions.typed_values"},
+    "read": {"extensions.transform"},
     "write": {
-        *("extensions.audit", "extensions.large_messages", "extensions.transform", "extensions.typed_values"),
+        *("extensions.audit", "extensions.large_messages", "extensions.transform"),
     },
     "stream": {"extensions.membership"},
-    "client": {"extensions.large_messages", "extensions.transform", "tools.groups"},
+    "client": {"extensions.transform", "tools.groups"},
     "spark": {
-        *("extensions.audit", "extensions.large_messages", "extensions.membership"),
-        *("extensions.typed_values", "extensions.views"),
+        *("extensions.audit", "extensions.membership", "extensions.typed_values", "extensions.views"),
     },
 }
 """Extensions and tools that rooms of the core name themselves. A contract takes one away; none is added."""
@@ -322,18 +319,14 @@ WRITE, READ = (
     'kafka.write(pa.table({"value": [b"a"]}), "t")',
     'assert kafka.read("t").read_all().num_rows == 1',
 )
-OPTIONS_ALONE = {"extensions.large_messages", "extensions.typed_values", "extensions.zookeeper"}
-"""Extensions whose options are checked for each use. No more of them is loaded."""
 
 
 def test_a_plain_use_loads_the_core_alone(tmp_path: Path) -> None:
-    for use, most in (WRITE, 123), (READ, 108):
+    for use, most in (WRITE, 118), (READ, 95):
         command = [sys.executable, "-c", PLAIN.format(use), str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         loaded = {name.removeprefix(f"{NAME}.") for name in done.stdout.split()}
-        beyond = {name for name in loaded if name.count(".") > 1 and not name.endswith("options")}
-        assert not {name for name in beyond if name.split(".")[0] in SHELVES}
-        assert {room(name) for name in loaded if name.split(".")[0] in SHELVES} <= {*SHELVES, *OPTIONS_ALONE}
+        assert {name for name in loaded if name.split(".")[0] in SHELVES} <= {*SHELVES}
         assert len(loaded) <= most
 
 

@@ -15,32 +15,30 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
-from pyspark_kafkalog.model.groups import GroupOffsets
+from pyspark_kafkalog.model.groups import CommittedOffsets, GroupOffsets
 from pyspark_kafkalog.options.columns import check_different, way_to_column
 from pyspark_kafkalog.options.offsets_json import PLANNED
 from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
-from pyspark_kafkalog.read.offsets import check_compacted_start, plan_batch, start_from_group
+from pyspark_kafkalog.read.messages import messages_of
+from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.read.reader import (
     COLUMN_TYPES,
     columns_of,
-    decoded_columns,
     decoded_parts,
     decoded_schema,
-    decoding_of,
     read_rules,
     record_columns,
-    split_reader,
     transformed,
 )
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import Split, tasks_of
+from pyspark_kafkalog.read.values import values_of
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.large_messages.safe_offsets import WantedOffsets
     from pyspark_kafkalog.extensions.transform.transform import Transform
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
@@ -86,12 +84,10 @@ class Reading:
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
         default = self.options.record_fields
-        self._decoded = decoded_columns(self.options)
-        deserializer = self.options.large_messages.settings.deserializer
-        if deserializer is not None:
-            from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
-
-            SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
+        self._values = values_of(self.options)
+        self._decoded = self._values.columns_of(self.options)
+        self._messages = messages_of(self.options)
+        self._messages.load()
         self._transform: Transform | None = None
         if self.options.transform is None:
             has_dropped = DROPPED_FIELD[0] in default
@@ -132,7 +128,7 @@ class Reading:
     def plan(self) -> list[tuple[Split, ...]]:
         """The shares of a read of what is there now, each of which is worth a task."""
         place = self.place()
-        check_compacted_start(self.options, place)
+        self._messages.check_start(self.options, place)
         splits = self.splits(place, start_from_group(self.options, place, self.committed))
         return tasks_of(splits, RecordSizes(place), wants_tasks=self.options.wants_tasks)
 
@@ -159,19 +155,15 @@ class Reading:
         """The groups of the place."""
         return open_groups(self._place_options)
 
-    def committed(self) -> GroupOffsets | WantedOffsets:
-        """What to start from: for large messages the first wanted one, not the safe offset before it."""
-        if not self.options.large_messages.enabled:
-            return self.groups()
-        from pyspark_kafkalog.extensions.large_messages.safe_offsets import WantedOffsets
-
-        return WantedOffsets(self.groups())
+    def committed(self) -> CommittedOffsets:
+        """The committed offsets, as those of messages, to start from."""
+        return self._messages.start_from(self.groups())
 
     def rows(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """The rows of some splits, one after the other; no batch is empty."""
         place, rules = self.place(), read_rules(self.options, self._read)
-        reader = split_reader(place, self.options, rules)
-        decoding = decoding_of(self._decoded, self.options.registry)
+        reader = self._messages.reader(place, rules)
+        decoding = self._values.decoding(self._decoded)
         for split in splits:
             found = reader.read(split)
             if decoding is not None:
@@ -189,13 +181,10 @@ class Reading:
 
     def safe_offsets(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, CommittedOffset]:
         """What a group commits that has processed all below ``ends``."""
-        if not self.options.large_messages.safe_offsets:
+        as_committed = self._messages.as_committed(self.place, read_rules(self.options, self._read))
+        if as_committed is None:
             return {partition: CommittedOffset(end) for partition, end in ends.items()}
-        from pyspark_kafkalog.extensions.large_messages.looking_back import OpenMessages
-        from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets
-
-        rules = read_rules(self.options, self._read)
-        return SafeOffsets(OpenMessages(self.place, rules, self.options.large_messages.settings))(dict(ends))
+        return as_committed(dict(ends))
 
 
 def read(

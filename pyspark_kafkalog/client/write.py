@@ -16,7 +16,9 @@ from pyspark_kafkalog.options.settings import WriteOptions, place_options, write
 from pyspark_kafkalog.places import open_place, open_sink
 from pyspark_kafkalog.write.columns import Shaped, as_columns
 from pyspark_kafkalog.write.routing import Router
-from pyspark_kafkalog.write.rows import make_splitter, write_rows
+from pyspark_kafkalog.write.rows import write_rows
+from pyspark_kafkalog.write.splitting import splitting_of
+from pyspark_kafkalog.write.values import written_values_of
 
 _MOST_ROWS = 1 << 16
 """That are encoded at once."""
@@ -31,7 +33,8 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
     settings = write_options(options)
     arrow_batches = _batches(rows)
     records_of = _shaping(settings, getattr(arrow_batches, "schema", None))
-    splitter, written = make_splitter(settings.splitter), 0
+    splitter, written = splitting_of(settings).splitter(), 0
+    is_encoded = bool(written_values_of(settings).encoded)
     batch, plan = numbered or (settings.batch or QueryBatch(uuid.uuid4().hex), Plan())
     sink = open_sink(settings, None if numbered else batch)
     messages: list[Any] = []
@@ -39,7 +42,7 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
         with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
             router = Router.to_sink(task, settings)
             try:
-                for found in _sliced(arrow_batches) if settings.formats else arrow_batches:
+                for found in _sliced(arrow_batches) if is_encoded else arrow_batches:
                     records = records_of(found)
                     written += records.num_rows
                     write_rows([records], router, task, splitter=splitter)
@@ -73,7 +76,7 @@ def _shaping(settings: WriteOptions, first: pa.Schema | None) -> Callable[[pa.Re
     :param first: the columns of the rows, if they are known before the first one; then they are checked here.
     :raises OptionError: for a transform or a format that can't be used with them.
     """
-    if settings.transform is None and not settings.formats:
+    if settings.transform is None and not written_values_of(settings).encoded:
         return partial(as_columns, topic=settings.topic)
     of_columns = lru_cache(1)(partial(Shaped, settings))
     if first is not None:

@@ -1,1 +1,80 @@
-"""Optional features that the core calls through a contract."""
+"""Optional features that the core calls, one folder each. This is the one way from options to them.
+
+Each is loaded if one of its options is given, and gives an :class:`.contracts.ExtensionOptions`, which
+implements the contracts by which the core calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
+    from pyspark_kafkalog.options.settings import WriteOptions
+    from pyspark_kafkalog.options.user_options import UserOptions
+
+
+def of_read(user: UserOptions) -> tuple[ExtensionOptions, ...]:
+    """The extensions that a read asks for, in the order in which its rows pass them.
+
+    :raises OptionError: for malformed or contradictory options, and if one is not installed.
+    """
+    found: list[ExtensionOptions | None] = []
+    if given := user.of_extension("large_messages"):
+        with _installed("large_messages", given):
+            from pyspark_kafkalog.extensions.large_messages.options import large_message_options
+        found.append(large_message_options(user))
+    if given := user.of_extension("typed_values"):
+        with _installed("typed_values", given):
+            from pyspark_kafkalog.extensions.typed_values.options import value_options
+        found.append(value_options(user))
+    found.append(offsets_store(user))
+    return tuple(each for each in found if each is not None)
+
+
+def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, ...]:
+    """The extensions that a write asks for, in the order in which its rows pass them.
+
+    :raises OptionError: for malformed or contradictory options, and if one is not installed.
+    """
+    found: list[ExtensionOptions | None] = []
+    if given := user.of_extension("typed_values"):
+        with _installed("typed_values", given):
+            from pyspark_kafkalog.extensions.typed_values.options import written_value_options
+        found.append(written_value_options(user))
+    if given := user.of_extension("large_messages"):
+        with _installed("large_messages", given):
+            from pyspark_kafkalog.extensions.large_messages.options import split_options
+        found.append(split_options(user, write))
+    return tuple(each for each in found if each is not None)
+
+
+def offsets_store(user: UserOptions) -> OffsetsStore | None:
+    """Where the options say that groups keep their offsets; None for Kafka.
+
+    :raises OptionError: for malformed or contradictory options, and if the extension is not installed.
+    """
+    given = user.of_extension("zookeeper")
+    if not given:
+        return None
+    with _installed("zookeeper", given):
+        from pyspark_kafkalog.extensions.zookeeper.options import zookeeper_offsets
+    return zookeeper_offsets(user)
+
+
+@contextmanager
+def _installed(name: str, given: list[str]) -> Iterator[None]:
+    """Turn an import of an extension whose folder is missing into an error for the user."""
+    try:
+        yield
+    except ModuleNotFoundError as e:
+        if e.name is None or not e.name.startswith(f"{__name__}.{name}"):
+            raise
+        raise OptionError(
+            f"Option {given[0]!r} needs {name}, which is not installed",
+            hint=f"Leave it out, or install a pyspark-kafkalog that has the folder extensions/{name}.",
+        ) from None

@@ -635,35 +635,3 @@ class Plan(NamedTuple):
     planned_ms: int | None = None
     offsets_before: Mapping[TopicPartition, CommittedOffset] = {}
     held: Callable[[], Held] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AssemblerSettings:
-    """How long message segments wait for the rest of their large message (LinkedIn's LargeMessageBufferPool).
-
-    Bytes, offsets and milliseconds. With an ``expiration_ms`` of None they wait for ever on a partition
-    that gets no more records. The first two are at least 1. ``deserializer`` is ``module:name``.
-    """
-
-    buffer_capacity: int = 32_000_000
-    expiration_offset_gap: int = 1000
-    exception_on_message_dropped: bool = False
-    expiration_ms: int | None = None
-    deserializer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SplitterSettings:
-    """How large messages are split (LinkedIn's LiKafkaProducerConfig).
-
-    Values above ``segment_bytes`` are split. With ``header_only`` values get no prefix. With ``wrap`` a
-    smaller message becomes one message segment. ``serializer`` is ``module:name``. Readers wait
-    ``expiration_offset_gap`` offsets for the rest of a message.
-    """
-
-    segment_bytes: int = 800_000
-    timestamp_header: bool = True
-    header_only: bool = False
-    wrap: bool = False
-    serializer: str | None = None
-    expiration_offset_gap: int = AssemblerSettings().expiration_offset_gap

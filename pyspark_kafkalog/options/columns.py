@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.typed_values.options import ID_COLUMNS
 from pyspark_kafkalog.model import CORRUPT_FIELD, DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
 from pyspark_kafkalog.options.user_options import suggestion
 
@@ -23,8 +22,6 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
 """All columns that a read of records may have."""
-DEAD_LETTER_FIELDS: Mapping[str, str] = {**RECORD_FIELDS, **dict([DROPPED_FIELD])}
-"""All columns of a read that also shows dropped messages."""
 _STRUCTURED = ("struct", "array", "map")
 _NESTED = (*_STRUCTURED, "variant")
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
@@ -130,7 +127,7 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
 
 def _or_format(name: str, kind: str, advice: str) -> str:
     """Advice about a column of another type, which may need no more than a format."""
-    if name in ID_COLUMNS and kind.startswith(_STRUCTURED):
+    if name in ("key", "value") and kind.startswith(_STRUCTURED):
         return f"Give {name}.format. Or else: {advice}"
     return advice
 

@@ -16,26 +16,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.large_messages.options import (
-    LargeMessageOptions,
-    large_message_options,
-    splitter_settings,
-)
-from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat, column_formats
-from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions, registry_options
-from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOptions, zookeeper_options
 from pyspark_kafkalog.model import (
     COMMITTED,
-    CORRUPT_FIELD,
-    DROPPED_FIELD,
     EARLIEST,
     HEADERS_FIELD,
     LATEST,
     ROW_FIELDS,
     EncodeSettings,
     QueryBatch,
-    SplitterSettings,
     TopicPartition,
 )
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
@@ -50,6 +40,7 @@ from pyspark_kafkalog.options.brokers import (
     produce_options,
     transaction_options,
 )
+from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
 from pyspark_kafkalog.options.table import SERVERS, WRITTEN_CONFIGS, ZOOKEEPER, Use, Where, from_option
@@ -66,29 +57,22 @@ class PlaceOptions:
     """Where the records are: log directories, or brokers and how to fetch from them.
 
     Paths are not shown, because a URI may hold a secret. Offsets of groups with a retention of None stay.
-    If ``zookeeper`` is the place, ``brokers`` have no bootstrap servers: it knows them.
+    Without bootstrap servers the store of offsets knows the brokers.
     """
 
     paths: tuple[str, ...] = field(default=(), repr=False)
     brokers: ConnectionOptions | None = None
     fetch: FetchOptions | None = None
     offsets_retention_minutes: int | None = from_option("offsets.retention.minutes")
-    zookeeper: ZooKeeperOptions | None = None
-    offsets_storage: str = from_option("offsets.storage")
-    dual_commit: bool = from_option("dual.commit.enabled")
+    offsets_store: OffsetsStore | None = None
     max_record_bytes: int = from_option("maxRecordBytes")
-
-    @property
-    def commits_to_zookeeper(self) -> bool:
-        """Whether offsets of groups are kept in ZooKeeper, too, or there alone."""
-        return self.offsets_storage == "zookeeper" or self.dual_commit
 
     @property
     def of_report(self) -> PlaceOptions:
         """The same place for a report, which asks once, and says of each part why it did not answer."""
         if self.brokers is None or self.fetch is None:
             return self
-        brokers = self.brokers if self.commits_to_zookeeper else self.brokers.of_report
+        brokers = self.brokers.of_report if self.offsets_store is None else self.brokers
         wait = brokers.request_timeout_ms
         fetch = replace(self.fetch, num_retries=1, poll_timeout_ms=min(self.fetch.poll_timeout_ms, wait))
         return replace(self, brokers=brokers, fetch=fetch)
@@ -206,8 +190,6 @@ class ReadOptions:
     limits: TriggerLimits
     no_match_is_latest: bool = from_option("startingOffsetsByTimestampStrategy")
     include_headers: bool = from_option("includeHeaders")
-    include_schema_id: bool = from_option("includeSchemaId")
-    include_corrupt: bool = from_option("includeCorrupt")
     transform: str | None = from_option("transform")
     fail_on_data_loss: bool = from_option("failOnDataLoss")
     min_partitions: int | None = from_option("minPartitions")
@@ -217,10 +199,8 @@ class ReadOptions:
     max_record_bytes: int = from_option("maxRecordBytes")
     checkpoint_location: str | None = from_option("checkpointLocation")
     group: GroupOptions = field(default_factory=GroupOptions)
-    large_messages: LargeMessageOptions = field(default_factory=LargeMessageOptions)
     audit: AuditOptions | None = None
-    formats: tuple[ColumnFormat, ...] = ()
-    registry: RegistryOptions | None = None
+    extensions: tuple[ExtensionOptions, ...] = ()
 
     @property
     def record_fields(self) -> dict[str, str]:
@@ -228,12 +208,8 @@ class ReadOptions:
         columns = dict(ROW_FIELDS)
         if self.include_headers:
             columns.update([HEADERS_FIELD])
-        if self.large_messages.dead_letters:
-            columns.update([DROPPED_FIELD])
-        if self.include_schema_id:
-            columns.update((form.id_column, "int") for form in self.formats if form.id_column is not None)
-        if self.include_corrupt:
-            columns.update([CORRUPT_FIELD])
+        for extension in self.extensions:
+            columns.update(extension.columns)
         return columns
 
     @property
@@ -248,8 +224,7 @@ class WriteOptions:
 
     For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; settings that
     the topic has there (number of partitions, segments) keep their defaults.
-    ``distribution`` places rows that neither a column nor a partitioner places; without
-    a ``splitter`` large values are written as they are.
+    ``distribution`` places rows that neither a column nor a partitioner places.
     """
 
     root: str
@@ -275,11 +250,13 @@ class WriteOptions:
     checkpoint_location: str | None = field(default=None, repr=False)
     """Of the query whose rows are written; not shown, because a URI may hold a secret."""
     fail_on_missing_marker: bool = from_option("failOnMissingMarker")
-    splitter: SplitterSettings | None = None
     audit: AuditOptions | None = None
-    formats: tuple[ColumnFormat, ...] = ()
-    registry: RegistryOptions | None = None
-    auto_register: bool = from_option("auto.register.schemas")
+    extensions: tuple[ExtensionOptions, ...] = ()
+
+    @property
+    def for_tasks(self) -> WriteOptions:
+        """What is sent to the tasks."""
+        return replace(self, extensions=tuple(each.for_tasks for each in self.extensions))
 
     @property
     def encode_settings(self) -> EncodeSettings:
@@ -298,34 +275,15 @@ def place_options(options: Mapping[str, str], *, of_groups: bool = False) -> Pla
 
     :param of_groups: whether only groups are wanted, so that ZooKeeper is a place, too.
     :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given, and for
-        offsets in ZooKeeper that is not named.
+        options of the offsets' store that contradict each other.
     """
     user = UserOptions(options, Use.READ)
     name = ZOOKEEPER if of_groups and user.is_zookeeper else _place_name(user)
-    in_zookeeper = _zookeeper_option(user)
+    offsets_store = extensions.offsets_store(user)
     if name in ("path", "paths"):
-        if in_zookeeper is not None:
-            raise OptionError(
-                f"Option {in_zookeeper!r} is for brokers, but 'path' names a log directory",
-                hint="Leave it out. kafkalog offsets export and import copy the offsets of groups.",
-            )
         return user.fill(PlaceOptions, paths=paths("path", user.text(name) or ""))
-    brokers, fetch, zookeeper = connection_options(user), user.fill(FetchOptions), zookeeper_options(user)
-    if name == ZOOKEEPER:
-        return PlaceOptions(brokers=brokers, fetch=fetch, zookeeper=zookeeper, offsets_storage="zookeeper")
-    if in_zookeeper is not None and ZOOKEEPER not in user:
-        raise OptionError(
-            f"Option {in_zookeeper!r} needs {ZOOKEEPER!r}",
-            hint="Give it as consumers with offsets in ZooKeeper have it: host:port[,host:port][/chroot].",
-        )
-    return user.fill(PlaceOptions, brokers=brokers, fetch=fetch, zookeeper=zookeeper)
-
-
-def _zookeeper_option(user: UserOptions) -> str | None:
-    """The option by which offsets of groups are in ZooKeeper, if there is one."""
-    if user.value("dual.commit.enabled"):
-        return "dual.commit.enabled"
-    return "offsets.storage" if user.value("offsets.storage") == "zookeeper" else None
+    brokers, fetch = connection_options(user), user.fill(FetchOptions)
+    return user.fill(PlaceOptions, brokers=brokers, fetch=fetch, offsets_store=offsets_store)
 
 
 def _place_name(user: UserOptions) -> str:
@@ -381,31 +339,8 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
         _refuse_sentinel(read.starting, LATEST, "latest")
         _refuse_sentinel(read.ending, EARLIEST, "earliest")
         _check_order(read.starting, read.ending)
-    in_zookeeper = _zookeeper_option(user)
-    if in_zookeeper is not None and group.group_id is None:
-        raise OptionError(
-            f"Option {in_zookeeper!r} is set, but no consumer group is given",
-            hint="Give the group as option 'kafka.group.id'.",
-        )
-    if in_zookeeper is not None and group.membership is not None:
-        raise OptionError(
-            f"Option {in_zookeeper!r} can't be set with groupMembership",
-            hint="A member commits to Kafka alone. Leave out one of both.",
-        )
-    if (
-        group.membership is not None
-        and not group.commits
-        and (read.large_messages.enabled or read.large_messages.safe_offsets)
-    ):
-        raise OptionError(
-            "Option 'commitOffsets' can't be false for large messages with groupMembership",
-            hint="A sink does not know where the next message begins. Leave it out.",
-        )
-    if in_zookeeper is not None and (read.large_messages.enabled or read.large_messages.safe_offsets):
-        raise OptionError(
-            f"Option {in_zookeeper!r} can't be set for large messages",
-            hint="ZooKeeper keeps no metadata, which says where the next message begins. Leave it out.",
-        )
+    for extension in read.extensions:
+        extension.check(read)
     if read.starting.values == COMMITTED and group.group_id is None:
         raise OptionError(
             "Option 'startingOffsets' is 'committed', but no consumer group is given",
@@ -415,18 +350,16 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
 
 
 def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptions:
-    return user.fill(
+    read = user.fill(
         ReadOptions,
         selection=selection(user),
         starting=_offsets(user, "starting", start),
         ending=_offsets(user, "ending"),
         limits=_limits(user),
-        large_messages=large_message_options(user),
         audit=audit_options(user),
-        formats=column_formats(user),
-        registry=registry_options(user),
         **others,
     )
+    return replace(read, extensions=extensions.of_read(user))
 
 
 def _limits(user: UserOptions) -> TriggerLimits:
@@ -583,17 +516,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         checkpoint_location=user.value("checkpointLocation"),
         distribution=distribution(user),
         audit=audit_options(user),
-        formats=column_formats(user),
-        registry=registry_options(user),
     )
-    encode = write.encode_settings
-    splitter = splitter_settings(
-        user,
-        compression=write.compression,
-        largest_batch=encode.max_message_bytes,
-        limit="kafka.max.request.size" if to_brokers else encode.limit.removeprefix("the option "),
-    )
-    return replace(write, splitter=splitter)
+    return replace(write, extensions=extensions.of_write(user, write))
 
 
 def _named_batch(user: UserOptions) -> QueryBatch | None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST, AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST
 from pyspark_kafkalog.options.java_pattern import java_pattern
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, PLANNED
 from pyspark_kafkalog.options.security.jaas import parse_jaas
@@ -89,7 +89,10 @@ class Where(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A row: ``default`` as users would write it, or None; ``meaning`` is Markdown."""
+    """A row: ``default`` as users would write it, or None; ``meaning`` is Markdown.
+
+    ``extension`` is the folder that the option is of; empty for the core's.
+    """
 
     name: str
     use: Use
@@ -97,14 +100,17 @@ class Option:
     default: str | None
     meaning: str
     where: Where = Where.ANY
+    extension: str = ""
 
 
 class Section:
-    """Options that belong together, under a heading of the docs."""
+    """Options that belong together, under a heading of the docs; all are of ``extension``, if given."""
 
-    def __init__(self, title: str, *options: Option) -> None:
+    def __init__(self, title: str, *options: Option, extension: str = "") -> None:
         self.title = title
-        self.options = options
+        self.options = (
+            tuple(replace(option, extension=extension) for option in options) if extension else options
+        )
 
 
 SERVERS = "kafka.bootstrap.servers"
@@ -140,12 +146,7 @@ _DECODING = Use.READ | Use.WRITE | Use.ADMIN
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
 _brokers = partial(Option, where=Where.BROKERS)
-_ASSEMBLER, _SPLITTER = AssemblerSettings(), SplitterSettings()
-
-
-def _text(value: object) -> str:
-    """A value as users write it."""
-    return str(value).lower()
+_zookeeper = partial(_brokers, extension="zookeeper")
 
 
 def _levels(option: Callable[..., Option], prefix: str) -> Iterator[Option]:
@@ -265,12 +266,12 @@ SECTIONS = (
                "With `commitOffsets` and no `kafka.group.id`, the group is `groupIdPrefix`, a hyphen and"
                " this name."),
         Option("groupIdPrefix", _READ, as_given, "spark-kafka-source", "See `queryName`."),
-        _brokers("offsets.storage", _READ, one_of("kafka", "zookeeper"), "kafka",
+        _zookeeper("offsets.storage", _READ, one_of("kafka", "zookeeper"), "kafka",
                  "Where the group's offsets are: `kafka`, or `zookeeper`, as with consumers before Kafka 2.0"
                  " ([how](zookeeper.md))."),
-        _brokers("dual.commit.enabled", _READ, boolean, "false",
+        _zookeeper("dual.commit.enabled", _READ, boolean, "false",
                  "`true`: commit to Kafka and to ZooKeeper, and start at the later one of both commits."),
-        _brokers(ZOOKEEPER, _READ | Use.ADMIN, zookeeper_connect, None,
+        _zookeeper(ZOOKEEPER, _READ | Use.ADMIN, zookeeper_connect, None,
                  "ZooKeeper, `host:port[,host:port][/chroot]`, for the two options above. Without brokers it"
                  " is a place that has only groups, for `connect` and the command line."),
         _brokers("groupMembership", _STREAM, boolean, "false",
@@ -309,16 +310,16 @@ SECTIONS = (
                "A write cuts values that are too large into message segments, and a read puts them"
                " together, in LinkedIn's format."),
         Option("message.assembler.expiration.offset.gap", _ASSEMBLING | _WRITE,
-               integer(1), _text(_ASSEMBLER.expiration_offset_gap),
+               integer(1), "1000",
                "An incomplete message is dropped this many offsets after its first message segment. A write"
                " refuses a value of so many message segments that readers would drop it."),
         Option("message.assembler.buffer.capacity", _ASSEMBLING,
-               integer(1), _text(_ASSEMBLER.buffer_capacity),
+               integer(1), "32000000",
                "Bytes of incomplete messages to hold in memory for one partition."),
         Option("max.tracked.messages.per.partition", _ASSEMBLING, integer(1), "500",
                "Without effect: a read begins at any offset, and looks for earlier message segments itself."),
         Option("exception.on.message.dropped", _ASSEMBLING,
-               boolean, _text(_ASSEMBLER.exception_on_message_dropped),
+               boolean, "false",
                "Fail if a full buffer drops a message. Only in `reassemble`: a read drops none."),
         Option("message.assembler.expiration.ms", _ASSEMBLING, integer(1, MAX_LONG), None,
                "Age at which an incomplete message is dropped. Only in `reassemble`: a read has no clock."),
@@ -331,17 +332,18 @@ SECTIONS = (
         Option("large.message.safe.offsets", _STREAM, boolean, None,
                "Commit safe offsets, as LinkedIn's consumer does. Default: as `large.message.enabled`. Set"
                " it to `true` for `reassemble`."),
-        Option("max.message.segment.bytes", _WRITE, integer(1), _text(_SPLITTER.segment_bytes),
+        Option("max.message.segment.bytes", _WRITE, integer(1), "800000",
                "With `large.message.enabled`: a larger value, in bytes, is cut into message segments."),
-        Option("header.timestamp.enabled", _WRITE, boolean, _text(_SPLITTER.timestamp_header),
+        Option("header.timestamp.enabled", _WRITE, boolean, "true",
                "With `large.message.enabled`: add each record's timestamp as a header `_t`, too."),
-        Option("li.record.header.enable", _WRITE, boolean, _text(_SPLITTER.header_only),
+        Option("li.record.header.enable", _WRITE, boolean, "false",
                "Describe a message segment only in its header `_lm`, not in its value."),
-        Option("li.large.message.segment.wrapping.required", _WRITE, boolean, _text(_SPLITTER.wrap),
+        Option("li.large.message.segment.wrapping.required", _WRITE, boolean, "false",
                "With `large.message.enabled`: write small values as message segments, too."),
         Option("segment.serializer", _WRITE, import_path, None,
                "With `large.message.enabled`: import path `package.module:function` of a function that makes"
                " the value of a message segment ([how](plug-ins.md#message-segments))."),
+        extension="large_messages",
     ),
     Section(
         "Audit",
@@ -383,6 +385,7 @@ SECTIONS = (
                "Register the schema of what is written, which is made of its columns unless `value.schema`"
                " is given. Without it, the newest schema of the topic is written by, or `value.schema` if"
                " the registry has it."),
+        extension="typed_values",
     ),
     Section(
         "Schema registry",
@@ -406,6 +409,7 @@ SECTIONS = (
                " every machine."),
         Option("schema.registry.ssl.key.password", _DECODING, as_given, None,
                "The password of that private key."),
+        extension="typed_values",
     ),
     Section(
         "Writing",
@@ -653,21 +657,21 @@ SECTIONS = (
         _brokers("kafka.ssl.protocol", _ANY,
                  one_of("TLS", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), "TLSv1.3",
                  "The newest TLS version to offer."),
-        _brokers("zookeeper.sasl.jaas.config", _READ | Use.ADMIN, parse_jaas, None,
+        _zookeeper("zookeeper.sasl.jaas.config", _READ | Use.ADMIN, parse_jaas, None,
                  "Who logs in to ZooKeeper by SASL DIGEST-MD5, as `Client` in the JAAS file of a broker"
                  " ([how](zookeeper.md#log-in))."),
-        _brokers("zookeeper.addauth", _READ | Use.ADMIN, unless_blank(stripped), None,
+        _zookeeper("zookeeper.addauth", _READ | Use.ADMIN, unless_blank(stripped), None,
                  "`digest user:password`, as after `addauth` in ZooKeeper's shell: whom ACLs of the scheme"
                  " `digest` let in."),
-        _brokers("zookeeper.ssl.client.enable", _READ | Use.ADMIN, boolean, "false",
+        _zookeeper("zookeeper.ssl.client.enable", _READ | Use.ADMIN, boolean, "false",
                  "`true`: connect to ZooKeeper by TLS."),
-        _brokers("zookeeper.ssl.truststore.location", _READ | Use.ADMIN, unless_blank(location), None,
+        _zookeeper("zookeeper.ssl.truststore.location", _READ | Use.ADMIN, unless_blank(location), None,
                  "PEM file of the authorities to trust, else the system's."),
-        _brokers("zookeeper.ssl.keystore.location", _READ | Use.ADMIN, unless_blank(location), None,
+        _zookeeper("zookeeper.ssl.keystore.location", _READ | Use.ADMIN, unless_blank(location), None,
                  "PEM file of certificate chain and private key."),
-        _brokers("zookeeper.ssl.keystore.password", _READ | Use.ADMIN, as_given, None,
+        _zookeeper("zookeeper.ssl.keystore.password", _READ | Use.ADMIN, as_given, None,
                  "The password of the private key."),
-        _brokers("zookeeper.ssl.endpoint.identification.algorithm", _READ | Use.ADMIN,
+        _zookeeper("zookeeper.ssl.endpoint.identification.algorithm", _READ | Use.ADMIN,
                  one_of_these({"https": True, "": False}), "https",
                  "`https`: check the host name in the certificate of a server; empty: do not."),
     ),

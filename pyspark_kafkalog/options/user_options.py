@@ -88,6 +88,11 @@ class UserOptions:
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
 
+    def of_extension(self, name: str) -> list[str]:
+        """The given options of an extension, as the table writes them."""
+        given = (BY_NAME.get(each) for each in self._values)
+        return [option.name for option in given if option is not None and option.extension == name]
+
     def names(self, *prefixes: str) -> list[str]:
         """The given names that begin with one of these prefixes, in lower case, sorted."""
         return sorted(name for name in self._values if name.startswith(prefixes))

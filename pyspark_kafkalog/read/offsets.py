@@ -24,7 +24,6 @@ from pyspark_kafkalog.model import (
     Watermarks,
 )
 from pyspark_kafkalog.model.groups import CommittedOffsets
-from pyspark_kafkalog.model.topics import cleanup_policies
 from pyspark_kafkalog.options.offsets_json import PLANNED, Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions
 from pyspark_kafkalog.options.times import with_iso
@@ -33,29 +32,6 @@ from pyspark_kafkalog.read.commits import check_commits
 from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.read.partitions import look_up_partitions, names_of, with_topic_ids
 from pyspark_kafkalog.read.splits import Split, cuts_between, split_ranges, with_decided
-
-
-def check_compacted_start(options: ReadOptions, place: Place) -> None:
-    """Refuse ``startingOffsets`` within a compacted topic for queries that reassemble large messages.
-
-    :raises OptionError: naming the partition.
-    """
-    starting = options.starting
-    values = starting.at(0)
-    if not options.large_messages.enabled or starting.are_timestamps or isinstance(values, int):
-        return
-    offsets = {partition: offset for partition, offset in sorted(values.items()) if offset > 0}
-    topics = {partition.topic for partition in offsets}
-    policies = {topic: cleanup_policies(place.topic_config(topic)) for topic in topics}
-    for partition, offset in offsets.items():
-        if "compact" in policies[partition.topic]:
-            raise OptionError(
-                f"Option {starting.option!r} names an offset of a compacted topic, where earlier message"
-                " segments may be gone",
-                topic_partition=partition,
-                offset=offset,
-                hint="Start at earliest, latest, a timestamp or a group's committed offsets.",
-            )
 
 
 def start_from_group(

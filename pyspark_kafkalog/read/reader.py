@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.model import DROPPED_FIELD, Place, TopicPartition
+from pyspark_kafkalog.model import DROPPED_FIELD, TopicPartition
 from pyspark_kafkalog.options.settings import ReadOptions
-from pyspark_kafkalog.read.ranges import ReadRules, RecordReader, SplitReader
+from pyspark_kafkalog.read.ranges import ReadRules
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.large_messages.assembler import Dropped
     from pyspark_kafkalog.extensions.transform.transform import Transform
-    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
-    from pyspark_kafkalog.extensions.typed_values.decoding import Decoding
-    from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
+    from pyspark_kafkalog.read.values import DecodedColumn
 
 _SEGMENT = pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])
 COLUMN_TYPES: Mapping[str, pa.DataType] = {
@@ -46,46 +43,9 @@ def read_rules(options: ReadOptions, schema: pa.Schema) -> ReadRules:
     )
 
 
-def split_reader(
-    place: Place,
-    options: ReadOptions,
-    rules: ReadRules,
-    on_dropped: Callable[[Sequence[Dropped]], None] | None = None,
-) -> SplitReader:
-    """The reader of records, or of whole large messages.
-
-    :param on_dropped: called with large messages that can't be completed.
-    """
-    if not options.large_messages.enabled:
-        return RecordReader(place, rules)
-    from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
-
-    return WholeMessageReader(place, rules, options.large_messages, on_dropped)
-
-
 def columns_of(names: Iterable[str]) -> pa.Schema:
     """The schema of some of :data:`COLUMN_TYPES`."""
     return pa.schema([(name, COLUMN_TYPES[name]) for name in names])
-
-
-def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
-    """See :func:`.decoding.decoded_columns`, which is loaded only if a column has a format."""
-    if not options.formats:
-        return ()
-    from pyspark_kafkalog.extensions.typed_values.decoding import decoded_columns as find
-
-    return find(options)
-
-
-def decoding_of(
-    columns: tuple[DecodedColumn, ...], registry: RegistryOptions | None, zone: str = "UTC"
-) -> Decoding | None:
-    """What decodes these columns in a task; None if there are none. See :class:`.decoding.Decoding`."""
-    if not columns:
-        return None
-    from pyspark_kafkalog.extensions.typed_values.decoding import Decoding
-
-    return Decoding(columns, registry, zone)
 
 
 def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:

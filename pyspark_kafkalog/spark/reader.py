@@ -15,13 +15,15 @@ from pyspark_kafkalog.extensions.views.options import ViewOptions
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets
-from pyspark_kafkalog.options.columns import DEAD_LETTER_FIELDS, RECORD_FIELDS, read_columns
+from pyspark_kafkalog.options.columns import RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.places import open_groups, open_place, open_report
 from pyspark_kafkalog.read.filters import ALL_ROWS, Comparison, bounds_of, compared
-from pyspark_kafkalog.read.offsets import check_compacted_start, plan_batch, start_from_group
+from pyspark_kafkalog.read.messages import messages_of
+from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
+from pyspark_kafkalog.read.values import values_of
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
     from pyspark_kafkalog.extensions.typed_values.shaping import Shaping
     from pyspark_kafkalog.read.ranges import Existing, ReadRules
+    from pyspark_kafkalog.read.values import DecodedColumn
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,11 @@ class LogReader:
         self._parallelism = parallelism
         self._place_options = place_options(options)
         self._options = read_options(options, batch=not self._streaming)
-        deserializer = self._options.large_messages.settings.deserializer
-        if deserializer is not None:
-            from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
-
-            SegmentDeserializer(deserializer)  # so that one that can't be imported is refused here
+        messages_of(self._options).load()
         self._run = QueryRun(uuid.uuid4().hex, self._streaming)
         self._shaping: Shaping | None = None
-        if self._options.transform is None and not self._options.formats:
-            allowed = DEAD_LETTER_FIELDS if self._options.large_messages.dead_letters else RECORD_FIELDS
+        if self._options.transform is None and not values_of(self._options).decoded:
+            allowed = {**RECORD_FIELDS, **self._options.record_fields}
             fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
             read_columns(fields, allowed)
         else:
@@ -144,10 +142,10 @@ class LogReader:
             from pyspark_kafkalog.extensions.audit.task_audits import audit_of
 
             audit = audit_of(split, self._options.audit, self._run)
-        with loading():
-            from pyspark_kafkalog.read.reader import split_reader
         on_dropped = None if audit is None else audit.dropped
-        rows = split_reader(place, self._options, rules, on_dropped).read(split, found)
+        with loading():
+            reader = messages_of(self._options).reader(place, rules, on_dropped)
+        rows = reader.read(split, found)
         return rows if audit is None else audit.passing(rows)
 
     def _tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
@@ -160,12 +158,7 @@ class LogReader:
 
     def _open_committed(self, timeout: float | None = None) -> CommittedOffsets:
         """The committed offsets of the place's groups, to start from; see :func:`open_groups`."""
-        groups = open_groups(self._place_options, timeout=timeout)
-        if not self._options.large_messages.enabled:
-            return groups
-        from pyspark_kafkalog.extensions.large_messages.safe_offsets import WantedOffsets
-
-        return WantedOffsets(groups)
+        return messages_of(self._options).start_from(open_groups(self._place_options, timeout=timeout))
 
     def _rules(self) -> ReadRules:
         with loading():
@@ -184,7 +177,7 @@ class LogBatchReader(LogReader, DataSourceReader):
         """The splits; the tasks look up open ends."""
         place = self._open_place()
         with said("Looking up partitions and offsets"):
-            check_compacted_start(self._options, place)
+            messages_of(self._options).check_start(self._options, place)
             options = start_from_group(self._options, place, self._open_committed)
             splits = plan_batch(place, options, self._bounds)
             tasks = self._tasks_of(splits, RecordSizes(place))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
+    from pyspark_kafkalog.read.values import DecodedColumn
 
 _FILTERING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 """Runs only if ``spark.sql.python.filterPushdown.enabled`` is true."""
@@ -67,15 +67,16 @@ class KafkaLogDataSource(DataSource):
         """
         from pyspark_kafkalog.extensions.views.options import view_options
         from pyspark_kafkalog.options.settings import common_read_options
+        from pyspark_kafkalog.read.values import values_of
 
         view = view_options(self.options)
         if view is None:
             options = common_read_options(self.options)
-            if options.transform is not None or options.formats:
+            values = values_of(options)
+            if options.transform is not None or values.decoded:
                 from pyspark_kafkalog.extensions.typed_values.shaping import shaped_columns
-                from pyspark_kafkalog.read.reader import decoded_columns
 
-                self._decoded = decoded_columns(options)
+                self._decoded = values.columns_of(options)
                 return shaped_columns(options, self._decoded)
             columns = options.record_fields
         else:

@@ -30,7 +30,7 @@ from pyspark_kafkalog.places import (
     open_place,
     settle_transactions,
 )
-from pyspark_kafkalog.read.offsets import check_compacted_start
+from pyspark_kafkalog.read.messages import messages_of
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import Split
 from pyspark_kafkalog.saying import said
@@ -52,9 +52,8 @@ from pyspark_kafkalog.stream.planner import StreamPlanner
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets
-    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
     from pyspark_kafkalog.model import MemberOfGroup, Place
+    from pyspark_kafkalog.read.values import DecodedColumn
     from pyspark_kafkalog.stream.committing import AsCommitted
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -128,7 +127,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     @cached_property
     def _planner(self) -> StreamPlanner:
         brokers, group, kept = self._place_options.brokers, self._options.group.group_id, self._kept
-        if self._place_options.commits_to_zookeeper and group is not None:
+        if self._place_options.offsets_store is not None and group is not None:
             self._open_committed().committed(group, ())  # is it there, and the brokers'?
         self._check_who_commits()
         return StreamPlanner(
@@ -216,7 +215,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return found
 
     def _choose_start(self) -> Offsets:
-        check_compacted_start(self._options, self._place)
+        messages_of(self._options).check_start(self._options, self._place)
         return self._planner.initial_offsets()
 
     @cached_property
@@ -301,18 +300,18 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         )
 
     def _as_committed(self) -> AsCommitted:
-        """What a commit says, for one thread."""
-        return self._safe_offsets() if self._options.large_messages.safe_offsets else as_they_are
+        """What a commit says, for one thread.
 
-    def _safe_offsets(self) -> SafeOffsets:
-        """Imports everything that the committing thread needs, since imports in two threads can deadlock."""
+        All is imported now, since imports in two threads can deadlock.
+        """
         with loading():
-            from pyspark_kafkalog.extensions.large_messages.looking_back import OpenMessages
-            from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets
-
+            found = messages_of(self._options).as_committed(
+                partial(open_place, self._place_options), self._rules()
+            )
+            if found is None:
+                return as_they_are
             import_reading(self._place_options)
-        place, settings = partial(open_place, self._place_options), self._options.large_messages.settings
-        return SafeOffsets(OpenMessages(place, self._rules(), settings))
+        return found
 
     @cached_property
     def _watch(self) -> CompletionWatch | None:

@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,15 +24,17 @@ from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.without_delay import without_delay
+from pyspark_kafkalog.write.splitting import splitting_of
+from pyspark_kafkalog.write.values import written_values_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pyspark_kafkalog.extensions.audit.counting import WriteAudit
-    from pyspark_kafkalog.extensions.typed_values.encoding import EncodedColumn
     from pyspark_kafkalog.model import Held
     from pyspark_kafkalog.options.offsets_json import Offsets
+    from pyspark_kafkalog.write.values import EncodedColumn
 
     _Shaping: TypeAlias = tuple[pa.Schema, tuple[EncodedColumn, ...]]
     """The columns of the rows, and what encodes some of what the transform makes of them."""
@@ -87,18 +89,16 @@ def _checked(
     :param encoded: what encodes columns; None if it is to be found.
     """
     settings, shaping = write_options(options), None
-    if settings.transform is None and not settings.formats:
+    if settings.transform is None and not written_values_of(settings).encoded:
         check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
     else:
         with loading():
             from pyspark_kafkalog.write.columns import Shaped
         given = _in_arrow(schema)
         shaping = given, Shaped(settings, given, encoded).encoded
-        settings = replace(settings, registry=None)  # tasks don't need it
-    if settings.splitter is not None and settings.splitter.serializer is not None:
-        with loading():
-            from pyspark_kafkalog.write.rows import make_splitter
-        make_splitter(settings.splitter)  # so that a serializer that can't be imported is refused here
+        settings = settings.for_tasks
+    with loading():
+        splitting_of(settings).load()
     freeze_modules()
     return settings, shaping
 
@@ -146,7 +146,7 @@ class _Writer:
         """Write all rows of a task to the sink and finish it, counting them for the audit."""
         with loading():
             from pyspark_kafkalog.write.routing import Router
-            from pyspark_kafkalog.write.rows import make_splitter, write_rows
+            from pyspark_kafkalog.write.rows import write_rows
 
         options, context = self._options, _task()
         if self._shaping is not None:
@@ -156,7 +156,7 @@ class _Writer:
         attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
         with self._sink.open(batch, attempt) as sink:
             router = Router.to_sink(sink, options, first=context.taskAttemptId())
-            splitter = make_splitter(options.splitter)
+            splitter = splitting_of(options).splitter()
             with self._audit(batch, attempt) as audit:
                 write_rows(rows, router, sink, splitter=splitter, audit=audit)
                 finished = sink.finish()

@@ -12,10 +12,11 @@ from pyspark_kafkalog.model import HEADERS_FIELD
 from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.write.rows import RECORD
+from pyspark_kafkalog.write.values import written_values_of
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.transform.transform import Transform
-    from pyspark_kafkalog.extensions.typed_values.encoding import EncodedColumn
+    from pyspark_kafkalog.write.values import EncodedColumn
 
 _TO_RETURN = f"Have the function return value, or more of {', '.join(SINK_FIELDS)}."
 
@@ -27,7 +28,7 @@ class Shaped:
     :param given: the columns of the rows.
     :param encoded: what encodes columns; None if that is not known yet, so that it is found here.
     :raises OptionError: if the transform can't be imported, or does not return the columns of records when it
-        is called with no rows; or see :func:`.encoding.encoded_columns`.
+        is called with no rows; or see :meth:`.values.WrittenValues.columns_of`.
     """
 
     def __init__(
@@ -40,8 +41,8 @@ class Shaped:
 
             self._transform = Transform(options.transform, given)
         schema = given if self._transform is None else self._transform.schema
-        formats = {column.column for column in options.formats}
-        found = [pa.field(f.name, pa.binary()) if f.name in formats else f for f in schema]
+        values = written_values_of(options)
+        found = [pa.field(f.name, pa.binary()) if f.name in values.encoded else f for f in schema]
         try:
             check_columns(pa.schema(found), self._topic)
         except OptionError as e:
@@ -50,15 +51,9 @@ class Shaped:
             raise self._transform.error(
                 f"returned columns that can't be written: {e.message}", kind=OptionError, hint=_TO_RETURN
             ) from None
-        self.encoded = encoded or ()
+        self.encoded = values.columns_of(options, schema) if encoded is None else encoded
         """What encodes columns."""
-        self._encode: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
-        if options.formats:
-            from pyspark_kafkalog.extensions.typed_values.encoding import Encoding, encoded_columns
-
-            if encoded is None:
-                self.encoded = encoded_columns(options, schema)
-            self._encode = Encoding(self.encoded)
+        self._encode = values.encoding(self.encoded)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The records of ``rows``, of any number.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -13,12 +12,12 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import RecordTooLargeError
-from pyspark_kafkalog.model import SplitterSettings, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.sinks import TaskSink
+from pyspark_kafkalog.write.splitting import AsTheyAre, Divided, RecordSplitter
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.audit.counting import WriteAudit
-    from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
     from pyspark_kafkalog.write.routing import Router
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
@@ -36,22 +35,6 @@ RECORD = pa.schema(
     ]
 )
 """The columns that the encoder takes."""
-
-
-class AsTheyAre:
-    """Records that nothing divides, as the encoder takes them."""
-
-    def __init__(self, whole: pa.RecordBatch) -> None:
-        self.whole = whole
-
-    def check_uncut(self, rows: np.ndarray | None, partition: TopicPartition) -> None:
-        """Nothing is cut, so compaction takes nothing of it away."""
-
-    def of(
-        self, rows: np.ndarray | None, partition: TopicPartition
-    ) -> Iterator[tuple[pa.RecordBatch, np.ndarray | None]]:
-        """The records, and the numbers of the wanted ones; None for all."""
-        yield self.whole, rows
 
 
 def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
@@ -84,7 +67,7 @@ def write_rows(
     router: Router,
     sink: TaskSink[object],
     *,
-    splitter: Splitter | None = None,
+    splitter: RecordSplitter | None = None,
     audit: WriteAudit | None = None,
 ) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
@@ -98,7 +81,7 @@ def write_rows(
     """
     for rows in _held(arrow_batches, router.bytes_that_fill):
         records = _without_reader_headers(to_records(rows, now_ms=time.time_ns() // 1_000_000))
-        split = AsTheyAre(records) if splitter is None else splitter.split(records)
+        split: Divided = AsTheyAre(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
             if audit is not None:
                 audit.attempted(partition.topic, records, chosen)
@@ -120,23 +103,6 @@ def _without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
     from pyspark_kafkalog.extensions.large_messages.segments import without_reader_headers
 
     return without_reader_headers(records)
-
-
-def make_splitter(settings: SplitterSettings | None) -> Splitter | None:
-    """A splitter with these settings and random message ids; None for None."""
-    if settings is None:
-        return None
-    from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
-
-    return Splitter(settings, random_ids)
-
-
-def random_ids(count: int) -> bytes:
-    """This many random UUIDs (version 4), 16 bytes each."""
-    ids = np.frombuffer(bytearray(os.urandom(16 * count)), np.uint8).reshape(-1, 16)
-    ids[:, 6] = ids[:, 6] & 0x0F | 0x40
-    ids[:, 8] = ids[:, 8] & 0x3F | 0x80
-    return ids.tobytes()
 
 
 def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_split: bool) -> Exception:

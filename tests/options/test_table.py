@@ -18,9 +18,10 @@ import pytest
 import pyspark_kafkalog
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.extensions.views.options import view_options
-from pyspark_kafkalog.model import AssemblerSettings, EncodeSettings, LogSettings, SplitterSettings
+from pyspark_kafkalog.model import EncodeSettings, LogSettings
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
@@ -177,7 +178,7 @@ _ENDPOINT = {
 _ASSERTION = "kafka.sasl.oauthbearer.assertion"
 _SPLIT = {"large.message.enabled": "true"}
 _STORED = {"zookeeper.connect": "zk:2181", "kafka.group.id": "g"}
-_ZOOKEEPER = {"zookeeper.connect": "zk:2181"}
+_ZOOKEEPER = {**_STORED, "offsets.storage": "zookeeper"}
 _REGISTRY = {"value.format": "confluent-avro", "schema.registry.url": "https://h"}
 _GROUP = {"kafka.group.id": "g", "checkpointLocation": "/c"}
 _MEMBER = {**_GROUP, "groupMembership": "true"}
@@ -198,6 +199,8 @@ NEEDED = {
     "kafka.transaction": {"delivery.guarantee": "exactly-once"},
     "groupIdPrefix": {"commitOffsets": "true", "queryName": "q"},
     "large.message.dead.letters": _SPLIT,
+    "message.assembler.": _SPLIT,
+    "exception.on.message.dropped": _SPLIT,
     "max.message.segment.bytes": _SPLIT,
     "header.timestamp.enabled": _SPLIT,
     "li.": _SPLIT,
@@ -230,6 +233,7 @@ NEEDED = {
     "bearer.auth.": _REGISTRY,
     "http.read.": _REGISTRY,
     "zookeeper.": _ZOOKEEPER,
+    "zookeeper.connect": _ZOOKEEPER,
     "zookeeper.ssl.": {**_ZOOKEEPER, "zookeeper.ssl.client.enable": "true"},
     "zookeeper.ssl.client.enable": _ZOOKEEPER,
 }

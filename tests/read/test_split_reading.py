@@ -14,8 +14,9 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.extensions.large_messages.looking_back import WANTED, OpenMessages
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.reassembler import Reassembler
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
-from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place
+from pyspark_kafkalog.model import OffsetRange, Place
 from pyspark_kafkalog.read.ranges import ReadRules
 from pyspark_kafkalog.read.splits import Split
 from tests.extensions.large_messages.cases import InMemory

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.extensions.large_messages.row_blobs import Blob, pack
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.step import (
     PartitionAssembly,
     ReassemblyPlan,
@@ -16,7 +17,7 @@ from pyspark_kafkalog.extensions.large_messages.step import (
     in_batches,
     unpack,
 )
-from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
+from pyspark_kafkalog.model import DROPPED_FIELD, TopicPartition
 from tests.extensions.large_messages.interleaved import interleaved, segment_values
 from tests.large_log import DROPPED
 

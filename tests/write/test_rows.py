@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +14,11 @@ from kafka.partitioner.default import murmur2
 
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.model import ALL_OFFSETS, Encoded, EncodeSettings, SplitterSettings, TopicPartition
+from pyspark_kafkalog.extensions.large_messages.options import SplitOptions
+from pyspark_kafkalog.extensions.large_messages.settings import SplitterSettings
+from pyspark_kafkalog.model import ALL_OFFSETS, Encoded, EncodeSettings, TopicPartition
 from pyspark_kafkalog.write.routing import Router
-from pyspark_kafkalog.write.rows import make_splitter, random_ids, write_rows
+from pyspark_kafkalog.write.rows import write_rows
 from tests.codec.decoding import ALL_COLUMNS
 from tests.extensions.large_messages.records import Record, messages, segment
 
@@ -103,16 +104,9 @@ def test_a_value_of_100_megabytes_is_written_in_message_segments() -> None:
     value = np.random.default_rng(1).bytes(100_000_000)
     rows = [pa.RecordBatch.from_pydict({"value": [b"before", value, b"after"]})]
     sink = Sink()
-    write_rows(rows, router(), sink, splitter=make_splitter(SplitterSettings()))
+    write_rows(rows, router(), sink, splitter=SplitOptions(SplitterSettings()).splitter())
     assert sum(records for _, records in sink.appended) == 127
     assert sink.sequences == list(range(127)), "the sink is asked for settings before each stretch"
-
-
-def test_message_ids_are_random_uuids() -> None:
-    ids = random_ids(1000)
-    found = {uuid.UUID(bytes=ids[start : start + 16]) for start in range(0, len(ids), 16)}
-    assert len(found) == 1000
-    assert {(message_id.version, message_id.variant) for message_id in found} == {(4, uuid.RFC_4122)}
 
 
 class Collecting(Sink):
@@ -183,7 +177,7 @@ def test_every_message_goes_whole_to_the_partition_of_its_key_in_order(
     size = -(-len(rows) // parts)
     pieces = [table.slice(start, size) for start in range(0, len(rows), size)]
     sink = Collecting()
-    write_rows(pieces, router(topic=None, partitions=3), sink, splitter=make_splitter(splitter))
+    write_rows(pieces, router(topic=None, partitions=3), sink, splitter=SplitOptions(splitter).splitter())
     written = list(sink.records())
     found: dict[TopicPartition, list[int]] = {}
     for record in messages(written):

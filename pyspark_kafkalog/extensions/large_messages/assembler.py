@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from pyspark_kafkalog.errors import LargeMessageDroppedError
-from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.model import TopicPartition
 
 
 class DropReason(str, Enum):

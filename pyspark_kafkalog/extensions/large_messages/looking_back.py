@@ -21,7 +21,8 @@ from pyspark_kafkalog.extensions.large_messages.assembler import Arrival, Assemb
 from pyspark_kafkalog.extensions.large_messages.format import INT64_MAX
 from pyspark_kafkalog.extensions.large_messages.reassembler import arrivals_in
 from pyspark_kafkalog.extensions.large_messages.segments import Find, finder
-from pyspark_kafkalog.model import ALL_OFFSETS, AssemblerSettings, Fetch, OffsetRange, Place, TopicPartition
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.model import ALL_OFFSETS, Fetch, OffsetRange, Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.read.ranges import ReadRules, is_another_log, rows_despite_losses
 

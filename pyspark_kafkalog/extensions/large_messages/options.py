@@ -7,12 +7,25 @@ Settings of LinkedIn's consumer and producer can be used unchanged. Our own are
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.extensions.large_messages.settings import GAP, AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.model import DROPPED_FIELD, CommittedOffset, Place, TopicPartition
+from pyspark_kafkalog.model.groups import CommittedOffsets
+from pyspark_kafkalog.model.topics import cleanup_policies
+from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.settings import ReadOptions, WriteOptions
 from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.read.messages import Messages, OnDropped
+from pyspark_kafkalog.write.splitting import Splitting
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
+    from pyspark_kafkalog.read.ranges import ReadRules, SplitReader
 
 _ONLY_REASSEMBLE = ("exception.on.message.dropped", "message.assembler.expiration.ms")
 """Without effect on a read: it evicts nothing, and its rows must not depend on the clock."""
@@ -23,8 +36,8 @@ _LEAST_OVERHEAD = 150
 
 
 @dataclass(frozen=True, slots=True)
-class LargeMessageOptions:
-    """What a reader does with message segments; by default nothing.
+class LargeMessageOptions(Messages):
+    """What a reader does with message segments.
 
     ``dead_letters`` adds dropped messages to the rows. ``safe_offsets`` commits safe offsets,
     whether the reader or another step of the query reassembles.
@@ -34,6 +47,101 @@ class LargeMessageOptions:
     dead_letters: bool = from_option("large.message.dead.letters")
     safe_offsets: bool = False
     settings: AssemblerSettings = field(default_factory=AssemblerSettings)
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """See :attr:`.contracts.ExtensionOptions.columns`."""
+        return dict([DROPPED_FIELD]) if self.dead_letters else {}
+
+    @property
+    def are_joined(self) -> bool:
+        """See :attr:`.messages.Messages.are_joined`."""
+        return self.enabled
+
+    @property
+    def need_metadata(self) -> bool:
+        """See :attr:`.messages.Messages.need_metadata`."""
+        return self.enabled or self.safe_offsets
+
+    def check(self, read: ReadOptions) -> None:
+        """See :meth:`.contracts.ExtensionOptions.check`."""
+        if read.group.membership is not None and not read.group.commits and self.need_metadata:
+            raise OptionError(
+                "Option 'commitOffsets' can't be false for large messages with groupMembership",
+                hint="A sink does not know where the next message begins. Leave it out.",
+            )
+
+    def load(self) -> None:
+        """See :meth:`.messages.Messages.load`."""
+        if self.settings.deserializer is not None:
+            from pyspark_kafkalog.extensions.large_messages.serializers import SegmentDeserializer
+
+            SegmentDeserializer(self.settings.deserializer)
+
+    def check_start(self, options: ReadOptions, place: Place) -> None:
+        """See :meth:`.messages.Messages.check_start`: an offset of a compacted topic is no start."""
+        starting = options.starting
+        values = starting.at(0)
+        if not self.enabled or starting.are_timestamps or isinstance(values, int):
+            return
+        offsets = {partition: offset for partition, offset in sorted(values.items()) if offset > 0}
+        topics = {partition.topic for partition in offsets}
+        policies = {topic: cleanup_policies(place.topic_config(topic)) for topic in topics}
+        for partition, offset in offsets.items():
+            if "compact" in policies[partition.topic]:
+                raise OptionError(
+                    f"Option {starting.option!r} names an offset of a compacted topic, where earlier message"
+                    " segments may be gone",
+                    topic_partition=partition,
+                    offset=offset,
+                    hint="Start at earliest, latest, a timestamp or a group's committed offsets.",
+                )
+
+    def reader(self, place: Place, rules: ReadRules, on_dropped: OnDropped | None = None) -> SplitReader:
+        """See :meth:`.messages.Messages.reader`."""
+        if not self.enabled:
+            return Messages.reader(self, place, rules, on_dropped)
+        from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
+
+        return WholeMessageReader(place, rules, self, on_dropped)
+
+    def start_from(self, groups: CommittedOffsets) -> CommittedOffsets:
+        """See :meth:`.messages.Messages.start_from`: not the safe offset before the first wanted one."""
+        if not self.enabled:
+            return groups
+        from pyspark_kafkalog.extensions.large_messages.safe_offsets import WantedOffsets
+
+        return WantedOffsets(groups)
+
+    def as_committed(
+        self, open_place: Callable[[], Place], rules: ReadRules
+    ) -> Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]] | None:
+        """See :meth:`.messages.Messages.as_committed`."""
+        if not self.safe_offsets:
+            return None
+        from pyspark_kafkalog.extensions.large_messages.looking_back import OpenMessages
+        from pyspark_kafkalog.extensions.large_messages.safe_offsets import SafeOffsets
+
+        return SafeOffsets(OpenMessages(open_place, rules, self.settings))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOptions(Splitting):
+    """How a writer makes message segments of large values."""
+
+    settings: SplitterSettings
+
+    def load(self) -> None:
+        """See :meth:`.splitting.Splitting.load`."""
+        if self.settings.serializer is not None:
+            self.splitter()
+
+    def splitter(self) -> Splitter:
+        """See :meth:`.splitting.Splitting.splitter`: with random UUIDs (version 4) as message ids."""
+        from pyspark_kafkalog.extensions.large_messages.message_ids import random_ids
+        from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
+
+        return Splitter(self.settings, random_ids)
 
 
 def assembler_settings(user: UserOptions) -> AssemblerSettings:
@@ -53,8 +161,8 @@ def assembler_settings(user: UserOptions) -> AssemblerSettings:
     )
 
 
-def large_message_options(user: UserOptions) -> LargeMessageOptions:
-    """What a reader does with large messages.
+def large_message_options(user: UserOptions) -> LargeMessageOptions | None:
+    """What a reader does with large messages; None for nothing.
 
     :raises OptionError: for malformed values, and for dead letters or a deserializer without reassembly.
     """
@@ -81,27 +189,24 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions:
     for name in _ONLY_REASSEMBLE:
         if enabled and name in user:
             log_once(logging.WARNING, "Option %s has no effect on a reader: only reassemble uses it", name)
-    return large_messages
+    return large_messages if large_messages.need_metadata else None
 
 
-def splitter_settings(
-    user: UserOptions, *, compression: str, largest_batch: int, limit: str
-) -> SplitterSettings | None:
+def split_options(user: UserOptions, write: WriteOptions) -> SplitOptions | None:
     """How a writer makes message segments of large values; None if it does not.
 
-    :param largest_batch: the value of the option ``limit``, bytes.
     :raises OptionError: for malformed values, a serializer of nothing, or if no message segment could fit.
     """
-    name = "max.message.segment.bytes"
-    wanted = user.value(name)
-    size, gap = min(wanted, largest_batch), "message.assembler.expiration.offset.gap"
+    encode, name = write.encode_settings, "max.message.segment.bytes"
+    largest_batch, wanted = encode.max_message_bytes, user.value(name)
+    size = min(wanted, largest_batch)
     settings = SplitterSettings(
         size,
         timestamp_header=user.value("header.timestamp.enabled"),
         header_only=user.value("li.record.header.enable"),
         wrap=user.value("li.large.message.segment.wrapping.required"),
         serializer=user.value("segment.serializer"),
-        expiration_offset_gap=user.value(gap),
+        expiration_offset_gap=user.value(GAP),
     )
     enabled = user.value("large.message.enabled")
     if settings.serializer is not None and not enabled:
@@ -115,12 +220,14 @@ def splitter_settings(
             " nothing but their slices"
         )
     if not enabled:
-        for given in (name, gap):
+        for given in (name, GAP):
             if given in user:
                 log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", given)
         return None
     most = largest_batch - _LEAST_OVERHEAD
-    if compression == "none" and size > most:
+    if write.compression == "none" and size > most:
+        to_brokers = write.brokers is not None
+        limit = "kafka.max.request.size" if to_brokers else encode.limit.removeprefix("the option ")
         hint = f"Raise {limit!r}"
         if most > 0:
             hint += f", or lower {name!r} to at most {most} minus the size of the longest key and headers"
@@ -129,4 +236,4 @@ def splitter_settings(
             f" {limit} = {largest_batch}",
             hint=f"{hint}.",
         )
-    return settings
+    return SplitOptions(settings)

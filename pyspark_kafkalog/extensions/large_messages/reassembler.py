@@ -23,8 +23,9 @@ from pyspark_kafkalog.extensions.large_messages.assembler import (
 from pyspark_kafkalog.extensions.large_messages.format import INT64_MAX
 from pyspark_kafkalog.extensions.large_messages.output import Message, Run, delivered
 from pyspark_kafkalog.extensions.large_messages.segments import ERRORS, Find, Segments, finder
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.snapshot import dump, load
-from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 
 ReadAgain = Callable[[Sequence[int]], pa.RecordBatch]
 """Reads the rows of some offsets, with columns offset, value and headers; leaves out those that are gone."""

@@ -31,7 +31,8 @@ from pyspark_kafkalog.extensions.large_messages.format import (
 from pyspark_kafkalog.extensions.large_messages.header_lists import HeaderLists
 from pyspark_kafkalog.extensions.large_messages.kernels import find_lm, find_prefixes
 from pyspark_kafkalog.extensions.large_messages.serializers import Deserialized, SegmentDeserializer
-from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.model import TopicPartition
 
 ERRORS = (
     None,

@@ -31,7 +31,8 @@ from pyspark_kafkalog.extensions.large_messages.kernels import copy_slices
 from pyspark_kafkalog.extensions.large_messages.serializers import SEGMENTS, SegmentSerializer
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.model import SplitterSettings, TopicPartition
+    from pyspark_kafkalog.extensions.large_messages.settings import SplitterSettings
+    from pyspark_kafkalog.model import TopicPartition
 
 _WITH_PREFIX = 1
 """The type of a header ``_lm`` that only repeats the prefix."""

@@ -26,8 +26,9 @@ from pyspark_kafkalog.extensions.large_messages.row_blobs import (
     in_offset_order,
     pieces,
 )
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.garbage import freeze_modules
-from pyspark_kafkalog.model import DROPPED_FIELD, AssemblerSettings, TopicPartition
+from pyspark_kafkalog.model import DROPPED_FIELD, TopicPartition
 from pyspark_kafkalog.spark.short_errors import short_errors
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import check_part
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type
 from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, JSON, ColumnFormat
 from pyspark_kafkalog.model import CORRUPT_FIELD, HEADERS_FIELD, TopicPartition
+from pyspark_kafkalog.read.messages import messages_of
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
@@ -68,8 +69,8 @@ class DecodedColumn:
             schema,
             kind,
             with_ids=schema is not None,
-            keeps_corrupt=options.include_corrupt,
-            of_whole=options.large_messages.enabled,
+            keeps_corrupt=CORRUPT_FIELD[0] in options.record_fields,
+            of_whole=messages_of(options).are_joined,
         )
 
     @property

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.extensions.large_messages.segments import as_sent
 from pyspark_kafkalog.extensions.typed_values.decoded_column import CORRUPT_TYPE, ColumnDecoder, DecodedColumn
-from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat
+from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat, ValueOptions
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.model import CORRUPT_FIELD, TopicPartition
 from pyspark_kafkalog.options.settings import ReadOptions
@@ -22,23 +22,30 @@ _MOST_VALUES = 4_000_000
 """Fields times rows of a batch: where structs are wide it has fewer rows, so that memory is bounded."""
 
 
-def decoded_columns(options: ReadOptions) -> tuple[DecodedColumn, ...]:
+def decoded_columns(values: ValueOptions, options: ReadOptions) -> tuple[DecodedColumn, ...]:
     """What decodes each column that has a format; the registry is asked where no schema is given.
 
     :raises OptionError: for a schema that can't be read, or is that of several topics.
     :raises SchemaRegistryError: if the registry has none.
     """
-    return tuple(_decoded_column(column, options) for column in options.formats)
+    return tuple(_decoded_column(column, values, options) for column in values.formats)
 
 
-def _decoded_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
+def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOptions) -> DecodedColumn:
     if column.format == JSON:
         from pyspark_kafkalog.extensions.typed_values.read_json import json_column
 
         return json_column(column, options)
     from pyspark_kafkalog.extensions.typed_values.read_avro import avro_column
 
-    return avro_column(column, options)
+    return avro_column(column, values.registry, options)
+
+
+def decoding_of(
+    columns: Collection[DecodedColumn], registry: RegistryOptions | None, zone: str
+) -> Decoding | None:
+    """What decodes these columns in a task; None if there are none."""
+    return Decoding(columns, registry, zone) if columns else None
 
 
 def _decoder(column: DecodedColumn, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:

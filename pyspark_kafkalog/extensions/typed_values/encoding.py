@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat
+from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat, WrittenValueOptions
 from pyspark_kafkalog.extensions.typed_values.to_json import check_json_type, to_json
-from pyspark_kafkalog.options.settings import WriteOptions
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
@@ -41,16 +40,19 @@ class EncodedColumn:
         return self.format.column
 
 
-def encoded_columns(options: WriteOptions, given: pa.Schema) -> tuple[EncodedColumn, ...]:
+def encoded_columns(
+    values: WrittenValueOptions, topic: str | None, given: pa.Schema
+) -> tuple[EncodedColumn, ...]:
     """What encodes each column that has a format; the registry is asked, or told, here.
 
+    :param topic: that of all rows, if it is known.
     :param given: the columns of the rows.
     :raises OptionError: for columns that have no such form, and for a topic that isn't known before.
     :raises SchemaError: if a column does not fit the schema; it names the field.
     :raises SchemaRegistryError: if the registry has no schema, refuses one, or does not answer.
     """
     found = []
-    for column in options.formats:
+    for column in values.formats:
         if column.column not in given.names:
             if column.column == "key":
                 raise OptionError(
@@ -67,7 +69,7 @@ def encoded_columns(options: WriteOptions, given: pa.Schema) -> tuple[EncodedCol
         elif not pa.types.is_null(field.type):
             from pyspark_kafkalog.extensions.typed_values.write_avro import written_schema
 
-            schema = written_schema(column, field, options)
+            schema = written_schema(column, field, values, topic)
         found.append(EncodedColumn(column, field.type, schema))
     return tuple(found)
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.typed_values.registry_options import REGISTRY
+from pyspark_kafkalog.extensions.typed_values.registry_options import (
+    REGISTRY,
+    RegistryOptions,
+    registry_options,
+)
+from pyspark_kafkalog.model import CORRUPT_FIELD
+from pyspark_kafkalog.options.settings import ReadOptions, WriteOptions
+from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.read.values import Values
+from pyspark_kafkalog.write.values import WrittenValues
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
+    from pyspark_kafkalog.extensions.typed_values.encoding import EncodedColumn
+    from pyspark_kafkalog.read.values import Decode
 
 CONFLUENT_AVRO = "confluent-avro"
 JSON = "json"
@@ -38,6 +55,90 @@ class ColumnFormat:
     def id_column(self) -> str | None:
         """The column with the ids of its values' schemas; None for a format without any."""
         return ID_COLUMNS[self.column] if self.format == CONFLUENT_AVRO else None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOptions(Values):
+    """What a read decodes, with the schemas of writers in ``registry``."""
+
+    formats: tuple[ColumnFormat, ...]
+    registry: RegistryOptions | None
+    include_schema_id: bool = from_option(_INCLUDE_ID)
+    include_corrupt: bool = from_option("includeCorrupt")
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """See :attr:`.contracts.ExtensionOptions.columns`."""
+        found = {}
+        if self.include_schema_id:
+            found = {form.id_column: "int" for form in self.formats if form.id_column is not None}
+        return {**found, **dict([CORRUPT_FIELD])} if self.include_corrupt else found
+
+    @property
+    def decoded(self) -> Collection[str]:
+        """See :attr:`.values.Values.decoded`."""
+        return {form.column for form in self.formats}
+
+    def columns_of(self, options: ReadOptions) -> tuple[DecodedColumn, ...]:
+        """See :meth:`.values.Values.columns_of`."""
+        from pyspark_kafkalog.extensions.typed_values.decoding import decoded_columns
+
+        return decoded_columns(self, options)
+
+    def decoding(self, columns: Iterable[Any], zone: str = "UTC") -> Decode | None:
+        """See :meth:`.values.Values.decoding`."""
+        from pyspark_kafkalog.extensions.typed_values.decoding import decoding_of
+
+        return decoding_of(tuple(columns), self.registry, zone)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenValueOptions(WrittenValues):
+    """What a write encodes, by schemas in ``registry``."""
+
+    formats: tuple[ColumnFormat, ...]
+    registry: RegistryOptions | None
+    auto_register: bool = from_option(_REGISTER)
+
+    @property
+    def for_tasks(self) -> WrittenValueOptions:
+        """See :attr:`.contracts.ExtensionOptions.for_tasks`: no task asks the registry."""
+        return replace(self, registry=None)
+
+    @property
+    def encoded(self) -> Collection[str]:
+        """See :attr:`.values.WrittenValues.encoded`."""
+        return {form.column for form in self.formats}
+
+    def columns_of(self, options: WriteOptions, given: pa.Schema) -> tuple[EncodedColumn, ...]:
+        """See :meth:`.values.WrittenValues.columns_of`."""
+        from pyspark_kafkalog.extensions.typed_values.encoding import encoded_columns
+
+        return encoded_columns(self, options.topic, given)
+
+    def encoding(self, columns: Iterable[EncodedColumn]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """See :meth:`.values.WrittenValues.encoding`."""
+        from pyspark_kafkalog.extensions.typed_values.encoding import Encoding
+
+        return Encoding(columns)
+
+
+def value_options(user: UserOptions) -> ValueOptions | None:
+    """What a read decodes; None for nothing.
+
+    :raises OptionError: for a format that lacks what it needs, and for options of formats without one.
+    """
+    formats, registry = column_formats(user), registry_options(user)
+    return user.fill(ValueOptions, formats=formats, registry=registry) if formats else None
+
+
+def written_value_options(user: UserOptions) -> WrittenValueOptions | None:
+    """What a write encodes; None for nothing.
+
+    :raises OptionError: as for :func:`value_options`.
+    """
+    formats, registry = column_formats(user), registry_options(user)
+    return user.fill(WrittenValueOptions, formats=formats, registry=registry) if formats else None
 
 
 def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:

@@ -36,13 +36,15 @@ _BY_ID, _BY_GUID = 0, 1
 """What a header begins with: then comes an id of 4 bytes, or a GUID of 16."""
 
 
-def avro_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
+def avro_column(
+    column: ColumnFormat, registry: RegistryOptions | None, options: ReadOptions
+) -> DecodedColumn:
     """What decodes a column; the registry is asked for the schema unless an option gives one.
 
     :raises OptionError: for a schema that can't be read, or is that of several topics.
     :raises SchemaRegistryError: if the registry has none.
     """
-    schema = _reader_schema(column, options)
+    schema = _reader_schema(column, registry, options)
     try:
         parsed = parse(schema.text, schema.references)
         if isinstance(parsed, Union) and not parsed.branches:
@@ -55,7 +57,9 @@ def avro_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
         ) from None
 
 
-def _reader_schema(column: ColumnFormat, options: ReadOptions) -> RegisteredSchema:
+def _reader_schema(
+    column: ColumnFormat, registry: RegistryOptions | None, options: ReadOptions
+) -> RegisteredSchema:
     if column.schema is not None:
         return RegisteredSchema(column.schema)
     topics = options.selection.names or ()
@@ -64,9 +68,9 @@ def _reader_schema(column: ColumnFormat, options: ReadOptions) -> RegisteredSche
             f"Option '{column.column}.format' is {CONFLUENT_AVRO}, and the read is not of one topic",
             hint=f"Give the Avro schema of all of them as {column.column}.schema, or subscribe to one.",
         )
-    assert options.registry is not None, "the format needs it"
+    assert registry is not None, "the format needs it"
     subject = f"{topics[0]}-{column.column}"
-    schema = registry_of(options.registry).latest(subject)
+    schema = registry_of(registry).latest(subject)
     if schema.kind != "AVRO":
         raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected AVRO")
     return schema

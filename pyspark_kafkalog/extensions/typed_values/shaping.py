@@ -12,7 +12,6 @@ from pyspark.errors import PySparkException
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.transform.transform import Transform
-from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.columns import check_different, read_columns, way_to_column
 from pyspark_kafkalog.options.settings import ReadOptions
@@ -20,22 +19,20 @@ from pyspark_kafkalog.options.user_options import near_names, suggestion
 from pyspark_kafkalog.plugins import shown
 from pyspark_kafkalog.read.reader import (
     columns_of,
-    decoded_columns,
     decoded_parts,
     decoded_schema,
-    decoding_of,
     record_columns,
     transformed,
 )
+from pyspark_kafkalog.read.values import Values, values_of
 from pyspark_kafkalog.spark.features import arrow_schema, nullable, spark_schema
 from pyspark_kafkalog.spark.session import session_zone
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
-    from pyspark_kafkalog.extensions.typed_values.decoding import Decoding
     from pyspark_kafkalog.read.splits import Split
+    from pyspark_kafkalog.read.values import Decode, DecodedColumn
 
 Read = Callable[..., Iterator[pa.RecordBatch]]
 """The rows of a split, the first parameter."""
@@ -45,14 +42,14 @@ Read = Callable[..., Iterator[pa.RecordBatch]]
 class Shaping:
     """What a task needs to give Spark the rows of such a read. Sent to the tasks.
 
-    ``read`` are the columns of records. ``decoded`` says which of them are decoded, with the schemas of
-    writers in ``registry``. ``transform`` is the function's path, the columns that it gets, and those that
-    it returned where the query was planned. ``wanted`` are some of what comes of that, with Spark's types.
+    ``read`` are the columns of records. ``decoded`` says which of them are decoded, by ``values``.
+    ``transform`` is the function's path, the columns that it gets, and those that it returned where the query
+    was planned. ``wanted`` are some of what comes of that, with Spark's types.
     """
 
     read: pa.Schema
     decoded: tuple[DecodedColumn, ...]
-    registry: RegistryOptions | None
+    values: Values
     transform: tuple[str, pa.Schema, pa.Schema] | None
     wanted: pa.Schema
 
@@ -61,12 +58,12 @@ class Shaping:
 
         :raises OptionError: if the transform is not here what it was where the query was planned.
         """
-        decoding = decoding_of(self.decoded, self.registry, session_zone())
+        decoding = self.values.decoding(self.decoded, session_zone())
         return partial(self._rows, decoding, Transform(*self.transform) if self.transform else None)
 
     def _rows(
         self,
-        decoding: Decoding | None,
+        decoding: Decode | None,
         transform: Transform | None,
         read: Read,
         split: Split,
@@ -123,7 +120,10 @@ def shaping_of(
     :raises OptionError: if decoding, or the transform, does not give them with these types.
     :raises SchemaRegistryError: if the registry has no schema, or does not answer.
     """
-    names, decoded = options.record_fields, decoded_columns(options) if decoded is None else decoded
+    names, decoded = (
+        options.record_fields,
+        values_of(options).columns_of(options) if decoded is None else decoded,
+    )
     check_different(field.name for field in wanted)
     if options.transform is None:
         return _decoded_alone(names, decoded, options, wanted)
@@ -132,7 +132,7 @@ def shaping_of(
     _check_returned(options.transform, _in_spark(returned), wanted)
     transform = options.transform, given, returned.schema
     read = columns_of(record_columns(decoded, names))
-    return Shaping(read, decoded, options.registry, transform, arrow_schema(wanted))
+    return Shaping(read, decoded, values_of(options), transform, arrow_schema(wanted))
 
 
 def _decoded_alone(
@@ -169,7 +169,7 @@ def _decoded_alone(
     types = arrow_schema(wanted)
     used = decoded_parts(decoded, types)
     read = columns_of(record_columns(used, wanted.names))
-    return Shaping(read, used, options.registry, None, types)
+    return Shaping(read, used, values_of(options), None, types)
 
 
 def _check_returned(path: str, returned: StructType, wanted: StructType) -> None:

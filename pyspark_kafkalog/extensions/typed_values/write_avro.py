@@ -9,12 +9,13 @@ import pyarrow as pa
 from pyspark_kafkalog.errors import OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values.avro.encoder import Encoder, check_fits, schema_of
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
-from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, ColumnFormat
+from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, ColumnFormat, WrittenValueOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, registry_of
-from pyspark_kafkalog.options.settings import WriteOptions
 
 
-def written_schema(column: ColumnFormat, field: pa.Field, options: WriteOptions) -> RegisteredSchema:
+def written_schema(
+    column: ColumnFormat, field: pa.Field, values: WrittenValueOptions, topic: str | None
+) -> RegisteredSchema:
     """The schema that a column is written by, which it fits; the registry is asked, or told, here.
 
     :raises OptionError: if Avro has no such types, and for a topic that isn't known before.
@@ -27,15 +28,15 @@ def written_schema(column: ColumnFormat, field: pa.Field, options: WriteOptions)
         schema = RegisteredSchema(text)
         _check_fits(schema, field, f"{column.column}.schema")
         return schema
-    if options.topic is None:
+    if topic is None:
         raise OptionError(
             f"Option '{column.column}.format' is {CONFLUENT_AVRO}, which needs the option 'topic'",
             hint="Its name says where the schema is in the registry, which is asked before any row is"
             " written. Write each topic by itself: its rows by a filter, and in a stream in foreachBatch.",
         )
-    assert options.registry is not None, "the format needs it"
-    registry, subject = registry_of(options.registry), f"{options.topic}-{column.column}"
-    if text is None and not options.auto_register:
+    assert values.registry is not None, "the format needs it"
+    registry, subject = registry_of(values.registry), f"{topic}-{column.column}"
+    if text is None and not values.auto_register:
         schema = registry.latest(subject)
         if schema.kind != "AVRO":
             raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected AVRO")
@@ -48,7 +49,7 @@ def written_schema(column: ColumnFormat, field: pa.Field, options: WriteOptions)
     except SchemaError as e:
         raise OptionError(f"Column {field.name!r} can't be written: {e.message}", hint=e.hint) from None
     _check_fits(schema, field, "the schema that is made of it" if text is None else f"{column.column}.schema")
-    find = registry.register if options.auto_register else registry.id_of
+    find = registry.register if values.auto_register else registry.id_of
     return replace(schema, schema_id=find(subject, schema.text))
 
 

@@ -10,11 +10,16 @@ import re
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model.groups import GroupOffsets
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from pyspark_kafkalog.options.contracts import OffsetsStore
 from pyspark_kafkalog.options.security.jaas import LoginModule
 from pyspark_kafkalog.options.security.tls import TlsOptions, check_pem
-from pyspark_kafkalog.options.table import ZOOKEEPER
+from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.options.table import ZOOKEEPER, Where
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import ZOOKEEPER_LOGIN, ZooKeeperAddress
+from pyspark_kafkalog.read.messages import messages_of
 
 _JAAS = "zookeeper.sasl.jaas.config"
 _MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
@@ -39,6 +44,80 @@ class ZooKeeperOptions:
 
     def __repr__(self) -> str:
         return f"ZooKeeperOptions({str(self.address)!r}, ...)"
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperOffsets(OffsetsStore):
+    """Offsets of groups in ZooKeeper; with ``is_dual`` in Kafka, too. ``option`` is the one that says so."""
+
+    zookeeper: ZooKeeperOptions
+    option: str
+    is_dual: bool = False
+
+    @property
+    def is_alone(self) -> bool:
+        """See :class:`.contracts.OffsetsStore`."""
+        return not self.is_dual
+
+    def bootstrap_servers(self, brokers: ConnectionOptions) -> tuple[str, ...]:
+        """See :meth:`.contracts.OffsetsStore.bootstrap_servers`."""
+        from pyspark_kafkalog.extensions.zookeeper.registry import registered_brokers
+
+        return registered_brokers(self.zookeeper, brokers)
+
+    def open_groups(self, brokers: ConnectionOptions, *, timeout: float | None) -> GroupOffsets:
+        """See :meth:`.contracts.OffsetsStore.open_groups`."""
+        from pyspark_kafkalog.extensions.zookeeper.groups import DualGroups, ZooKeeperGroups
+
+        groups = ZooKeeperGroups(self.zookeeper, brokers, timeout=timeout)
+        return DualGroups(brokers, groups, timeout=timeout) if self.is_dual else groups
+
+    def check(self, read: ReadOptions) -> None:
+        """See :meth:`.contracts.ExtensionOptions.check`."""
+        if read.group.group_id is None:
+            raise OptionError(
+                f"Option {self.option!r} is set, but no consumer group is given",
+                hint="Give the group as option 'kafka.group.id'.",
+            )
+        if read.group.membership is not None:
+            raise OptionError(
+                f"Option {self.option!r} can't be set with groupMembership",
+                hint="A member commits to Kafka alone. Leave out one of both.",
+            )
+        if messages_of(read).need_metadata:
+            raise OptionError(
+                f"Option {self.option!r} can't be set for large messages",
+                hint="ZooKeeper keeps no metadata, which says where the next message begins. Leave it out.",
+            )
+
+
+def zookeeper_offsets(user: UserOptions) -> ZooKeeperOffsets | None:
+    """Where the options say that ZooKeeper keeps offsets, if they do.
+
+    :raises OptionError: for a directory, and for options that need another one.
+    """
+    is_dual = user.value("dual.commit.enabled")
+    is_stored = user.value("offsets.storage") == "zookeeper"
+    option = "dual.commit.enabled" if is_dual else "offsets.storage" if is_stored else None
+    if user.where is Where.DIRECTORY:
+        if option is not None:
+            raise OptionError(
+                f"Option {option!r} is for brokers, but 'path' names a log directory",
+                hint="Leave it out. kafkalog offsets export and import copy the offsets of groups.",
+            )
+        return None
+    zookeeper = zookeeper_options(user)
+    if zookeeper is None:
+        if option is not None:
+            raise OptionError(
+                f"Option {option!r} needs {ZOOKEEPER!r}",
+                hint="Give it as consumers with offsets in ZooKeeper have it:"
+                " host:port[,host:port][/chroot].",
+            )
+        return None
+    if user.is_zookeeper:
+        return ZooKeeperOffsets(zookeeper, ZOOKEEPER)
+    return None if option is None else ZooKeeperOffsets(zookeeper, option, is_dual)
 
 
 def zookeeper_options(user: UserOptions) -> ZooKeeperOptions | None:

@@ -25,7 +25,6 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.read.neighbours import Neighbours
-from pyspark_kafkalog.log.segment.beside import WRITING, Beside
 from pyspark_kafkalog.log.segment.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment.missing import (
     GIVE_UP,
@@ -230,6 +229,11 @@ class Partition:
         :param known_gaps: what a backup could not copy, in order: that isn't a fault.
         :raises FileNotFoundError: if segments were replaced meanwhile.
         """
+        from pyspark_kafkalog.log.segment.beside import (
+            WRITING,
+            Beside,
+        )  # what only a check of all files needs
+
         segments = self.segments()
         self.log_end_offset(segments)
         torn = self.torn_tail

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.client.partitions import bounds_of, existing
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
-from pyspark_kafkalog.model import AssemblerSettings, CommittedOffset, Place, TopicPartition, Watermarks
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.read.times import offsets_at

@@ -38,7 +38,8 @@ class GroupAdmin:
 
     @property
     def _are_in_zookeeper(self) -> bool:
-        return self._options.offsets_storage == "zookeeper"
+        store = self._options.offsets_store
+        return store is not None and store.is_alone
 
     @cached_property
     def _groups(self) -> GroupOffsets:

@@ -18,20 +18,20 @@ from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import BrokerError, OptionError, UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
-from pyspark_kafkalog.model import AssemblerSettings, OffsetRange, Place, Seen, TopicPartition, Watermarks
+from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import ReadOptions, Selection
 from pyspark_kafkalog.read.filters import Bounds, offsets_within
 from pyspark_kafkalog.read.partitions import look_up_partitions, with_topic_ids
 from pyspark_kafkalog.read.ranges import ReadRules, RecordReader, SplitReader
 from pyspark_kafkalog.read.reader import (
-    decoded_columns,
     decoded_parts,
     decoded_schema,
-    decoding_of,
     record_columns,
 )
 from pyspark_kafkalog.read.splits import Split
+from pyspark_kafkalog.read.values import values_of
 
 _Check: TypeAlias = Callable[[Collection[TopicPartition]], None]
 
@@ -178,9 +178,10 @@ class _Reading:
         self._columns = columns
         self._progress = progress
         self._check = check
-        decoded = () if formats is None else decoded_columns(formats)
+        values = None if formats is None else values_of(formats)
+        decoded = () if formats is None or values is None else values.columns_of(formats)
         decoded = decoded_parts(decoded, decoded_schema(columns, decoded))
-        self._decoding = None if formats is None else decoding_of(decoded, formats.registry)
+        self._decoding = None if values is None else values.decoding(decoded)
         read = {*record_columns(decoded, columns), *selection.conditions, "offset"} | (
             {"timestamp"} if selection.tail is not None else set()
         )

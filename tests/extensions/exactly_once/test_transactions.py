@@ -38,7 +38,8 @@ from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttemp
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.staging import Section
 from pyspark_kafkalog.write.routing import Router
-from pyspark_kafkalog.write.rows import make_splitter, write_rows
+from pyspark_kafkalog.write.rows import write_rows
+from pyspark_kafkalog.write.splitting import splitting_of
 from tests.broker.producing import consume, digits, unused_topic
 from tests.extensions.exactly_once.writing import Query, is_stable, shown, stored, transaction_state, values
 from tests.kafka import Broker
@@ -511,7 +512,7 @@ class TestBatchJobs:
             query.write([large], None)
             router = Router.to_sink(late, query.options)
             with pytest.raises(TransactionError, match=r"is gone.*kafkalog-\w{26}/job.*came too late"):
-                write_rows([large], router, late, splitter=make_splitter(query.options.splitter))
+                write_rows([large], router, late, splitter=splitting_of(query.options).splitter())
         assert not [*(tmp_path / "checkpoint").glob("*/*/*")]
         assert len(shown(broker.bootstrap, topic)) == 2000
 

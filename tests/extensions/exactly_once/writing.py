@@ -18,7 +18,8 @@ from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.places import open_sink
 from pyspark_kafkalog.staging import Staged
 from pyspark_kafkalog.write.routing import Router
-from pyspark_kafkalog.write.rows import make_splitter, write_rows
+from pyspark_kafkalog.write.rows import write_rows
+from pyspark_kafkalog.write.splitting import splitting_of
 from tests.kafka_service import KafkaService
 
 
@@ -57,7 +58,7 @@ class Query:
         for number, rows in enumerate(tasks):
             with self.sink.open(batch, TaskAttempt(0, number, 0)) as sink:
                 router = Router.to_sink(sink, self.options)
-                write_rows([rows], router, sink, splitter=make_splitter(self.options.splitter))
+                write_rows([rows], router, sink, splitter=splitting_of(self.options).splitter())
                 staged.append(sink.finish())
         return staged
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.rows import ROW_TYPES
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import EARLIEST, LATEST, AssemblerSettings, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.read.splits import Split
 from tests.fixtures_dir import FIXTURES, SMALL_FIXTURES

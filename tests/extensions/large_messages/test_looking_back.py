@@ -15,15 +15,9 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
-from pyspark_kafkalog.model import (
-    ALL_OFFSETS,
-    DROPPED_FIELD,
-    AssemblerSettings,
-    Fetch,
-    OffsetRange,
-    Slice,
-)
+from pyspark_kafkalog.model import ALL_OFFSETS, DROPPED_FIELD, Fetch, OffsetRange, Slice
 from pyspark_kafkalog.read.ranges import ReadRules
 from pyspark_kafkalog.read.splits import Split
 from tests.large_log import DROPPED, SLICE, T0, Log, Message

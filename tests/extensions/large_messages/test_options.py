@@ -8,19 +8,36 @@ from collections.abc import Mapping
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions, assembler_settings
-from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings
-from pyspark_kafkalog.options.settings import common_read_options, read_options, write_options
+from pyspark_kafkalog.extensions.large_messages.options import (
+    LargeMessageOptions,
+    SplitOptions,
+    assembler_settings,
+)
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.options.settings import ReadOptions, common_read_options, read_options, write_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.read.messages import Messages, messages_of
+from pyspark_kafkalog.write.splitting import splitting_of
 
 PLACE = {"path": "/log"}
 
 
 def options(**given: str) -> LargeMessageOptions:
-    return read_options(
-        {**PLACE, **{k.replace("__", "."): v for k, v in given.items()}}, batch=False
-    ).large_messages
+    named = {k.replace("__", "."): v for k, v in given.items()}
+    return large_messages(read_options({**PLACE, **named}, batch=False))
+
+
+def large_messages(read: ReadOptions) -> LargeMessageOptions:
+    found = messages_of(read)
+    assert isinstance(found, LargeMessageOptions)
+    return found
+
+
+def split(given: Mapping[str, str]) -> SplitterSettings | None:
+    """How a write splits values."""
+    found = splitting_of(write_options(given))
+    return found.settings if isinstance(found, SplitOptions) else None
 
 
 def reassemble(given: Mapping[str, object] | None = None) -> AssemblerSettings:
@@ -31,7 +48,9 @@ def reassemble(given: Mapping[str, object] | None = None) -> AssemblerSettings:
 
 def test_the_defaults_are_linkedins() -> None:
     assert reassemble() == AssemblerSettings(32_000_000, 1000, False, None)
-    assert options() == LargeMessageOptions()
+    on = options(large__message__enabled="true")
+    assert on == LargeMessageOptions(enabled=True, safe_offsets=True)
+    assert type(messages_of(read_options(PLACE, batch=False))) is Messages
 
 
 def test_values_and_their_texts_are_taken_in_any_case_of_the_name() -> None:
@@ -102,7 +121,7 @@ def test_what_has_no_effect_in_the_source_is_told(caplog: pytest.LogCaptureFixtu
 def test_settings_of_an_assembler_that_is_off_are_told(caplog: pytest.LogCaptureFixture) -> None:
     log_once.cache_clear()
     with caplog.at_level(logging.WARNING):
-        options(message__assembler__buffer__capacity="5")
+        read_options({**PLACE, "message.assembler.buffer.capacity": "5"}, batch=False)
         options(large__message__safe__offsets="true", message__assembler__expiration__offset__gap="5")
     (told,) = caplog.messages
     assert told == "Option message.assembler.buffer.capacity has no effect without large.message.enabled"
@@ -126,8 +145,8 @@ ON = {"large.message.enabled": "true"}
 def test_nothing_is_split_unless_it_is_asked_and_then_the_defaults_are_linkedins(
     place: dict[str, str],
 ) -> None:
-    assert write_options({**place, "max.message.segment.bytes": "7"}).splitter is None
-    assert write_options({**place, **ON}).splitter == SplitterSettings(800_000, True, False, False)
+    assert split({**place, "max.message.segment.bytes": "7"}) is None
+    assert split({**place, **ON}) == SplitterSettings(800_000, True, False, False)
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -139,7 +158,7 @@ def test_names_are_taken_in_any_case() -> None:
         "li.record.header.enable": "true",
         "li.large.message.segment.wrapping.required": "true",
     }
-    assert write_options(options).splitter == SplitterSettings(10, False, True, True)
+    assert split(options) == SplitterSettings(10, False, True, True)
 
 
 @pytest.mark.parametrize(
@@ -160,11 +179,11 @@ def test_bad_values_are_refused_also_where_nothing_is_split(name: str, value: st
 
 def test_functions_for_message_segments_need_some() -> None:
     serializer, deserializer = {"segment.serializer": "a.b.c"}, {"segment.deserializer": " a.b:c "}
-    assert write_options({**DIRECTORY, **ON, **serializer}).splitter == SplitterSettings(serializer="a.b:c")
+    assert split({**DIRECTORY, **ON, **serializer}) == SplitterSettings(serializer="a.b:c")
     assert reassemble(deserializer).deserializer == "a.b:c"
     for enabling in ON, {"large.message.safe.offsets": "true"}:
         read = read_options({**PLACE, **enabling, **deserializer}, batch=False)
-        assert read.large_messages.settings.deserializer == "a.b:c"
+        assert large_messages(read).settings.deserializer == "a.b:c"
     with pytest.raises(OptionError, match=r"'segment\.serializer' is set, but this writer makes no message"):
         write_options({**DIRECTORY, **serializer})
     with pytest.raises(
@@ -192,10 +211,10 @@ def test_message_segments_that_no_record_batch_can_hold_are_refused(
         " 'max.message.segment.bytes' to at most 850 minus",
     ):
         write_options(options(5000))
-    fits = write_options(options(850)).splitter
+    fits = split(options(850))
     assert fits is not None
     compressed = "compression.type" if place is DIRECTORY else "kafka.compression.type"
-    smallest = write_options(options(5000, **{compressed: "zstd"})).splitter
+    smallest = split(options(5000, **{compressed: "zstd"}))
     assert smallest == SplitterSettings(1000), "the smaller of both; compressed it may fit"
 
 

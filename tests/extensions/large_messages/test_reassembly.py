@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.extensions.large_messages.assembler import INCOMPLETE, Dropped
 from pyspark_kafkalog.extensions.large_messages.reassembler import Reassembler
-from pyspark_kafkalog.model import AssemblerSettings, TopicPartition
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.model import TopicPartition
 from tests.extensions.large_messages.model import Message, Model, Record, SegmentError
 from tests.extensions.large_messages.strategies import IDS, arrow_batch, lm, partitions, prefixed
 

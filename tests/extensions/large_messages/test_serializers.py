@@ -12,8 +12,9 @@ import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.extensions.large_messages.segments import finder
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
-from pyspark_kafkalog.model import AssemblerSettings, SplitterSettings, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 from tests.extensions.large_messages.records import Record
 from tests.extensions.large_messages.test_splitting import ID, arrow, plain, split
 from tests.plugins import WRONG

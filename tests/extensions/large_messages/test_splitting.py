@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -16,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import RecordTooLargeError
+from pyspark_kafkalog.extensions.large_messages.message_ids import random_ids
+from pyspark_kafkalog.extensions.large_messages.settings import SplitterSettings
 from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
-from pyspark_kafkalog.model import SplitterSettings, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 from tests.extensions.large_messages.logs import stored
 from tests.extensions.large_messages.records import Headers, Record, Segment, messages, segment
 from tests.fixtures_dir import FIXTURES
@@ -287,3 +290,10 @@ def test_records_equal_those_that_linkedins_producer_wrote() -> None:
                         others[case["case"]] += 1
     assert same == {"message segments": 295, "small": 113, "message segments of old releases": 60}
     assert others == {"li_s12_order": 3}, "a message that was altered before it was sent"
+
+
+def test_message_ids_are_random_uuids() -> None:
+    ids = random_ids(1000)
+    found = {uuid.UUID(bytes=ids[start : start + 16]) for start in range(0, len(ids), 16)}
+    assert len(found) == 1000
+    assert {(message_id.version, message_id.variant) for message_id in found} == {(4, uuid.RFC_4122)}

@@ -245,7 +245,8 @@ def test_nothing_secret_is_sent_to_tasks(schemas: Schemas) -> None:
     options = write_options({"path": "/log", "topic": "items", **CONFLUENT})
     assert "hidden" not in repr(options)
     encoded = Shaped(options, pa.schema({"value": KIND})).encoded
-    assert b"hidden" not in pickle.dumps(encoded)
+    assert b"hidden" in pickle.dumps(options)
+    assert b"hidden" not in pickle.dumps((options.for_tasks, encoded))
 
 
 @pytest.mark.parametrize(

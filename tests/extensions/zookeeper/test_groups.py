@@ -27,6 +27,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.extensions.zookeeper.client import ZooKeeper
 from pyspark_kafkalog.extensions.zookeeper.groups import ZooKeeperGroups
+from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOffsets
 from pyspark_kafkalog.model import CommittedOffset, GroupMember, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.options.settings import place_options
@@ -72,9 +73,9 @@ class Chroot:
 
 def groups_at(address: str, timeout: float | None = None) -> ZooKeeperGroups:
     options = place_options({"zookeeper.connect": address}, of_groups=True)
-    assert options.zookeeper is not None
+    assert isinstance(options.offsets_store, ZooKeeperOffsets)
     assert options.brokers is not None
-    return ZooKeeperGroups(options.zookeeper, options.brokers, timeout=timeout)
+    return ZooKeeperGroups(options.offsets_store.zookeeper, options.brokers, timeout=timeout)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from kazoo.client import KazooClient
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.extensions.zookeeper.client import ZooKeeper
-from pyspark_kafkalog.extensions.zookeeper.registry import registered_brokers, registered_partitions
+from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOffsets
+from pyspark_kafkalog.extensions.zookeeper.registry import registered_partitions
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.tools.try_out.run_broker import write_properties
@@ -38,10 +39,10 @@ def version_of(client: KazooClient, path: str) -> int:
 def what_is_registered(place: str, topic: str) -> tuple[str, tuple[int, ...]]:
     """The only broker, and the partitions of a topic."""
     options = place_options({"zookeeper.connect": place}, of_groups=True)
-    assert options.zookeeper is not None
+    assert isinstance(options.offsets_store, ZooKeeperOffsets)
     assert options.brokers is not None
-    (broker,) = registered_brokers(options.zookeeper, options.brokers)
-    with ZooKeeper(options.zookeeper, options.brokers, 30) as zookeeper:
+    (broker,) = options.offsets_store.bootstrap_servers(options.brokers)
+    with ZooKeeper(options.offsets_store.zookeeper, options.brokers, 30) as zookeeper:
         return broker, registered_partitions(zookeeper, [topic])[topic]
 
 

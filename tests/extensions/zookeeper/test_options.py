@@ -11,7 +11,7 @@ import pytest
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOptions
+from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOffsets, ZooKeeperOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
 from pyspark_kafkalog.options.settings import place_options, read_options, write_options
 from pyspark_kafkalog.options.values import ZooKeeperAddress
@@ -33,8 +33,9 @@ ZOOKEEPER = {"zookeeper.connect": "zk1,zk2:2182/kafka/a"}
 )
 def test_servers_and_chroot(text: str, servers: tuple[str, ...], chroot: str) -> None:
     place = place_options({"zookeeper.connect": text}, of_groups=True)
-    assert place.zookeeper == ZooKeeperOptions(ZooKeeperAddress(servers, chroot))
-    assert (place.offsets_storage, place.paths) == ("zookeeper", ())
+    zookeeper = ZooKeeperOptions(ZooKeeperAddress(servers, chroot))
+    assert place.offsets_store == ZooKeeperOffsets(zookeeper, "zookeeper.connect")
+    assert place.paths == ()
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,13 @@ def test_what_is_no_zookeeper_is_refused(text: str, message: str) -> None:
 
 
 def test_where_offsets_are() -> None:
-    kafka = place_options({**GROUP, **ZOOKEEPER})
-    assert (kafka.offsets_storage, kafka.dual_commit) == ("kafka", False)
-    stored = place_options({**GROUP, **ZOOKEEPER, "offsets.storage": "ZooKeeper"})
-    assert (stored.offsets_storage, stored.dual_commit) == ("zookeeper", False)
-    assert stored.zookeeper == ZooKeeperOptions(ZooKeeperAddress(("zk1:2181", "zk2:2182"), "/kafka/a"))
-    assert place_options({**GROUP, **ZOOKEEPER, "dual.commit.enabled": "true"}).dual_commit
+    assert place_options({**GROUP, **ZOOKEEPER}).offsets_store is None
+    zookeeper = ZooKeeperOptions(ZooKeeperAddress(("zk1:2181", "zk2:2182"), "/kafka/a"))
+    stored = place_options({**GROUP, **ZOOKEEPER, "offsets.storage": "ZooKeeper"}).offsets_store
+    assert stored == ZooKeeperOffsets(zookeeper, "offsets.storage")
+    both = place_options({**GROUP, **ZOOKEEPER, "dual.commit.enabled": "true"}).offsets_store
+    assert both == ZooKeeperOffsets(zookeeper, "dual.commit.enabled", is_dual=True)
+    assert (stored.is_alone, both.is_alone) == (True, False)
 
 
 @pytest.mark.parametrize("stored", [{"offsets.storage": "zookeeper"}, {"dual.commit.enabled": "true"}])
@@ -145,18 +147,19 @@ LOGIN = {
 
 def test_who_logs_in_to_zookeeper() -> None:
     for place in (
-        place_options({**BROKERS, **ZOOKEEPER, **LOGIN}),
+        place_options({**BROKERS, **ZOOKEEPER, **LOGIN, "offsets.storage": "zookeeper"}),
         place_options({**ZOOKEEPER, **LOGIN}, of_groups=True),
     ):
-        assert place.zookeeper is not None
-        assert (place.zookeeper.sasl, place.zookeeper.digest) == (("me", "hunter2"), "you:hunter2:x")
-        assert place.zookeeper.tls == TlsOptions(
+        assert isinstance(place.offsets_store, ZooKeeperOffsets)
+        zookeeper = place.offsets_store.zookeeper
+        assert (zookeeper.sasl, zookeeper.digest) == (("me", "hunter2"), "you:hunter2:x")
+        assert zookeeper.tls == TlsOptions(
             truststore_location="/trusted.pem",
             keystore_location="/hunter2.pem",
             key_password="hunter2",
             check_hostname=False,
         )
-        assert "hunter2" not in f"{place!r} {place} {place.zookeeper!r} {place.zookeeper}"
+        assert "hunter2" not in f"{place!r} {place} {zookeeper!r} {zookeeper}"
         assert pickle.loads(pickle.dumps(place)) == place
 
 

@@ -1,0 +1,69 @@
+"""What extensions make of their options, as the core knows it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.groups import GroupOffsets
+    from pyspark_kafkalog.options.brokers import ConnectionOptions
+    from pyspark_kafkalog.options.settings import ReadOptions
+
+_Contract = TypeVar("_Contract", bound="ExtensionOptions")
+
+
+class ExtensionOptions:
+    """The options of one extension, which implement contracts of the rooms that call it.
+
+    A contract is a class below this one. Its own methods do what the core does without extensions.
+    """
+
+    __slots__ = ()
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Name and Spark type of the columns that it adds to those of records."""
+        return {}
+
+    @property
+    def for_tasks(self) -> ExtensionOptions:
+        """What of it is sent to the tasks of a write."""
+        return self
+
+    def check(self, read: ReadOptions) -> None:
+        """Refuse what can't go together in a batch or a stream.
+
+        :raises OptionError: naming an option.
+        """
+
+
+def implementing(contract: type[_Contract], extensions: Iterable[ExtensionOptions]) -> _Contract:
+    """What does this of a contract: the one of these extensions that has it, or else the core itself."""
+    return next((found for found in extensions if isinstance(found, contract)), None) or contract()
+
+
+class OffsetsStore(ExtensionOptions, ABC):
+    """Where groups keep their offsets beside Kafka, or instead of it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def is_alone(self) -> bool:
+        """Whether the offsets are here alone."""
+
+    @abstractmethod
+    def bootstrap_servers(self, brokers: ConnectionOptions) -> tuple[str, ...]:
+        """The brokers of the cluster, ``host:port``, for options that name none.
+
+        :raises BrokerConnectionError: if there are none.
+        """
+
+    @abstractmethod
+    def open_groups(self, brokers: ConnectionOptions, *, timeout: float | None) -> GroupOffsets:
+        """The groups of the cluster, for this thread.
+
+        :param timeout: seconds that one call may take; None for the options' own.
+        """
