@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.errors import GroupError, KafkaLogError
 from pyspark_kafkalog.model import Assigned, CommittedOffset, Group, MemberOfGroup, TopicPartition
+
+
+class PendingOffsetsError(GroupError):
+    """Offsets of a group are part of a transaction that stays open."""
 
 
 class CommittedOffsets(Protocol):
@@ -19,7 +23,7 @@ class CommittedOffsets(Protocol):
 
         What an open transaction commits does not count yet. With ``settled`` brokers wait for its end.
 
-        :raises GroupError: if it stays open.
+        :raises PendingOffsetsError: if it stays open.
         """
 
 

@@ -155,7 +155,7 @@ class BrokerGroups:
 
         :param settled: wait for transactions that commit one of them (require_stable, KIP-447; since
             Kafka 2.5), for no longer than request.timeout.ms.
-        :raises GroupError: if such a transaction stays open; it is named.
+        :raises PendingOffsetsError: if such a transaction stays open; it is named.
         """
         if partitions is not None and not partitions:
             return {}

@@ -12,8 +12,9 @@ from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders_once
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
-from pyspark_kafkalog.errors import GroupError, KafkaLogError, listed
+from pyspark_kafkalog.errors import KafkaLogError, listed
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.groups import PendingOffsetsError
 
 _WITHIN = 2.0
 """Seconds to find out who holds the transaction: only an error's words depend on it."""
@@ -21,7 +22,7 @@ _NAMED = 5
 """How many transactions an error lists."""
 
 
-def pending_error(cluster: Cluster, group: str, deadline: Deadline) -> GroupError:
+def pending_error(cluster: Cluster, group: str, deadline: Deadline) -> PendingOffsetsError:
     """Why the committed offsets of ``group`` are not final, with the names of the transactions that are open.
 
     Brokers tell from Kafka 2.8 on, and the ids of transactions from 3.0 on, to those who may read
@@ -43,7 +44,7 @@ def pending_error(cluster: Cluster, group: str, deadline: Deadline) -> GroupErro
         for producer in producers
     ]
     of = f": {listed(holders, _NAMED)}" if holders else ""
-    return GroupError(
+    return PendingOffsetsError(
         f"Group {group!r} has commits in a transaction that stays open (UNSTABLE_OFFSET_COMMIT){of}",
         hint="It ends with its application, or at its transaction.timeout.ms; kafka-transactions.sh aborts"
         " one that hangs. Until then give the offsets as startingOffsets.",

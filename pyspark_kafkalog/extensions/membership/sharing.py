@@ -22,7 +22,7 @@ from operator import is_not
 
 from pyspark_kafkalog.errors import GroupError, listed
 from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, Place, TopicPartition
-from pyspark_kafkalog.model.groups import CommittedOffsets, GroupMember
+from pyspark_kafkalog.model.groups import CommittedOffsets, GroupMember, PendingOffsetsError
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.read.commits import check_commits
 from pyspark_kafkalog.stream.data_loss import find_recreated
@@ -200,7 +200,7 @@ class SharedGroup:
         new = [p for p in mine if p not in self._mine]
         try:
             committed = self._groups().committed(self._group, new, settled=True) if new else {}
-        except GroupError as e:  # a transaction stays open
+        except PendingOffsetsError as e:
             _log.warning("Waiting for what another member of group %s has left: %s", self._group, e)
             return False
         offsets = {p: commit.offset for p, commit in committed.items()}
@@ -319,7 +319,11 @@ class SharedGroup:
         left = {p: commit.offset for p, commit in offsets.items() if p in self._left_to_sink}
         if not left or not self._member.holds(self._assigned):
             return
-        found = self._groups().committed(self._group, left, settled=True)
+        try:
+            found = self._groups().committed(self._group, left, settled=True)
+        except PendingOffsetsError as e:  # a sink has committed: the brokers are late to say so
+            _log.info("Did not see what the sink has committed: %s", e)
+            return
         # If it is further, this member has been put out, and is about to learn it.
         wrong = [p for p, offset in left.items() if p not in found or found[p].offset < offset]
         if wrong and self._member.holds(self._assigned):

@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
+from typing import NoReturn
 
 import pytest
 
 from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.extensions.membership.sharing import CommittedBySink, SharedGroup
 from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, TopicPartition
+from pyspark_kafkalog.model.groups import PendingOffsetsError
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.read import commits
@@ -118,6 +120,24 @@ def test_a_sink_that_does_not_commit() -> None:
     stream.complete = 1
     with pytest.raises(GroupError, match="leaves its commits to the sink"):
         stream.finish()
+
+
+def test_brokers_that_are_late_to_end_the_transaction_of_the_sink(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = FakeGroups()
+    stream = copier(FakePlace({A0: (0, 9)}), groups)
+    stream.member.assign(A0)
+    assert stream.offer()
+    stream.read()
+    stream.complete = 1
+    with monkeypatch.context() as patch:
+        patch.setattr(groups, "committed", stays_open)
+        stream.finish()
+    stream.commit()
+    assert committed(groups) == {A0: 9}
+
+
+def stays_open(*given: object, **rules: object) -> NoReturn:
+    raise PendingOffsetsError("Its commits are in a transaction that stays open")
 
 
 def test_others_have_gone_on_while_the_planner_was_paused() -> None:
