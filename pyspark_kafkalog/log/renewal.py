@@ -20,6 +20,7 @@ from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file, write_backup_file
 from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
 from pyspark_kafkalog.log.layout import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES_FILE,
@@ -28,6 +29,9 @@ from pyspark_kafkalog.log.layout import (
     set_aside,
 )
 from pyspark_kafkalog.model import TopicPartition
+
+_OF_ENDS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
+"""Checkpoints that say how far the old copy goes: the new one may end sooner."""
 
 
 def new_folder(root: str, partition: TopicPartition) -> str:
@@ -47,7 +51,7 @@ def finish(root: str) -> BackupFile | None:
     if file is None or os.path.exists(os.path.join(root, META_PROPERTIES_FILE)):
         return file
     for partition, start in sorted(file.renewed.items()):
-        for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):  # the new copy may end sooner
+        for name in _OF_ENDS:
             _enter(root, name, partition, None)
         _exchange(root, partition)
         _enter(root, LOG_START_OFFSET_CHECKPOINT, partition, start or None)

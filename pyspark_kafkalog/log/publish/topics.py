@@ -129,7 +129,7 @@ def alter_configs(
 def _existing(root: str) -> dict[str, set[int]]:
     """The partition numbers of each topic, without those that an unfinished change hides."""
     log_root = LogRoot(open_folder(root))
-    partitions = log_root.partitions()
+    partitions = log_root.live_partitions()
     hidden = {partition for partition, end in log_root.unpublished().items() if end is None}
     return numbers_of(partitions - hidden)
 

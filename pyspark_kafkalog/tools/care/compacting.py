@@ -56,9 +56,9 @@ def compact_partition(
                 progress(size)
 
             journal.recover(root)
+            bounds = _bounds(root, partition)
             with journal.unclean(root):
                 settle(folder)
-                bounds = _bounds(root, partition)
                 done = compact(
                     folder, partition, settings, bounds, now_ms=now_ms, execute=True, progress=both
                 )

@@ -98,7 +98,7 @@ def repair(
             f"Expected a log directory, got the folder of a partition, {path}. Give the folder above, "
             f"{root.folder.path}, and name the partition, {folder.name}."
         )
-    for missing in sorted(set(partitions or ()) - root.partitions()):
+    for missing in sorted(set(partitions or ()) - root.live_partitions()):
         raise UnknownTopicOrPartitionError(
             "The partition does not exist", topic_partition=missing, file=root.folder.label()
         )
@@ -140,7 +140,7 @@ class _Repair:
         starts = checkpoints[LOG_START_OFFSET_CHECKPOINT]
         configs = read_topic_configs(self._folder)
         repaired = []
-        for partition in sorted(self._root.partitions() - created if partitions is None else partitions):
+        for partition in sorted(self._root.live_partitions() - created if partitions is None else partitions):
             interval = configs.get(partition.topic, {}).get(_INDEX_INTERVAL, "")
             repaired.append(self._repair(partition, starts.get(partition, 0), interval))
         is_clean = self._mode.execute and all(partition.is_sound for partition in repaired)
@@ -154,10 +154,10 @@ class _Repair:
         return RepairedDirectory(self._folder.path, tuple(repaired), tuple(self._steps), is_clean)
 
     def _repair(self, partition: TopicPartition, log_start_offset: int, interval: str) -> RepairedPartition:
-        folder = self._folder.child(str(partition))
+        folder = self._root.find_live(partition) or self._folder.child(str(partition))
         bytes_between = int(interval) if interval.isdecimal() else LogSettings().index_interval_bytes
         try:
-            self._folder.check_inside(str(partition))
+            self._folder.check_inside(folder.name)
             with disk_errors("Could not repair the partition", folder.path):
                 found = PartitionRepair(
                     folder, partition, log_start_offset, self._mode, bytes_between, self._progress

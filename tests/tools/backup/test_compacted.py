@@ -18,10 +18,12 @@ import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog import BackupRules, connect
+from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log import renewal
 from pyspark_kafkalog.log.checkpoints import write_offsets
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.topic_configs import write_topic_configs
+from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.tools.backup.copies.directory import open_backup
 from pyspark_kafkalog.tools.backup.copies.truncation import truncate
 from tests.broker.producing import unused_topic
@@ -338,6 +340,28 @@ def test_a_change_between_the_folders_is_one_of_the_new_copy(
     (done,) = change(connect(target).logs, True)
     assert done == would
     assert visible(target) == left
+    assert damages(target) == []
+
+
+@pytest.mark.parametrize("partitions", [None, [T0]], ids=["all", "named"])
+def test_a_repair_between_the_folders_is_one_of_the_new_copy(
+    partitions: list[TopicPartition] | None, tmp_path: Path
+) -> None:
+    target = killed_between_the_folders(tmp_path)
+    (would,) = connect(target).logs.repair(partitions).partitions
+    assert not (target / "t-0").exists()
+    (done,) = connect(target).logs.repair(partitions, execute=True).partitions
+    assert done.log_end_offset == would.log_end_offset == 100
+    assert damages(target) == []
+
+
+def test_a_topic_between_the_folders_can_be_changed(tmp_path: Path) -> None:
+    target = killed_between_the_folders(tmp_path)
+    topics = connect(target).topics
+    changes = topics.plan_alteration(["t"], configs={"retention.ms": "1000"})
+    assert not (target / "t-0").exists()
+    topics.alter(changes)
+    assert read_topic_configs(open_folder(str(target)))["t"]["retention.ms"] == "1000"
     assert damages(target) == []
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from pyspark_kafkalog.codec.batch_identity import is_same
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryLockedError
+from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError, LogDirectoryLockedError
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
@@ -224,6 +224,17 @@ def test_a_directory_in_use_is_left_alone(tmp_path: Path) -> None:
         compact_partition(str(tmp_path), T0, ALL_OF_IT, execute=True, lock_timeout=0.1)
     assert {path.name: path.read_bytes() for path in segments(tmp_path)} == before
     assert run(tmp_path, execute=False).passes == 1
+
+
+def test_a_malformed_checkpoint_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    make(tmp_path, random.Random(3))
+    (tmp_path / CLEAN_SHUTDOWN_FILE).write_text("0")
+    (tmp_path / CLEANER_CHECKPOINT).write_text("not a checkpoint")
+    before = {path.name: path.read_bytes() for path in segments(tmp_path)}
+    with pytest.raises(LogDirectoryError, match=CLEANER_CHECKPOINT):
+        run(tmp_path)
+    assert {path.name: path.read_bytes() for path in segments(tmp_path)} == before
+    assert (tmp_path / CLEAN_SHUTDOWN_FILE).read_text() == "0"
 
 
 def test_the_files_of_the_root(tmp_path: Path) -> None:
