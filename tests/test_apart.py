@@ -59,7 +59,11 @@ def test_records_are_written_and_read_without(left_out: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("extension", "option", "value"),
-    [("large_messages", "large.message.enabled", "true"), ("typed_values", "value.format", "json")],
+    [
+        ("large_messages", "large.message.enabled", "true"),
+        ("typed_values", "value.format", "json"),
+        ("audit", "auditLocation", "/audit"),
+    ],
 )
 def test_an_option_of_what_is_not_installed_is_refused(
     extension: str, option: str, value: str, tmp_path: Path

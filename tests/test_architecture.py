@@ -64,12 +64,12 @@ DOORS = {
     },
     "read": {"extensions.transform"},
     "write": {
-        *("extensions.audit", "extensions.large_messages", "extensions.transform"),
+        *("extensions.large_messages", "extensions.transform"),
     },
     "stream": {"extensions.membership"},
     "client": {"extensions.transform", "tools.groups"},
     "spark": {
-        *("extensions.audit", "extensions.membership", "extensions.typed_values", "extensions.views"),
+        *("extensions.membership", "extensions.typed_values", "extensions.views"),
     },
 }
 """Extensions and tools that rooms of the core name themselves. A contract takes one away; none is added."""

@@ -28,6 +28,7 @@ def of_read(user: UserOptions) -> tuple[ExtensionOptions, ...]:
         with _installed("large_messages", given):
             from pyspark_kafkalog.extensions.large_messages.options import large_message_options
         found.append(large_message_options(user))
+    found.append(_audit(user))
     if given := user.of_extension("typed_values"):
         with _installed("typed_values", given):
             from pyspark_kafkalog.extensions.typed_values.options import value_options
@@ -50,6 +51,7 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
         with _installed("large_messages", given):
             from pyspark_kafkalog.extensions.large_messages.options import split_options
         found.append(split_options(user, write))
+    found.append(_audit(user))
     return tuple(each for each in found if each is not None)
 
 
@@ -64,6 +66,15 @@ def offsets_store(user: UserOptions) -> OffsetsStore | None:
     with _installed("zookeeper", given):
         from pyspark_kafkalog.extensions.zookeeper.options import zookeeper_offsets
     return zookeeper_offsets(user)
+
+
+def _audit(user: UserOptions) -> ExtensionOptions | None:
+    given = user.of_extension("audit")
+    if not given:
+        return None
+    with _installed("audit", given):
+        from pyspark_kafkalog.extensions.audit.options import audit_options
+    return audit_options(user)
 
 
 @contextmanager

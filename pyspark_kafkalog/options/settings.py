@@ -46,7 +46,7 @@ from pyspark_kafkalog.options.partitioner import Distribution, distribution
 from pyspark_kafkalog.options.table import SERVERS, WRITTEN_CONFIGS, ZOOKEEPER, Use, Where, from_option
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
-from pyspark_kafkalog.options.values import COUNTING, group_id, paths
+from pyspark_kafkalog.options.values import group_id, paths
 
 _EXCLUDE = "topics.exclude"
 _ENDS_OF_BATCHES = "A batch starts at earliest or given offsets, and ends at latest or given offsets."
@@ -166,18 +166,6 @@ class GroupOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditOptions:
-    """``auditor`` is COUNTING or ``module:name``; without a ``location`` counts are only logged.
-
-    The location is not shown, because a URI may hold a secret.
-    """
-
-    auditor: str = COUNTING
-    location: str | None = field(default=None, repr=False)
-    bucket_ms: int = from_option("auditor.bucket.ms")
-
-
-@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream.
 
@@ -199,7 +187,6 @@ class ReadOptions:
     max_record_bytes: int = from_option("maxRecordBytes")
     checkpoint_location: str | None = from_option("checkpointLocation")
     group: GroupOptions = field(default_factory=GroupOptions)
-    audit: AuditOptions | None = None
     extensions: tuple[ExtensionOptions, ...] = ()
 
     @property
@@ -250,7 +237,6 @@ class WriteOptions:
     checkpoint_location: str | None = field(default=None, repr=False)
     """Of the query whose rows are written; not shown, because a URI may hold a secret."""
     fail_on_missing_marker: bool = from_option("failOnMissingMarker")
-    audit: AuditOptions | None = None
     extensions: tuple[ExtensionOptions, ...] = ()
 
     @property
@@ -356,7 +342,6 @@ def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptio
         starting=_offsets(user, "starting", start),
         ending=_offsets(user, "ending"),
         limits=_limits(user),
-        audit=audit_options(user),
         **others,
     )
     return replace(read, extensions=extensions.of_read(user))
@@ -479,17 +464,6 @@ def _generated_id(user: UserOptions) -> str:
     return group_id("groupIdPrefix", f"{user.value('groupIdPrefix')}-{name}")
 
 
-def audit_options(user: UserOptions) -> AuditOptions | None:
-    """How messages are counted; None if they are not.
-
-    :raises OptionError: for malformed values.
-    """
-    audit = AuditOptions(
-        user.value("auditor.class") or COUNTING, user.value("auditLocation"), user.value("auditor.bucket.ms")
-    )
-    return audit if "auditor.class" in user or "auditLocation" in user else None
-
-
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """What a writer does.
 
@@ -515,7 +489,6 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         batch=_named_batch(user),
         checkpoint_location=user.value("checkpointLocation"),
         distribution=distribution(user),
-        audit=audit_options(user),
     )
     return replace(write, extensions=extensions.of_write(user, write))
 

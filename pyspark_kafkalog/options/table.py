@@ -354,6 +354,7 @@ SECTIONS = (
                " logged."),
         Option("auditor.bucket.ms", _AUDITING, integer(1, MAX_LONG), "600000",
                "Width of the time buckets in which messages are counted."),
+        extension="audit",
     ),
     Section(
         "Values as columns",

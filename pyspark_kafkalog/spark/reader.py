@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_kafkalog.extensions.audit.task_audits import QueryRun
 from pyspark_kafkalog.extensions.views.options import ViewOptions
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
@@ -25,6 +24,7 @@ from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
 from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.spark.counting import QueryRun, counting_of
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.without_delay import without_delay
@@ -137,16 +137,12 @@ class LogReader:
         found: Existing | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a split."""
-        audit = None
-        if self._options.audit is not None:
-            from pyspark_kafkalog.extensions.audit.task_audits import audit_of
-
-            audit = audit_of(split, self._options.audit, self._run)
-        on_dropped = None if audit is None else audit.dropped
+        count = counting_of(self._options).of_split(split, self._run)
+        on_dropped = None if count is None else count.dropped
         with loading():
             reader = messages_of(self._options).reader(place, rules, on_dropped)
         rows = reader.read(split, found)
-        return rows if audit is None else audit.passing(rows)
+        return rows if count is None else count.passing(rows)
 
     def _tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
         least = self._parallelism or PARALLELISM

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +19,7 @@ from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import cluster_id, open_sink
+from pyspark_kafkalog.spark.counting import counting_of
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.extensions.audit.counting import WriteAudit
     from pyspark_kafkalog.model import Held
     from pyspark_kafkalog.options.offsets_json import Offsets
     from pyspark_kafkalog.write.values import EncodedColumn
@@ -143,7 +142,7 @@ class _Writer:
         without_delay()
 
     def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
-        """Write all rows of a task to the sink and finish it, counting them for the audit."""
+        """Write all rows of a task to the sink and finish it, counting them if that is asked for."""
         with loading():
             from pyspark_kafkalog.write.routing import Router
             from pyspark_kafkalog.write.rows import write_rows
@@ -157,8 +156,9 @@ class _Writer:
         with self._sink.open(batch, attempt) as sink:
             router = Router.to_sink(sink, options, first=context.taskAttemptId())
             splitter = splitting_of(options).splitter()
-            with self._audit(batch, attempt) as audit:
-                write_rows(rows, router, sink, splitter=splitter, audit=audit)
+            counting, awaits_commit = counting_of(options), self._sink.needs_commit
+            with counting.of_task(batch, attempt, awaits_commit=awaits_commit) as count:
+                write_rows(rows, router, sink, splitter=splitter, count=count)
                 finished = sink.finish()
         freeze_modules()
         return Written(batch, finished, RunningQuery.of(context))
@@ -177,32 +177,16 @@ class _Writer:
                 f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
             )
         if self._sink.commit(batch, [message.finished for message in written], plan):
-            self._complete_audit(batch, len(messages))
+            self._complete_count(batch, len(messages))
         freeze_modules()
 
-    def _audit(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[WriteAudit | None]:
-        if self._options.audit is None:
-            return nullcontext()
-        from pyspark_kafkalog.extensions.audit.counting import PRODUCER, AuditedTask, WriteAudit
+    def _complete_count(self, batch: QueryBatch, tasks: int) -> None:
+        """Count the batch, written by this many tasks, as visible.
 
-        return WriteAudit(
-            self._options.audit,
-            AuditedTask(PRODUCER, *batch, f"{attempt.task:05d}"),
-            attempt=attempt.attempt,
-            awaits_commit=self._sink.needs_commit,
-        )
-
-    def _complete_audit(self, batch: QueryBatch, tasks: int) -> None:
-        """Mark the batch, written by this many tasks, as visible in the audit.
-
-        Never raises: a failed audit must not make Spark write all rows again.
+        Never raises: a failed count must not make Spark write all rows again.
         """
-        if self._options.audit is None:
-            return
         try:
-            from pyspark_kafkalog.extensions.audit.counting import PRODUCER, AuditedTask, committed
-
-            committed(self._options.audit, AuditedTask(PRODUCER, *batch, ""), tasks)
+            counting_of(self._options).committed(batch, tasks)
         except Exception:
             _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ from pyspark_kafkalog.model.sinks import TaskSink
 from pyspark_kafkalog.write.splitting import AsTheyAre, Divided, RecordSplitter
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.audit.counting import WriteAudit
     from pyspark_kafkalog.write.routing import Router
 
 _LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
@@ -35,6 +34,13 @@ RECORD = pa.schema(
     ]
 )
 """The columns that the encoder takes."""
+
+
+class CountsRows(Protocol):
+    """Counts the rows of a write."""
+
+    def attempted(self, topic: str, records: pa.RecordBatch, rows: np.ndarray | None) -> None:
+        """Count these rows of ``records``, as the encoder takes them; None for all."""
 
 
 def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
@@ -68,14 +74,14 @@ def write_rows(
     sink: TaskSink[object],
     *,
     splitter: RecordSplitter | None = None,
-    audit: WriteAudit | None = None,
+    count: CountsRows | None = None,
 ) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
     Some rows are held back, so that record batches fill up even if many partitions share a task.
 
     :param splitter: splits large values into message segments, all of one message in one partition.
-    :param audit: counts the rows of each topic, before they are split.
+    :param count: counts the rows of each topic, before they are split.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
@@ -83,8 +89,8 @@ def write_rows(
         records = _without_reader_headers(to_records(rows, now_ms=time.time_ns() // 1_000_000))
         split: Divided = AsTheyAre(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
-            if audit is not None:
-                audit.attempted(partition.topic, records, chosen)
+            if count is not None:
+                count.attempted(partition.topic, records, chosen)
             for part, wanted in split.of(chosen, partition):
                 settings = sink.settings(partition)
                 if settings.is_compacted:

@@ -17,6 +17,7 @@ import pytest
 
 import pyspark_kafkalog
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.extensions.audit.options import AuditOptions
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
@@ -42,7 +43,6 @@ from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
 from pyspark_kafkalog.options.security.tls import TlsOptions
 from pyspark_kafkalog.options.settings import (
-    AuditOptions,
     PlaceOptions,
     ReadOptions,
     Selection,

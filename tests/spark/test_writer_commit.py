@@ -73,6 +73,6 @@ def test_commit_that_fails_before_says_so(
     job = batch_writer(options, SCHEMA, overwrite=False)
     (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
     (tmp_path / "log" / file.name).unlink()
-    monkeypatch.setattr(writer_module.LogBatchWriter, "_complete_audit", None)
+    monkeypatch.setattr(writer_module.LogBatchWriter, "_complete_count", None)
     with pytest.raises(LogDirectoryError, match="staged file is gone"):
         job.commit([Written(job._batch, file)])

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import binary_column
 from pyspark_kafkalog.extensions.audit.files import mark_committed, put_audit, read_audits
-from pyspark_kafkalog.options.settings import AuditOptions
+from pyspark_kafkalog.extensions.audit.options import AuditOptions
 from pyspark_kafkalog.options.values import COUNTING
 from pyspark_kafkalog.plugins import imported, shown
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from pyspark_kafkalog.model import ALL_OFFSETS, QueryBatch, TopicPartition
+from pyspark_kafkalog.spark.counting import QueryRun
 from pyspark_kafkalog.spark.running_query import RunningQuery
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.extensions.audit.counting import ReadAudit
-    from pyspark_kafkalog.options.settings import AuditOptions
+    from pyspark_kafkalog.extensions.audit.options import AuditOptions
     from pyspark_kafkalog.read.splits import Split
-
-
-@dataclass(frozen=True, slots=True)
-class QueryRun:
-    """The name of a query, which Spark may run several times; ``streaming`` if it runs in micro-batches."""
-
-    name: str
-    streaming: bool
 
 
 def audit_of(split: Split, options: AuditOptions, run: QueryRun) -> ReadAudit:

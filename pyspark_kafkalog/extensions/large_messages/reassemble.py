@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.settings import audit_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.spark.features import arrow_schema, nullable
@@ -117,6 +116,8 @@ def _plan(
 
 def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
     """Counts the messages, if the options ask for it."""
+    from pyspark_kafkalog.extensions.audit.options import audit_options
+
     audit = audit_options(UserOptions(options, Use.REASSEMBLE))
     if audit is None:
         return None

@@ -29,11 +29,11 @@ from pyspark_kafkalog.extensions.audit.counting import (
     counted,
     load_auditor,
 )
+from pyspark_kafkalog.extensions.audit.options import AuditOptions
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, TopicPartition
-from pyspark_kafkalog.options.settings import AuditOptions
 from pyspark_kafkalog.read.ranges import ReadRules
 from pyspark_kafkalog.read.splits import Split
 from tests.codec.decoding import ALL_COLUMNS
