@@ -441,6 +441,16 @@ MISTAKES: list[Mistake] = [
         "Expected a Spark session, got dict. It comes first",
     ),
     (
+        "register a class",
+        lambda g: register(type(SESSION)),  # type: ignore[arg-type]
+        "Expected a Spark session, got the class SimpleNamespace. It comes first",
+    ),
+    (
+        "register a Spark context",
+        lambda g: register(SimpleNamespace(version="4.2.0", parallelize=None)),  # type: ignore[arg-type]
+        "Expected a Spark session, got SimpleNamespace. It comes first",
+    ),
+    (
         "register nothing",
         lambda g: register(None),  # type: ignore[arg-type]
         "Expected a Spark session, got NoneType. It comes first",

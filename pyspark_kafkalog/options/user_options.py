@@ -55,6 +55,14 @@ _TOPICS_OPTIONS = ("subscribe", "topic")
 """Which topics: the option of readers, and that of writers."""
 _SEPARATORS = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.|[ ._-]")
 """What names of the same letters may differ in: separators, and whose client an option is for."""
+_FLAGS = {
+    "kafka.isolation.level": "--read-committed",
+    "large.message.enabled": "--large-messages",
+    "failOnDataLoss": "--skip-damaged",
+    "startingTimestamp": "--since",
+    "endingTimestamp": "--until",
+}
+"""What of the command line does what an option of readers does."""
 _MANY = 40
 """More names than a reader of an error looks through."""
 _ALMOST = 0.9
@@ -208,9 +216,12 @@ class UserOptions:
                 " availableNow.",
             )
         if self._use is Use.ADMIN:
-            is_isolation = option.name == "kafka.isolation.level"
-            hint = "Give --read-committed to commands that read records." if is_isolation else "Leave it out."
-            raise OptionError(f"Option {option.name!r} applies only to reading records", hint=hint)
+            flag = _FLAGS.get(option.name)
+            to_read = f"Give {flag} to commands that read records" if flag else "Leave it out"
+            raise OptionError(
+                f"Option {option.name!r} applies only to reading records",
+                hint=f"{to_read}. A read of connect() takes it among its own options.",
+            )
         view = next(name for name, use in VIEW_USES.items() if use is self._use)
         narrowing = [
             other.name

@@ -40,7 +40,7 @@ class DecodedColumn(Protocol):
         """Those of them with the ids of schemas."""
 
     def part(self, wanted: pa.Schema) -> DecodedColumn | None:
-        """What decodes these columns, or the parts of structs in them; None if it is none of them.
+        """What decodes these columns, or the parts of structs in them; None for other columns.
 
         :raises OptionError: if what is wanted isn't a part of what it makes.
         """

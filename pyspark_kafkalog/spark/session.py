@@ -20,11 +20,12 @@ def is_remote(spark: SparkSession) -> bool:
 def check_session(spark: SparkSession) -> None:
     """What a caller gives as its session.
 
-    :raises OptionError: for anything else, such as options.
+    :raises OptionError: for anything else, such as options, a Spark context or the class of sessions.
     """
-    if not hasattr(spark, "version"):
+    if isinstance(spark, type) or hasattr(spark, "parallelize") or not hasattr(spark, "version"):
+        what = f"the class {spark.__name__}" if isinstance(spark, type) else type(spark).__name__
         raise OptionError(
-            f"Expected a Spark session, got {type(spark).__name__}",
+            f"Expected a Spark session, got {what}",
             hint="It comes first. Get it by SparkSession.builder.getOrCreate().",
         )
 

@@ -85,6 +85,7 @@ _LOST_HINT = (
     " group waited to move partitions: raise these, or make micro-batches smaller. Start the query again, or"
     " if it has no state, set groupMembershipLost=rejoin."
 )
+_RUN_AGAIN = "Check that the brokers are up, and run it again."
 _GIVE_UP_SECONDS = 5.0
 """How long an error may wait for its transaction to be ended."""
 
@@ -469,7 +470,7 @@ class Committing:
                 f"The rows of a batch could not be produced: {e.message}",
                 topic_partition=e.topic_partition,
                 broker=e.broker,
-                hint="Nothing of the batch is visible. Check that the brokers are up, and run it again.",
+                hint=f"Nothing of the batch is visible. {e.hint or _RUN_AGAIN}",
             ) from e
         except CorruptRecordError as e:
             raise TransactionError(

@@ -79,7 +79,7 @@ class LargeMessageOptions(Messages):
             SegmentDeserializer(self.settings.deserializer)
 
     def check_start(self, options: ReadOptions, place: Place) -> None:
-        """See :meth:`.messages.Messages.check_start`: an offset of a compacted topic is no start."""
+        """See :meth:`.messages.Messages.check_start`: it refuses an offset of a compacted topic."""
         starting = options.starting
         values = starting.at(0)
         if not self.enabled or starting.are_timestamps or isinstance(values, int):

@@ -6,11 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.client.partitions import of_some
-from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError, why
+from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError, listed, why
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, Kind, column
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS, NewTopic, Topics
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
+
+_NAMED = 20
+"""How many topics a message names."""
 
 PARTITIONS = "partitions"
 """Stands for the number of partitions among the changes of a topic."""
@@ -76,7 +79,10 @@ def create_topics(
     _check_new(topics, new)
     existing = place.topics([topic.topic for topic in new])
     if not if_not_exists and existing:
-        raise TopicExistsError(f"Topic {min(existing)} exists already")
+        names = listed(existing, _NAMED)
+        raise TopicExistsError(
+            f"Topic {names} exists already" if len(existing) == 1 else f"Topics {names} exist already"
+        )
     missing = [topic for topic in new if topic.topic not in existing]
     if missing:
         topics.create(missing, validate_only=validate_only)

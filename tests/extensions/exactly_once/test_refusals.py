@@ -16,7 +16,13 @@ from kafka.admin import (
     ResourceType,
 )
 
-from pyspark_kafkalog.errors import AuthorizationError, GroupError, KafkaLogError, UnsupportedVersionError
+from pyspark_kafkalog.errors import (
+    AuthorizationError,
+    GroupError,
+    KafkaLogError,
+    TransactionError,
+    UnsupportedVersionError,
+)
 from pyspark_kafkalog.model import CommittedOffset, Plan, TopicPartition
 from tests.broker.producing import digits, unused_topic
 from tests.extensions.exactly_once.writing import Query, is_stable, shown, stored, values
@@ -57,6 +63,13 @@ def in_force(broker: Broker, rule: ACL) -> Iterator[None]:
         finally:
             admin.delete_acls([rule])
             broker.wait_until(lambda: not is_known(), f"{rule} stays in force")
+
+
+def test_what_brokers_refuse_for_good(broker: Broker, tmp_path: Path) -> None:
+    topic = unused_topic()
+    broker.create_topic(topic, configs={"cleanup.policy": "compact"})
+    with pytest.raises(TransactionError, match=r"INVALID_RECORD.*visible\..*accepts only records with keys"):
+        Query(broker.bootstrap, topic, tmp_path, query_id=topic).write([values(5)])
 
 
 @pytest.mark.long

@@ -133,6 +133,19 @@ def test_damage_is_left_out_only_on_request() -> None:
     assert done.out
 
 
+def test_how_much_of_a_damaged_log_was_exported(tmp_path: Path) -> None:
+    bad, file = case("bad-flipped-byte").directory, tmp_path / "rest.jsonl"
+    done = run("export", bad, "bad-flipped-byte", file, "--skip-damaged")
+    assert done.code == 1
+    assert f"{len(file.read_text().splitlines())} records in {file}" in done.err
+
+
+def test_an_option_of_readers_names_its_flag(root: Path) -> None:
+    done = run("cat", root, "t", "-o", "large.message.enabled=true")
+    assert done.code == 2
+    assert "Give --large-messages to commands that read records." in done.err
+
+
 def test_export(root: Path, tmp_path: Path) -> None:
     parquet, csv, jsonl = (tmp_path / f"x.{suffix}" for suffix in ("parquet", "csv", "jsonl"))
     for file in parquet, csv, jsonl:

@@ -104,6 +104,10 @@ def test_what_exists_or_is_missing(at: Place) -> None:
     with pytest.raises(TopicExistsError, match=name):
         at.create(name)
     assert at.create(name, 7, if_not_exists=True) == [CreatedTopic(name, 1, False)]
+    other, new = new_name(), [NewTopic(each, 1) for each in (name, new_name())]
+    at.create(other)
+    with pytest.raises(TopicExistsError, match=f"^Topics {', '.join(sorted([name, other]))} exist already"):
+        at.topics.create([*new, NewTopic(other, 1)])
     with pytest.raises(UnknownTopicOrPartitionError, match="missing"):
         at.delete("missing")
     assert at.delete("missing", if_exists=True) == []

@@ -228,7 +228,7 @@ def export(
             value_as=wanted.value_as,
             overwrite=force,
         )
-    click.echo(f"{count} records in {file}", err=True)
+        click.echo(f"{count} records in {file}", err=True)
 
 
 def _records(kafka: Kafka, wanted: Wanted, **settings: Any) -> pa.RecordBatchReader:
