@@ -47,11 +47,11 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
         with _installed("typed_values", given):
             from pyspark_kafkalog.extensions.typed_values.options import written_value_options
         found.append(written_value_options(user))
+    found.append(_audit(user))
     if given := user.of_extension("large_messages"):
         with _installed("large_messages", given):
             from pyspark_kafkalog.extensions.large_messages.options import split_options
         found.append(split_options(user, write))
-    found.append(_audit(user))
     return tuple(each for each in found if each is not None)
 
 
