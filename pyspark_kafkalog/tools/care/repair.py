@@ -154,10 +154,10 @@ class _Repair:
         return RepairedDirectory(self._folder.path, tuple(repaired), tuple(self._steps), is_clean)
 
     def _repair(self, partition: TopicPartition, log_start_offset: int, interval: str) -> RepairedPartition:
-        folder = self._root.find_live(partition) or self._folder.child(str(partition))
+        folder = self._folder.child(str(partition))
         bytes_between = int(interval) if interval.isdecimal() else LogSettings().index_interval_bytes
         try:
-            self._folder.check_inside(folder.name)
+            folder = self._root.find_live(partition) or folder
             with disk_errors("Could not repair the partition", folder.path):
                 found = PartitionRepair(
                     folder, partition, log_start_offset, self._mode, bytes_between, self._progress
