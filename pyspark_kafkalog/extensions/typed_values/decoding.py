@@ -41,13 +41,6 @@ def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOpt
     return avro_column(column, values.registry, options)
 
 
-def decoding_of(
-    columns: Collection[DecodedColumn], registry: RegistryOptions | None, zone: str
-) -> Decoding | None:
-    """What decodes these columns in a task; None if there are none."""
-    return Decoding(columns, registry, zone) if columns else None
-
-
 def _decoder(column: DecodedColumn, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:
     if column.format.format == JSON:
         from pyspark_kafkalog.extensions.typed_values.read_json import JsonDecoder

@@ -87,9 +87,10 @@ class ValueOptions(Values):
 
     def decoding(self, columns: Iterable[Any], zone: str = "UTC") -> Decode | None:
         """See :meth:`.values.Values.decoding`."""
-        from pyspark_kafkalog.extensions.typed_values.decoding import decoding_of
+        from pyspark_kafkalog.extensions.typed_values.decoding import Decoding
 
-        return decoding_of(tuple(columns), self.registry, zone)
+        found = tuple(columns)
+        return Decoding(found, self.registry, zone) if found else None
 
 
 @dataclass(frozen=True, slots=True)

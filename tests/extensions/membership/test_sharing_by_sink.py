@@ -111,24 +111,25 @@ def test_the_group_is_believed_also_if_the_checkpoint_is_further() -> None:
     assert committed(groups) == {A0: 9, A1: 12}
 
 
-def test_a_sink_that_does_not_commit() -> None:
-    groups = FakeGroups()
+def that_has_read(groups: FakeGroups) -> Copier:
+    """A query that has read nine rows, and that Spark takes for complete."""
     stream = copier(FakePlace({A0: (0, 9)}), groups)
     stream.member.assign(A0)
     assert stream.offer()
     stream.read()
     stream.complete = 1
+    return stream
+
+
+def test_a_sink_that_does_not_commit() -> None:
+    stream = that_has_read(FakeGroups())
     with pytest.raises(GroupError, match="leaves its commits to the sink"):
         stream.finish()
 
 
 def test_brokers_that_are_late_to_end_the_transaction_of_the_sink(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = FakeGroups()
-    stream = copier(FakePlace({A0: (0, 9)}), groups)
-    stream.member.assign(A0)
-    assert stream.offer()
-    stream.read()
-    stream.complete = 1
+    stream = that_has_read(groups)
     with monkeypatch.context() as patch:
         patch.setattr(groups, "committed", stays_open)
         stream.finish()
