@@ -76,6 +76,13 @@ class PartitionEnd:
         )
 
 
+class WrittenEnd(NamedTuple):
+    """The log end offset of a partition after a query wrote to it; its topic's id, empty before Kafka 2.8."""
+
+    topic_id: str
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A publish that has begun.
@@ -84,6 +91,7 @@ class Begun:
     :param comes: the record batches to append to them, of dtype :data:`BATCH`.
     :param query_id: of the query whose ledger gets ``batch_id`` and ``plan``, a digest that is empty if it is
         not known; None if no ledger does.
+    :param written: where the partitions that this query has written to end after it.
     :param append_time: the timestamp, in ms, that the records of some topics get; None if all keep theirs.
     :param topics: new ones whose configurations go with an undo.
     :param clean_shutdown: the content of ``.kafka_cleanshutdown``, if it was there.
@@ -95,6 +103,7 @@ class Begun:
     query_id: str | None
     batch_id: int | None
     plan: str | None
+    written: Mapping[TopicPartition, WrittenEnd]
     append_time: int | None
     topics: Sequence[str]
     clean_shutdown: str | None
@@ -107,6 +116,7 @@ class Begun:
             "query_id": self.query_id,
             "batch_id": self.batch_id,
             "plan": self.plan,
+            "written": _by_name(self.written),
             "append_time": self.append_time,
             "topics": self.topics,
             "partitions": {str(partition): asdict(end) for partition, end in self.ends.items()},
@@ -145,15 +155,20 @@ class Deletion:
 
 
 class Ledger(NamedTuple):
-    """The last batch of a query in the directory; ``plan`` is None in one of an earlier version."""
+    """The last batch of a query in the directory, and where partitions that it has written to end at least.
+
+    ``plan`` is None in one of an earlier version.
+    """
 
     query_id: str
     batch_id: int
     plan: str | None
+    written: Mapping[TopicPartition, WrittenEnd]
 
     def text(self) -> str:
         """The file, if no journal becomes it."""
-        return json.dumps({"version": _VERSION, **self._asdict()})
+        content = {**self._asdict(), "written": _by_name(self.written)}
+        return json.dumps({"version": _VERSION, **content})
 
 
 def _text(content: Mapping[str, Any], appended: Mapping[TopicPartition, np.ndarray]) -> str:
@@ -193,6 +208,7 @@ def _begun(content: dict[str, Any], listed: dict[str, str]) -> Begun:
         _value(content, "query_id", str),
         _value(content, "batch_id", int),
         _value(content, "plan", str),
+        _written(content),
         _value(content, "append_time", int),
         _names(content.get("topics", [])),
         _value(content, "clean_shutdown", str),
@@ -220,7 +236,7 @@ def parse_ledger(text: str) -> Ledger:
         query_id, number = content["query_id"], content["batch_id"]
         if not isinstance(query_id, str) or not isinstance(number, int):
             raise ValueError("a ledger without a batch")
-        return Ledger(query_id, number, _value(content, "plan", str))
+        return Ledger(query_id, number, _value(content, "plan", str), _written(content))
     except _MALFORMED as e:
         raise MalformedError from e
 
@@ -239,6 +255,17 @@ def parse_ends(data: bytes) -> dict[TopicPartition, int | None]:
         }
     except _MALFORMED as e:
         raise MalformedError from e
+
+
+def _by_name(ends: Mapping[TopicPartition, WrittenEnd]) -> dict[str, WrittenEnd]:
+    return {str(partition): ends[partition] for partition in sorted(ends)}
+
+
+def _written(content: dict[str, Any]) -> dict[TopicPartition, WrittenEnd]:
+    ends = {partition_of(name): WrittenEnd(*end) for name, end in content.get("written", {}).items()}
+    if not all(isinstance(end.topic_id, str) and _are_numbers(end.offset) for end in ends.values()):
+        raise TypeError("an unsound end")
+    return ends
 
 
 def _array(text: str, kind: np.dtype[Any]) -> np.ndarray:

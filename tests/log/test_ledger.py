@@ -13,8 +13,19 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.log.publish.journal import ledger_file
 from pyspark_kafkalog.log.publish.ledger import History
 from pyspark_kafkalog.log.publish.publish import Published
-from pyspark_kafkalog.model import Plan, QueryBatch
-from tests.log.writing import T0, files_beside_partitions, publish_staged, read, stage, values, write_batch
+from pyspark_kafkalog.log.publish.topics import delete_topics
+from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.tools.care.deleting import retain_after_commit
+from tests.log.writing import (
+    T0,
+    T1,
+    files_beside_partitions,
+    publish_staged,
+    read,
+    stage,
+    values,
+    write_batch,
+)
 
 LEDGER = ledger_file("query")
 PLANNED_MS = 1_600_000_000_000
@@ -140,6 +151,77 @@ def test_a_ledger_of_an_earlier_version(tmp_path: Path) -> None:
     assert read(tmp_path)[T0] == [b"0", b"5"]
     with pytest.raises(LogDirectoryError, match=r"Expected micro-batch 6 of .*, got 7"):
         run(tmp_path, 7)
+
+
+def write_both(root: Path, number: int, *partitions: TopicPartition, required: bool = True) -> Published:
+    """Write a micro-batch with a row for each of the partitions."""
+    records = {partition: [b"%d" % number] for partition in partitions}
+    return write_batch(root, number, records, history=History(plan(number), required=required))
+
+
+def set_back(root: Path, partition: TopicPartition, copy: Path) -> None:
+    shutil.rmtree(root / str(partition))
+    shutil.copytree(copy / str(partition), root / str(partition))
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """A directory whose partition 1 lacks micro-batch 1; its last one, 3, has a row for partition 0."""
+    root, copy = tmp_path / "log", tmp_path / "copy"
+    write_both(root, 0, T0, T1)
+    shutil.copytree(root, copy)
+    write_both(root, 1, T0, T1)
+    run(root, 2, rows=0)
+    write_both(root, 3, T0)
+    set_back(root, T1, copy)
+    return root
+
+
+OLDER = r"ends at offset 1, and query query .* up to offset 2.*t-1.*set back.*failOnMissingMarker"
+
+
+def test_a_partition_that_was_set_back_is_refused(older: Path) -> None:
+    """Whichever micro-batch wrote to it last."""
+    before = {partition: list(values) for partition, values in read(older).items()}
+    for _ in range(2):
+        with pytest.raises(LogDirectoryError, match=OLDER):
+            write_both(older, 4, T0, T1)
+    assert read(older) == before
+    write_both(older, 4, T0, T1, required=False)
+    write_both(older, 5, T0, T1)
+    assert read(older)[T1] == [b"0", b"4", b"5"]
+
+
+def test_a_micro_batch_that_runs_again_misses_its_partition(tmp_path: Path) -> None:
+    root, copy = tmp_path / "log", tmp_path / "copy"
+    write_both(root, 0, T0, T1)
+    shutil.copytree(root, copy)
+    write_both(root, 1, T0, T1)
+    set_back(root, T1, copy)
+    with pytest.raises(LogDirectoryError, match=OLDER):
+        write_both(root, 1, T0, T1)
+    assert write_both(root, 1, T0, T1, required=False).skipped
+
+
+def test_partitions_that_a_query_has_not_written_to_are_not_its_matter(older: Path) -> None:
+    write_both(older, 4, T0)
+    write_batch(older, 0, {T1: [b"other"]}, "other", history=History(plan(0)))
+    assert read(older)[T1] == [b"0", b"other"]
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_another(tmp_path: Path) -> None:
+    run(tmp_path, 0, rows=5)
+    delete_topics(str(tmp_path), ["t"], lambda _: {})
+    run(tmp_path, 1)
+    assert read(tmp_path)[T0] == [b"1"]
+
+
+def test_retention_does_not_set_a_partition_back(tmp_path: Path) -> None:
+    run(tmp_path, 0, rows=5)
+    retain_after_commit(str(tmp_path), {"t"}, {"retention.ms": "1"}, lambda: None, rolled=True)
+    assert read(tmp_path)[T0] == []
+    run(tmp_path, 1)
+    assert read(tmp_path)[T0] == [b"1"]
 
 
 def test_without_knowing_the_checkpoint(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import sync_folder, write_new
 from pyspark_kafkalog.filesystem.sharing import new_folder
-from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
+from pyspark_kafkalog.log.checkpoints import read_epochs, read_if_there, write_epochs
 from pyspark_kafkalog.log.journal_file import BATCH, PartitionEnd
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
@@ -35,6 +35,7 @@ from pyspark_kafkalog.log.layout import (
     format_partition_metadata,
     parse_segment_file,
     segment_file,
+    topic_id_in,
 )
 from pyspark_kafkalog.log.segment.recovery import open_active_segment
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
@@ -131,8 +132,8 @@ class PartitionLog:
     next_offset: int
     leader_epochs: list[tuple[int, int]]
     active: ActiveSegment | None
-    topic_id: str | None = None
-    """For a topic that is created."""
+    topic_id: str
+    """Empty for a topic from before Kafka 2.8."""
 
     @property
     def leader_epoch(self) -> int:
@@ -167,7 +168,8 @@ def open_partition(
     if not epochs:
         epochs = [(0, next_offset)]
         write_epochs(folder, epochs)
-    return PartitionLog(folder, False, next_offset, epochs, active)
+    topic_id = topic_id_in(read_if_there(os.path.join(folder, PARTITION_METADATA_FILE)))
+    return PartitionLog(folder, False, next_offset, epochs, active, topic_id)
 
 
 def _files_behind(folder: str, base_offset: int | None) -> tuple[str, ...]:
@@ -194,7 +196,6 @@ def new_partition(folder: str, topic_id: str) -> PartitionLog:
 
 def create_folder(log: PartitionLog) -> None:
     """Create the folder of a new partition like a broker: an empty segment, its topic's id, epoch 0."""
-    assert log.topic_id is not None, "A new partition needs the id of its topic"
     new_folder(log.folder)
     metadata = {PARTITION_METADATA_FILE: format_partition_metadata(log.topic_id)}
     files = {

@@ -7,8 +7,9 @@ Both are JSON files in the log root, which brokers ignore:
     has the end of each partition: readers show nothing beyond, and the next writer
     that opens the directory puts the partitions back there.
 ``.kafkalog-sink-<hash of a query's id>``, the ledger of a streaming query
-    holds the number and the plan of the last micro-batch that was published. It *is* that
-    batch's journal, renamed: one rename makes the records visible, and the batch done.
+    holds the number and the plan of the last micro-batch that was published, and where the partitions
+    end that the query has written to. It *is* that batch's journal, renamed: one rename makes the
+    records visible, and the batch done.
     See :mod:`.ledger`.
 
 The journal lists each record batch to append, so that an undo removes those and
@@ -44,6 +45,7 @@ from pyspark_kafkalog.log.journal_file import (
     Ledger,
     MalformedError,
     PartitionEnd,
+    WrittenEnd,
     parse_journal,
     parse_ledger,
 )
@@ -63,6 +65,7 @@ _TEMPORARY_FILE = ".kafkalog-publish.tmp"
 _MAX_JOURNAL = 1 << 30
 """Bytes: more than for 30 million record batches."""
 _NO_ENDS: Mapping[TopicPartition, int] = {}
+_NOTHING_WRITTEN: Mapping[TopicPartition, WrittenEnd] = {}
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -75,6 +78,7 @@ def begin(
     append_time: int | None = None,
     configured: Collection[str] = (),
     plan: str = "",
+    written: Mapping[TopicPartition, WrittenEnd] = _NOTHING_WRITTEN,
 ) -> Begun:
     """Write the journal, and return it. Only then may partitions be appended to.
 
@@ -82,6 +86,7 @@ def begin(
     :param append_time: the timestamp, in ms, that those of some topics will get; None if none will.
     :param configured: new topics whose configurations go with an undo.
     :param plan: a digest of the plan of a micro-batch, for the ledger; empty if that is not known.
+    :param written: where the partitions will end that its query has written to, for the ledger.
     :raises LogDirectoryError: if a checkpoint that :func:`commit` changes is malformed; nothing has begun.
     """
     read_flushed(root)
@@ -91,6 +96,7 @@ def begin(
         None if batch.batch_id is None else batch.query_id,
         batch.batch_id,
         plan,
+        written,
         append_time,
         sorted(configured),
         _text(root, CLEAN_SHUTDOWN_FILE),

@@ -1,22 +1,26 @@
 """The ledger of a streaming query: the last of its micro-batches in the directory, and how it was planned.
 
 It is made of a :mod:`.journal`. A micro-batch without rows is noted as well: so a ledger that lacks some is
-older than the checkpoint, and one that is missing was lost.
+older than the checkpoint, and one that is missing was lost. The ends of the partitions that the query has
+written to show whether one of them is older than the ledger.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.journal_file import Ledger
+from pyspark_kafkalog.log.journal_file import Ledger, WrittenEnd
 from pyspark_kafkalog.log.publish import journal
-from pyspark_kafkalog.model import Plan, QueryBatch
+from pyspark_kafkalog.log.publish.appender import PartitionLog
+from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 
 _GO_ON = "To go on nevertheless, set failOnMissingMarker to false for one run"
 _NO_PLAN = Plan()
+_NOTHING_WRITTEN: Mapping[TopicPartition, WrittenEnd] = {}
 _UNPROVEN = (Standing.BEHIND, Standing.UNKNOWN)
 
 
@@ -33,33 +37,102 @@ class History:
     required: bool = True
 
 
-def is_published(root: str, batch: QueryBatch, history: History) -> bool:
-    """Whether the ledger of its query ends with ``batch``; a batch without a number has no ledger.
+@dataclass(frozen=True, slots=True)
+class QueryLedger:
+    """The ledger that a batch will go into. A batch without a number has none.
 
-    :raises LogDirectoryError: if the ledger is another history's, or can't tell.
+    :param last: the ledger as it is in the directory; None without one.
     """
-    if batch.batch_id is None:
-        return False
-    path = os.path.join(root, journal.ledger_file(batch.query_id))
-    ledger = journal.read_ledger(path)
-    if ledger is None:
-        if batch.batch_id and history.required and not history.is_job:
-            raise _missing(path, batch)
-        return False
-    if ledger.query_id != batch.query_id:
-        raise journal.unusable(path)
-    last = LastBatch(ledger.batch_id, ledger.plan or "")
-    found = standing(batch.batch_id, history.plan, last, is_job=history.is_job)
-    if found is Standing.UNKNOWN and _was_planned_before(path, history.plan):
-        return True
-    if found is Standing.BEHIND and ledger.plan is None:
-        return False  # an earlier version noted no micro-batches without rows
-    if found is Standing.AHEAD and history.is_job:
-        message, hint = older_version(batch.batch_id, last)
-        raise LogDirectoryError(message, file=path, hint=hint)
-    if found in (Standing.AHEAD, Standing.OTHER) or (history.required and found in _UNPROVEN):
-        raise _refused(found, path, batch, last)
-    return found is Standing.SAME
+
+    root: str
+    batch: QueryBatch
+    history: History
+    last: Ledger | None
+
+    @classmethod
+    def find(cls, root: str, batch: QueryBatch, history: History) -> QueryLedger:
+        """The ledger of the batch's query.
+
+        :raises LogDirectoryError: if it can't be read.
+        """
+        ledger = cls(root, batch, history, None)
+        return ledger if batch.batch_id is None else replace(ledger, last=journal.read_ledger(ledger.path))
+
+    @property
+    def path(self) -> str:
+        """Its file."""
+        return os.path.join(self.root, journal.ledger_file(self.batch.query_id))
+
+    @property
+    def written(self) -> Mapping[TopicPartition, WrittenEnd]:
+        """Where the partitions that the query has written to end at least."""
+        return _NOTHING_WRITTEN if self.last is None else self.last.written
+
+    def is_published(self) -> bool:
+        """Whether the ledger ends with the batch.
+
+        :raises LogDirectoryError: if the ledger is another history's, or can't tell.
+        """
+        batch, history, ledger = self.batch, self.history, self.last
+        if batch.batch_id is None:
+            return False
+        if ledger is None:
+            if batch.batch_id and history.required and not history.is_job:
+                raise _missing(self.path, batch)
+            return False
+        if ledger.query_id != batch.query_id:
+            raise journal.unusable(self.path)
+        last = LastBatch(ledger.batch_id, ledger.plan or "")
+        found = standing(batch.batch_id, history.plan, last, is_job=history.is_job)
+        if found is Standing.UNKNOWN and _was_planned_before(self.path, history.plan):
+            return True
+        if found is Standing.BEHIND and ledger.plan is None:
+            return False  # an earlier version noted no micro-batches without rows
+        if found is Standing.AHEAD and history.is_job:
+            message, hint = older_version(batch.batch_id, last)
+            raise LogDirectoryError(message, file=self.path, hint=hint)
+        if found in (Standing.AHEAD, Standing.OTHER) or (history.required and found in _UNPROVEN):
+            raise _refused(found, self.path, batch, last)
+        return found is Standing.SAME
+
+    def check_ends(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
+        """Check that no partition ends before what the query has written to it.
+
+        :raises LogDirectoryError: if one does: it is older than the ledger.
+        """
+        if not self.history.required:
+            return
+        for partition, log in logs.items():
+            written = self.written.get(partition)
+            is_same = written is not None and not log.created and log.topic_id == written.topic_id
+            if written is not None and is_same and log.next_offset < written.offset:
+                raise LogDirectoryError(
+                    f"The log ends at offset {log.next_offset}, and query {self.batch.query_id} has written"
+                    f" to it up to offset {written.offset}",
+                    topic_partition=partition,
+                    file=log.folder,
+                    hint="The partition was set back: restored from a copy, or cut off by a repair or a"
+                    f" broker. Records of the query are missing. Restore a newer copy. {_GO_ON}.",
+                )
+
+    def ends_after(
+        self, logs: Mapping[TopicPartition, PartitionLog], records: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, WrittenEnd]:
+        """Where the partitions that the query has written to will end, with these records in their logs."""
+        if self.batch.batch_id is None:
+            return {}
+        ends = {
+            partition: WrittenEnd(logs[partition].topic_id, logs[partition].next_offset + count)
+            for partition, count in records.items()
+        }
+        return {**self.written, **ends}
+
+    def note(self) -> None:
+        """Note the batch, which has no rows."""
+        if self.batch.batch_id is not None:
+            digest = self.history.plan.digest or ""
+            ledger = Ledger(self.batch.query_id, self.batch.batch_id, digest, self.written)
+            journal.put(self.root, os.path.basename(self.path), ledger.text())
 
 
 def _missing(path: str, batch: QueryBatch) -> LogDirectoryError:
@@ -101,13 +174,6 @@ def _refused(found: Standing, path: str, batch: QueryBatch, last: LastBatch) -> 
         ),
     }[found]
     return LogDirectoryError(message, file=path, hint=hint)
-
-
-def note(root: str, batch: QueryBatch, history: History) -> None:
-    """Note in the ledger a batch that has no rows."""
-    if batch.batch_id is not None:
-        ledger = Ledger(batch.query_id, batch.batch_id, history.plan.digest or "")
-        journal.put(root, journal.ledger_file(batch.query_id), ledger.text())
 
 
 def _was_planned_before(path: str, plan: Plan) -> bool:

@@ -39,7 +39,7 @@ from pyspark_kafkalog.log.publish.appender import (
     open_partition,
     pending_batches,
 )
-from pyspark_kafkalog.log.publish.ledger import History, is_published, note
+from pyspark_kafkalog.log.publish.ledger import History, QueryLedger
 from pyspark_kafkalog.log.publish.staged_files import StagedFiles, sweep
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.missing import behind_gaps
@@ -49,8 +49,6 @@ from pyspark_kafkalog.model.kafka_uuid import random_uuid
 from pyspark_kafkalog.staging import Staged
 
 _log = logging.getLogger("pyspark_kafkalog")
-_ONE_BATCH = QueryBatch("append")
-"""Stands for a batch that is appended alone: no ledger knows it."""
 _NO_HISTORY = History()
 _THREADS = 4
 """Partitions appended to at the same time: one is copied while others are flushed."""
@@ -108,19 +106,21 @@ def publish(
         directory_lock(root, lock_timeout, patience=PATIENCE_SECONDS) as progress,
     ):
         journal.recover(root)
-        if is_published(root, batch, history):
+        ledger = QueryLedger.find(root, batch, history)
+        partitions = {section.topic_partition for task in staged for section in task.sections}
+        settings = read_log_settings(root, {partition.topic for partition in partitions}, configs)
+        if ledger.is_published():
+            with disk_errors("Could not open", root):
+                written = partitions & ledger.written.keys()
+                ledger.check_ends(_open_all(root, written, settings, num_partitions, progress))
             published = Published(skipped=True)
         elif not staged:
-            note(root, batch, history)
+            ledger.note()
             return Published()
         else:
             with StagedFiles(root, staged) as files:
-                topics = {section.topic for task in staged for section in task.sections}
-                settings = read_log_settings(root, topics, configs)
                 pending = _read_all(files, settings, progress)
-                published = _append_at_once(
-                    root, pending, settings, num_partitions, batch, history.plan.digest or "", progress
-                )
+                published = _append_at_once(root, pending, settings, num_partitions, ledger, progress)
         # The records are visible: nothing may raise from here on.
         sweep(root, batch.job)
         then(published, progress)
@@ -141,7 +141,8 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
     pending, settings = pending_batches(data), read_log_settings(root, {partition.topic})
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
-        published = _append_at_once(root, {partition: pending}, settings, num_partitions, _ONE_BATCH)
+        alone = QueryLedger.find(root, QueryBatch("append"), _NO_HISTORY)
+        published = _append_at_once(root, {partition: pending}, settings, num_partitions, alone)
         return published.offsets[partition]
     of_topic = settings[partition.topic]
     read_flushed(root)
@@ -164,22 +165,25 @@ def _append_at_once(
     pending: Mapping[TopicPartition, PendingBatches],
     settings: Mapping[str, LogSettings],
     num_partitions: int,
-    batch: QueryBatch,
-    plan: str = "",
+    ledger: QueryLedger,
     progress: Callable[[], None] = lambda: None,
 ) -> Published:
     """Create new partitions, append to all, and make it visible at once; or do nothing at all."""
     with disk_errors("Could not append", root, "Nothing was published."):
         logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
+        ledger.check_ends(logs)
         append_time = _append_time(settings)
         try:
             begun = journal.begin(
                 root,
                 {partition: log.end() for partition, log in logs.items()},
                 {partition: batches.listed() for partition, batches in pending.items()},
-                batch,
+                ledger.batch,
                 append_time,
-                plan=plan,
+                plan=ledger.history.plan.digest or "",
+                written=ledger.ends_after(
+                    logs, {partition: int(batches.records.sum()) for partition, batches in pending.items()}
+                ),
             )
             offsets = _append_all(root, logs, pending, settings, append_time, progress)
             journal.commit(root, begun, {partition: end for partition, (_, end) in offsets.items()})

@@ -20,8 +20,8 @@ from pyspark_kafkalog.log.layout import (
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     parse_leader_epoch_checkpoint,
-    parse_partition_metadata,
     segment_file,
+    topic_id_in,
 )
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.read.neighbours import Neighbours
@@ -130,14 +130,9 @@ class Partition:
         :raises FileNotFoundError: if the folder is gone.
         """
         data = self.folder.read(PARTITION_METADATA_FILE)
-        if data is None:
-            if not self.folder.exists():
-                raise FileNotFoundError(errno.ENOENT, "The folder is gone", self.folder.label())
-            return ""
-        try:
-            return parse_partition_metadata(data, PARTITION_METADATA_FILE)
-        except LogDirectoryError:
-            return ""
+        if data is None and not self.folder.exists():
+            raise FileNotFoundError(errno.ENOENT, "The folder is gone", self.folder.label())
+        return topic_id_in(data)
 
     def epoch_end(self, epoch: int) -> tuple[int, int] | None:
         """The largest leader epoch up to ``epoch``, and the offset after its last record: see
