@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.table import BY_NAME
 from pyspark_kafkalog.options.times import point_in_time
 from pyspark_kafkalog.options.topic_configs import in_kafkas_units
 from pyspark_kafkalog.options.user_options import with_kafka
@@ -71,6 +72,9 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_place(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
         properties = parse_properties(config.read()) if config is not None else {}
+        level = properties.pop("isolation.level", None)
+        if "read_committed" in rest:  # of a command that reads records
+            rest["read_committed"] |= level is not None and _is_read_committed(level)
         if "offset" in rest:  # of a command that reads records
             for text in given:
                 rest.update({} if "=" in text else _as_kcat(text))
@@ -83,6 +87,11 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
             raise e.with_hint(f"If {place} is a host: brokers need a port, such as {place}:9092.") from e
 
     return with_place
+
+
+def _is_read_committed(level: str) -> bool:
+    committed: bool = BY_NAME["kafka.isolation.level"].parser("isolation.level", level)
+    return committed
 
 
 def execute_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.partitions import EVERY_TOPIC, partitions_of
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.extensions.typed_values.options import ID_COLUMNS
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, TopicPartition
@@ -60,6 +61,7 @@ class Records:
         :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising. A key
             or value that can't be decoded is a struct of nulls.
         :param progress: called with the offsets that were read since the last call, and those in all.
+        :raises OptionError: for options that are malformed, or have no effect on this selection.
         :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
         :raises CorruptRecordError: at damaged bytes, and at what can't be decoded.
         :raises OversizedRecordError: at a record of more than ``maxRecordBytes``, always.
@@ -67,8 +69,15 @@ class Records:
         """
         from pyspark_kafkalog.tools.records.select import ALL_RECORDS, COLUMNS, read_records
 
+        selection = selection or ALL_RECORDS
         given = UserOptions(self._kafka.options, Use.ADMIN)
         given.check_names()
+        settings = assembler_settings(given)
+        if settings.deserializer is not None and not selection.large_messages:
+            raise OptionError(
+                "Option 'segment.deserializer' is set, but large messages are not put together",
+                hint="Give --large-messages, or RecordSelection(large_messages=True).",
+            )
         formats = None
         if any(f"{column}.{part}" in given for column in ID_COLUMNS for part in ("format", "schema")):
             mode = "PERMISSIVE" if skip_damaged else "FAILFAST"
@@ -76,8 +85,8 @@ class Records:
         return read_records(
             self._kafka.place,
             topic,
-            selection or ALL_RECORDS,
-            settings=assembler_settings(given),
+            selection,
+            settings=settings,
             limits=self._limits,
             formats=formats,
             columns=COLUMNS if columns is None else columns,

@@ -146,6 +146,24 @@ def test_an_option_of_readers_names_its_flag(root: Path) -> None:
     assert "Give --large-messages to commands that read records." in done.err
 
 
+def test_a_deserializer_of_segments_needs_large_messages(root: Path) -> None:
+    named = ("-o", "segment.deserializer=tests.plugins:from_own")
+    done = run("cat", root, "t", *named)
+    assert done.code == 2
+    assert "'segment.deserializer' is set" in done.err
+    assert "Give --large-messages" in done.err
+    assert run("cat", root, "t", "--large-messages", *named).code == 0
+
+
+def test_the_isolation_level_in_a_file_for_consumers(root: Path, tmp_path: Path) -> None:
+    config = tmp_path / "consumer.properties"
+    config.write_text("isolation.level=read_committed\n")
+    assert lines("cat", root, "t", "--config", config, "--count") == ["14"]
+    config.write_text("isolation.level=serializable\n")
+    assert run("cat", root, "t", "--config", config).code == 2
+    assert run("topics", root, "--config", config).code == 0
+
+
 def test_export(root: Path, tmp_path: Path) -> None:
     parquet, csv, jsonl = (tmp_path / f"x.{suffix}" for suffix in ("parquet", "csv", "jsonl"))
     for file in parquet, csv, jsonl:

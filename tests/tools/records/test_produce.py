@@ -87,7 +87,7 @@ def test_no_lines_are_no_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_brokers(broker: Broker) -> None:
+def test_brokers(broker: Broker, tmp_path: Path) -> None:
     topic = f"cat-{uuid.uuid4().hex[:8]}"
     broker.create_topic(topic, 2)
     at = broker.bootstrap
@@ -108,6 +108,9 @@ def test_brokers(broker: Broker) -> None:
     producer.abort_transaction()
     assert "aborted" in lines("cat", at, topic)
     assert lines("cat", at, topic, "--read-committed") == ["1", "2", "3"]
+    config = tmp_path / "consumer.properties"
+    config.write_text("isolation.level=read_committed\n")
+    assert lines("cat", at, topic, "--config", config) == ["1", "2", "3"]
     states = [r for r in records(at, "__transaction_state") if r["key"]["transactionalId"] == topic]
     assert states[-1]["value"]["status"] in ("PrepareAbort", "CompleteAbort")
     dumped = run("dump", at, f"__transaction_state-{states[-1]['partition']}", "--records").out
