@@ -26,7 +26,7 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.model import TopicPartition
 
 _VERSION = 2
-"""Of a publish, and of a ledger. Version 1 lists nothing that is appended: only an empty one is undone."""
+"""Of a publish, and of a ledger."""
 _DELETION = 3
 """Of a deletion. Earlier versions of the package refuse it, and show none of its partitions."""
 BATCH = np.dtype([("size", "<u4"), ("records", "<u4"), ("crc", "<u4")])
@@ -102,12 +102,12 @@ class Begun:
     comes: Mapping[TopicPartition, np.ndarray]
     query_id: str | None
     batch_id: int | None
-    plan: str | None
+    plan: str
     written: Mapping[TopicPartition, WrittenEnd]
     append_time: int | None
     topics: Sequence[str]
     clean_shutdown: str | None
-    checkpoints: str | None
+    checkpoints: str
 
     def text(self) -> str:
         """The file."""
@@ -138,7 +138,7 @@ class Deletion:
     folders: Mapping[TopicPartition, str]
     topics: Sequence[str]
     tombstones: Mapping[TopicPartition, np.ndarray]
-    checkpoints: str | None
+    checkpoints: str
 
     def text(self) -> str:
         """The file. Its partitions count as created, so that older readers don't show them either."""
@@ -157,12 +157,12 @@ class Deletion:
 class Ledger(NamedTuple):
     """The last batch of a query in the directory, and where partitions that it has written to end at least.
 
-    ``plan`` is None in one of an earlier version.
+    ``plan`` is a digest, empty if it is not known.
     """
 
     query_id: str
     batch_id: int
-    plan: str | None
+    plan: str
     written: Mapping[TopicPartition, WrittenEnd]
 
     def text(self) -> str:
@@ -185,7 +185,7 @@ def parse_journal(text: str) -> Begun | Deletion:
     """
     try:
         first, _, second = text.partition(JOURNAL_SEPARATOR)
-        content, listed = _content(first), json.loads(second or "{}")
+        content, listed = _content(first), json.loads(second)
         return (_deletion if content["version"] == _DELETION else _begun)(content, listed)
     except _MALFORMED as e:
         raise MalformedError from e
@@ -193,7 +193,7 @@ def parse_journal(text: str) -> Begun | Deletion:
 
 def _content(text: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(text)
-    if content["version"] not in (1, _VERSION, _DELETION):
+    if content["version"] not in (_VERSION, _DELETION):
         raise ValueError("another version")
     return content
 
@@ -205,13 +205,13 @@ def _begun(content: dict[str, Any], listed: dict[str, str]) -> Begun:
     return Begun(
         ends,
         {partition: _array(listed.get(str(partition), ""), BATCH) for partition in ends},
-        _value(content, "query_id", str),
-        _value(content, "batch_id", int),
+        _optional(content, "query_id", str),
+        _optional(content, "batch_id", int),
         _value(content, "plan", str),
         _written(content),
-        _value(content, "append_time", int),
-        _names(content.get("topics", [])),
-        _value(content, "clean_shutdown", str),
+        _optional(content, "append_time", int),
+        _names(content["topics"]),
+        _optional(content, "clean_shutdown", str),
         _value(content, "checkpoints", str),
     )
 
@@ -233,10 +233,12 @@ def parse_ledger(text: str) -> Ledger:
     """
     try:
         content = _content(text.partition(JOURNAL_SEPARATOR)[0])
-        query_id, number = content["query_id"], content["batch_id"]
-        if not isinstance(query_id, str) or not isinstance(number, int):
-            raise ValueError("a ledger without a batch")
-        return Ledger(query_id, number, _value(content, "plan", str), _written(content))
+        return Ledger(
+            _value(content, "query_id", str),
+            _value(content, "batch_id", int),
+            _value(content, "plan", str),
+            _written(content),
+        )
     except _MALFORMED as e:
         raise MalformedError from e
 
@@ -262,7 +264,7 @@ def _by_name(ends: Mapping[TopicPartition, WrittenEnd]) -> dict[str, WrittenEnd]
 
 
 def _written(content: dict[str, Any]) -> dict[TopicPartition, WrittenEnd]:
-    ends = {partition_of(name): WrittenEnd(*end) for name, end in content.get("written", {}).items()}
+    ends = {partition_of(name): WrittenEnd(*end) for name, end in content["written"].items()}
     if not all(isinstance(end.topic_id, str) and _are_numbers(end.offset) for end in ends.values()):
         raise TypeError("an unsound end")
     return ends
@@ -272,11 +274,15 @@ def _array(text: str, kind: np.dtype[Any]) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text, validate=True), kind)
 
 
-def _value(content: dict[str, Any], name: str, kind: type[_Value]) -> _Value | None:
-    found = content.get(name)
-    if found is not None and not isinstance(found, kind):
+def _value(content: dict[str, Any], name: str, kind: type[_Value]) -> _Value:
+    found = content[name]
+    if not isinstance(found, kind):
         raise TypeError(name)
     return found
+
+
+def _optional(content: dict[str, Any], name: str, kind: type[_Value]) -> _Value | None:
+    return None if content[name] is None else _value(content, name, kind)
 
 
 def _names(found: object) -> list[str]:

@@ -624,14 +624,13 @@ class Plan(NamedTuple):
 
     ``digest`` is one of Spark's plan of it: None if unknown, empty for a query that can't be resumed and
     for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown, and
-    ``offsets_before`` what the group committed with it; ``planned_ms`` when Spark planned it, by the driver's
-    clock. ``held`` says as which member of the group the query reads it now; None if it reads all partitions.
+    ``offsets_before`` what the group committed with it. ``held`` says as which member of the group the query
+    reads it now; None if it reads all partitions.
     """
 
     digest: str | None = ""
     group: str | None = None
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
     before: str = ""
-    planned_ms: int | None = None
     offsets_before: Mapping[TopicPartition, CommittedOffset] = {}
     held: Callable[[], Held] | None = None

@@ -149,7 +149,7 @@ class QueryLog:
                 self._planned.label(str(number)), "Spark's plan of the micro-batch is missing"
             )
         before = self._planned.read(str(number - 1)) if number else None
-        return Plan(_digest(logged), before=_digest(before) if before else "", planned_ms=_planned_ms(logged))
+        return Plan(_digest(logged), before=_digest(before) if before else "")
 
     def keep_held(self, held: Held, *, changes: bool = False) -> None:
         """Store what the query holds as a member while the newest planned micro-batch runs.
@@ -391,12 +391,6 @@ def _flush(folder: str, name: str) -> None:
 
 def _digest(logged: bytes) -> str:
     return hashlib.sha256(logged).hexdigest()
-
-
-def _planned_ms(logged: bytes) -> int | None:
-    metadata = _parsed(b"".join(logged.splitlines()[1:2]))
-    found = metadata.get("batchTimestampMs") if isinstance(metadata, dict) else None
-    return found if isinstance(found, int) else None
 
 
 def _ends(logged: bytes) -> list[bytes]:

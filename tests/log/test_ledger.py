@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from pathlib import Path
 
@@ -28,13 +26,12 @@ from tests.log.writing import (
 )
 
 LEDGER = ledger_file("query")
-PLANNED_MS = 1_600_000_000_000
 
 
 def plan(number: int, history: str = "") -> Plan:
     """That of a micro-batch, in one of several histories that part at micro-batch 1."""
     parted = [history if each else "" for each in (number, number - 1)]
-    return Plan(f"{number}{parted[0]}", before=f"{number - 1}{parted[1]}", planned_ms=PLANNED_MS)
+    return Plan(f"{number}{parted[0]}", before=f"{number - 1}{parted[1]}")
 
 
 def run(root: Path, number: int, history: str = "", rows: int = 1, *, required: bool = True) -> Published:
@@ -127,30 +124,6 @@ def test_micro_batches_without_rows_are_noted(tmp_path: Path) -> None:
         run(root, 2, "replanned", rows=0)
     run(root, 3)
     assert read(root)[T0] == [b"3"]
-
-
-def without_plan(root: Path) -> Path:
-    """Make the ledger one of a version that knew no plans."""
-    path = root / LEDGER
-    head, separator, listed = path.read_text().partition("\n\n")
-    ledger = json.loads(head)
-    del ledger["plan"]
-    path.write_text(json.dumps(ledger) + separator + listed)
-    return path
-
-
-def test_a_ledger_of_an_earlier_version(tmp_path: Path) -> None:
-    """It noted no micro-batches without rows, either. The time tells whether one was planned again."""
-    run(tmp_path, 0)
-    ledger = without_plan(tmp_path)
-    assert run(tmp_path, 0).skipped
-    os.utime(ledger, (0, PLANNED_MS / 1000 - 1))
-    with pytest.raises(LogDirectoryError, match=r"has micro-batch 0 .*nothing tells.*failOnMissingMarker"):
-        run(tmp_path, 0)
-    assert not run(tmp_path, 5).skipped
-    assert read(tmp_path)[T0] == [b"0", b"5"]
-    with pytest.raises(LogDirectoryError, match=r"Expected micro-batch 6 of .*, got 7"):
-        run(tmp_path, 7)
 
 
 def write_both(root: Path, number: int, *partitions: TopicPartition, required: bool = True) -> Published:

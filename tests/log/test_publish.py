@@ -383,6 +383,20 @@ def test_foreign_journal_or_ledger(tmp_path, name, text):
     assert snapshot(tmp_path) == before
 
 
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_ledger_or_journal_of_another_version(interrupted, version):
+    root, _ = interrupted
+    for number, name in enumerate([JOURNAL_FILE, LEDGER]):
+        text = (root / name).read_text()
+        (root / name).write_text(text.replace('"version": 2', f'"version": {version}'))
+        before = snapshot(root)
+        with pytest.raises(LogDirectoryError, match=f"which another version may have written.*{name}"):
+            write_batch(root, number, {T0: values(3)})
+        assert snapshot(root) == before
+        (root / name).write_text(text)
+        write_batch(root, number, {T0: values(3)})
+
+
 def test_opening_of_each_partition_is_progress(tmp_path, monkeypatch):
     """Opening one that a broker left without a shutdown reads its whole last segment."""
     write(tmp_path, {T0: values(1), T1: values(1)})

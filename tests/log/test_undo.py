@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,16 +14,14 @@ import pytest
 
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish import publish as publish_module
-from pyspark_kafkalog.log.publish.journal import ledger_file
-from pyspark_kafkalog.log.publish.ledger import History
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.segment import Segment
-from pyspark_kafkalog.model import Plan, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 from tests.log.writing import T0, T1, files_beside_partitions, read, values, write, write_batch
 
 NEW = TopicPartition("new", 0)
@@ -240,54 +236,6 @@ def test_records_that_were_made_to_look_like_batches(tmp_path, monkeypatch):
     publish_and_die(tmp_path, monkeypatch)
     journal.recover(str(tmp_path))
     assert read(tmp_path) == {T0: values(3), T1: values(3)}
-
-
-def as_version_1(path: Path) -> None:
-    """Turn a journal or ledger into version 1 of the format."""
-    entries = json.loads(path.read_text().partition(JOURNAL_SEPARATOR)[0])
-    entries["version"] = 1
-    del entries["append_time"], entries["plan"]
-    for name, end in entries["partitions"].items():
-        entries["partitions"][name] = {
-            field: end[field] for field in ("log_end_offset", "created", "segment", "sizes")
-        }
-    path.write_text(json.dumps(entries))
-
-
-def test_journal_of_version_1_is_refused(tmp_path, monkeypatch):
-    """It does not say what was appended."""
-    write(tmp_path, {T0: values(3)})
-    publish_and_die(tmp_path, monkeypatch)
-    as_version_1(tmp_path / JOURNAL_FILE)
-    before = files(tmp_path)
-    with pytest.raises(LogDirectoryError, match="Cannot undo an unfinished publish"):
-        write(tmp_path, {T0: values(1)})
-    assert files(tmp_path) == before
-    assert read(tmp_path) == {T0: values(3), T1: []}
-    (tmp_path / JOURNAL_FILE).unlink()
-    assert write(tmp_path, {T0: values(1)}).offsets[T0].start == 503
-
-
-def test_journal_of_version_1_with_nothing_behind_it(tmp_path, monkeypatch):
-    write(tmp_path, {T0: values(3)})
-    kept = tmp_path.with_name("kept")
-    shutil.copytree(tmp_path, kept)
-    publish_and_die(tmp_path, monkeypatch)
-    shutil.copy(tmp_path / JOURNAL_FILE, kept)
-    as_version_1(kept / JOURNAL_FILE)
-    (kept / "new-0").mkdir()
-    (kept / "new-0" / f"{0:020d}.log").touch()
-    write(kept, {T0: values(2, start=3)})
-    assert read(kept) == {T0: values(5), T1: []}
-
-
-def test_ledger_of_version_1(tmp_path):
-    write_batch(tmp_path, 4, {T0: values(3)})
-    as_version_1(tmp_path / ledger_file("query"))
-    history = History(Plan("five", planned_ms=0))
-    assert write_batch(tmp_path, 4, {T0: values(3)}, history=history).skipped
-    assert not write_batch(tmp_path, 5, {T0: values(3, start=3)}).skipped
-    assert read(tmp_path)[T0] == values(6)
 
 
 def ends(

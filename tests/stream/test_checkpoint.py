@@ -53,7 +53,6 @@ def test_what_tells_a_plan_from_others(checkpoint: Path) -> None:
     first, second = log.plan_of(QueryBatch(QUERY, 2)), log.plan_of(QueryBatch(QUERY, 3))
     assert (first.before, second.before) == ("", first.digest)
     assert len(second.digest or "") == 64
-    assert second.planned_ms == 1_700_000_000_000
     assert planned(checkpoint, '{"t":{"0":5}}').plan_of(QueryBatch(QUERY, 3)) == second
     assert planned(checkpoint, '{"t":{"0":6}}').plan_of(QueryBatch(QUERY, 3)).digest != second.digest
 
@@ -74,13 +73,6 @@ def test_the_checkpoint_of_another_query(checkpoint: Path, content: bytes) -> No
     (checkpoint / "metadata").write_bytes(content)
     with pytest.raises(KafkaLogError, match=r"not the checkpoint of the query.*/metadata"):
         log.plan_of(QueryBatch(QUERY, 3))
-
-
-@pytest.mark.parametrize("text", ["", "v1", "v1\n", "v1\n5", 'v1\n{"batchTimestampMs":"5"}', "v1\n["])
-def test_a_plan_without_a_time(checkpoint: Path, text: str) -> None:
-    log = planned(checkpoint, number=0)
-    (checkpoint / "offsets" / "1").write_text(text or "v")
-    assert log.plan_of(QueryBatch(QUERY, 1)).planned_ms is None
 
 
 @pytest.mark.parametrize("number", [0, 1])

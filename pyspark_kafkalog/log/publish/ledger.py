@@ -82,12 +82,8 @@ class QueryLedger:
             return False
         if ledger.query_id != batch.query_id:
             raise journal.unusable(self.path)
-        last = LastBatch(ledger.batch_id, ledger.plan or "")
+        last = LastBatch(ledger.batch_id, ledger.plan)
         found = standing(batch.batch_id, history.plan, last, is_job=history.is_job)
-        if found is Standing.UNKNOWN and _was_planned_before(self.path, history.plan):
-            return True
-        if found is Standing.BEHIND and ledger.plan is None:
-            return False  # an earlier version noted no micro-batches without rows
         if found is Standing.AHEAD and history.is_job:
             message, hint = older_version(batch.batch_id, last)
             raise LogDirectoryError(message, file=self.path, hint=hint)
@@ -174,11 +170,3 @@ def _refused(found: Standing, path: str, batch: QueryBatch, last: LastBatch) -> 
         ),
     }[found]
     return LogDirectoryError(message, file=path, hint=hint)
-
-
-def _was_planned_before(path: str, plan: Plan) -> bool:
-    """Whether a plan is older than a ledger, which has none: then no other can have been published.
-
-    Ledgers of earlier versions have none. Spark's clock and the directory's are one machine's, or nearly so.
-    """
-    return plan.planned_ms is not None and plan.planned_ms * 1_000_000 <= os.stat(path).st_mtime_ns
