@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import BrokerConnectionError, together
-from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from pyspark_kafkalog.model.groups import GroupMember, GroupOffsets, SoleCommits
 from pyspark_kafkalog.model.sinks import Sink
 from pyspark_kafkalog.model.topics import ClusterTopics, Topics
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     MembershipOptions,
-    ProduceOptions,
-    TransactionOptions,
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
@@ -144,25 +142,6 @@ def open_member(options: PlaceOptions, group: str, membership: MembershipOptions
     from pyspark_kafkalog.extensions.membership.member import Member
 
     return Member(options.brokers, group, membership)
-
-
-def settle_transactions(
-    options: PlaceOptions, batch: QueryBatch, checkpoint_location: str, group: str, topics: Collection[str]
-) -> None:
-    """See that what an earlier run of a micro-batch has left in its transaction to ``group`` is over.
-
-    :param topics: of the query's source.
-    """
-    from pyspark_kafkalog.broker.cluster.cluster import cluster_of
-    from pyspark_kafkalog.extensions.exactly_once.committing import settle_work
-    from pyspark_kafkalog.extensions.exactly_once.folders import Folders
-    from pyspark_kafkalog.extensions.exactly_once.work import Work
-
-    assert options.brokers is not None, "a directory has no transactions of groups"
-    transactions = TransactionOptions(checkpoint_location=checkpoint_location)
-    offsets = {TopicPartition(topic, 0): CommittedOffset(0) for topic in topics}
-    work = Work(batch, (), Folders.of(transactions), Plan(group=group, offsets=offsets))
-    settle_work(cluster_of(options.brokers), ProduceOptions(), transactions.timeout_ms, work)
 
 
 def open_topics(options: PlaceOptions) -> Topics:

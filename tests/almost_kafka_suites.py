@@ -152,7 +152,6 @@ LACKING: Mapping[str, Sequence[Lacking]] = {
         ),
         Lacking(_TRANSACTIONS, "extensions/exactly_once/test_transaction_faults", "does not come so far"),
         Lacking(_TRANSACTIONS, "spark/test_exactly_once.py::(?!.*(are_refused|must_say_where|of_a_batch))"),
-        Lacking(_TRANSACTIONS, "spark/test_shared_exactly_once.py::(?!.*is_refused)"),
         Lacking(_TRANSACTIONS, "spark/test_histories.py::TestBrokers"),
         Lacking(_TRANSACTIONS, "spark/test_way_back.py::test_an?_(exactly|micro)"),
         Lacking(_TRANSACTIONS, "spark/test_(avro_write|transform).py::.*exactly.once"),

@@ -91,7 +91,7 @@ class DirectorySink:
         topics = KnownTopics(existing, self.num_partitions, self.encode, own, self.configs)
         return staging(self.root, batch.job, f"{attempt.task:05d}.{attempt.attempt}", topics)
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> bool:
+    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
         """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
             from pyspark_kafkalog.log.publish.ledger import History
@@ -108,7 +108,6 @@ class DirectorySink:
             history=history,
             then=self._retention(),
         )
-        return True  # each run has the same rows
 
     def _retention(self) -> Callable[[Published, Callable[[], None]], None]:
         """What follows the commit. It is loaded here, as nothing may fail once records are visible."""

@@ -556,21 +556,6 @@ NO_MEMBER = MemberOfGroup()
 """Who commits for a group without members."""
 
 
-class Held(NamedTuple):
-    """What a query holds as a member of a ``group`` while a micro-batch runs that its sink commits.
-
-    ``holder`` names this run of the query. ``member`` is None once it has lost what it holds; then
-    ``rejoins`` says whether the query goes on. ``begins`` is where the partitions begin that the micro-batch
-    reads.
-    """
-
-    group: str
-    holder: str
-    member: MemberOfGroup | None
-    begins: Mapping[TopicPartition, int]
-    rejoins: bool = False
-
-
 _STATE = Kind("string", value=lambda state: state or None)
 _BROKER = Kind("int", value=lambda node_id: node_id if node_id >= 0 else None)
 _MEMBERS = COUNT._replace(
@@ -624,8 +609,7 @@ class Plan(NamedTuple):
 
     ``digest`` is one of Spark's plan of it: None if unknown, empty for a query that can't be resumed and
     for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown, and
-    ``offsets_before`` what the group committed with it. ``held`` says as which member of the group the query
-    reads it now; None if it reads all partitions.
+    ``offsets_before`` what the group committed with it.
     """
 
     digest: str | None = ""
@@ -633,4 +617,3 @@ class Plan(NamedTuple):
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
     before: str = ""
     offsets_before: Mapping[TopicPartition, CommittedOffset] = {}
-    held: Callable[[], Held] | None = None

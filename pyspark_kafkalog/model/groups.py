@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from pyspark_kafkalog.errors import GroupError, KafkaLogError
-from pyspark_kafkalog.model import Assigned, CommittedOffset, Group, MemberOfGroup, TopicPartition
+from pyspark_kafkalog.model import Assigned, CommittedOffset, Group, TopicPartition
 
 
 class PendingOffsetsError(GroupError):
@@ -129,20 +129,6 @@ class GroupMember(Protocol):
         Returns whether it is committed: if not, the member has lost its assignment, and is to rejoin.
 
         :raises GroupError: as :meth:`hold`, or if brokers refuse an offset.
-        """
-
-    def holds(self, assigned: Assigned) -> bool:
-        """Whether a step with this assignment goes on, as far as the group has told.
-
-        :raises GroupError: as :meth:`hold`.
-        """
-
-    def follow(self, assigned: Assigned, tell: Callable[[MemberOfGroup | None], None]) -> None:
-        """Tell as which member others may commit what a step with this assignment reads.
-
-        :param tell: called now, and from another thread as often as that changes until :meth:`release`. With
-            None if the assignment is lost, and then not again.
-        :raises GroupError: as :meth:`hold`.
         """
 
     def leave(self) -> None:

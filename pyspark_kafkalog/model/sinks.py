@@ -65,11 +65,8 @@ class Sink(Protocol[FinishedT]):
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink[FinishedT]]:
         """The sink of one task of ``batch``."""
 
-    def commit(self, batch: QueryBatch, finished: Sequence[FinishedT], plan: Plan) -> bool:
-        """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated.
-
-        Returns whether these rows are visible, and not those of another run, or none.
-        """
+    def commit(self, batch: QueryBatch, finished: Sequence[FinishedT], plan: Plan) -> None:
+        """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated."""
 
     def abort(self, batch: QueryBatch, finished: Sequence[FinishedT]) -> None:
         """Take back what the tasks of ``batch`` have written, as far as possible; never raises.

@@ -178,6 +178,12 @@ def membership_options(user: UserOptions) -> MembershipOptions | None:
     ):
         if user.value(needed) is None:
             raise OptionError(f"Option 'groupMembership' needs {needed!r}", hint=why)
+    if user.value("commitOffsets") == "false":
+        raise OptionError(
+            "Option 'commitOffsets' can't be false with groupMembership: a member commits what it has read",
+            hint="Leave it out. If a sink is to commit the offsets in its transactions, give each query its"
+            " own partitions with assign, and leave out groupMembership.",
+        )
     if "assign" in user:
         raise OptionError(
             "Option 'assign' names partitions, but with groupMembership the group assigns them",

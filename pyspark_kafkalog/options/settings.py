@@ -154,8 +154,7 @@ class GroupOptions:
     """The consumer group of a query, if it has one.
 
     ``none_committed`` is where partitions without a committed offset start, EARLIEST
-    or LATEST; None makes them an error. Without a ``membership`` the query does not join. With one that does
-    not commit, the query's sink does.
+    or LATEST; None makes them an error. Without a ``membership`` the query does not join.
     """
 
     group_id: str | None = None
@@ -447,7 +446,7 @@ def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
     commits = user.value("commitOffsets") or ("false" if group is None else "true")
     membership = None if batch else membership_options(user)
     if membership is not None:
-        return GroupOptions(group, commits != "false", True, none_committed, membership)
+        return GroupOptions(group, True, True, none_committed, membership)
     if batch or commits == "false":
         return GroupOptions(group, none_committed=none_committed)
     return GroupOptions(group or _generated_id(user), True, commits == "required", none_committed)

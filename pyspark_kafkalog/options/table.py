@@ -261,7 +261,7 @@ SECTIONS = (
                " it for `commitSourceOffsets`."),
         Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
                "`true`, `false`, or `required`: a commit that fails ends the query. Default: `true` with a"
-               " group. `false` with `groupMembership`: the sink commits (`commitSourceOffsets`)."),
+               " group. Not `false` with `groupMembership`."),
         Option("queryName", _STREAM, unless_blank(stripped), None,
                "With `commitOffsets` and no `kafka.group.id`, the group is `groupIdPrefix`, a hyphen and"
                " this name."),
@@ -438,8 +438,8 @@ SECTIONS = (
                " has lost that, or is older than the checkpoint, or the checkpoint can't be read."),
         _brokers("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
                  "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
-                 " transaction of its rows; as a member of the group, if the source is one. The source"
-                 " reads the sink's cluster, and is given the query's `checkpointLocation`, too."),
+                 " transaction of its rows. The source reads the sink's cluster without `groupMembership`,"
+                 " and is given the query's `checkpointLocation`, too."),
         _brokers("kafka.transaction.timeout.ms", _WRITE, integer(1), "60000",
                  "The longest time that producing a batch may take, once it is staged."),
     ),

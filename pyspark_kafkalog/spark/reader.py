@@ -44,30 +44,28 @@ class LogInputPartition(InputPartition):
     """The splits of one task, as they are sent to it.
 
     ``query_id`` is that of the checkpoint that the user names to the reader of a stream; empty without.
-    ``holder`` names the planner if it is a member of a group whose sink commits; else it is empty.
     ``cluster`` is the id of the cluster that the query reads, if the task is to tell the query's sink: empty
     for a place that has none, and None if the task need not.
     """
 
     splits: tuple[Split, ...]
     query_id: str = ""
-    holder: str = ""
     cluster: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain values plan a topic of 2,000 partitions a quarter faster.
         values = [(*split.partition, *split.offsets, *split.within, *split.seen) for split in self.splits]
         if self.cluster is not None:
-            return _telling_partition, (self.cluster, self.query_id, self.holder, *values)
-        return _input_partition, (self.query_id, self.holder, *values)
+            return _telling_partition, (self.cluster, self.query_id, *values)
+        return _input_partition, (self.query_id, *values)
 
 
-def _input_partition(query_id: str, holder: str, *values: tuple[Any, ...]) -> LogInputPartition:
+def _input_partition(query_id: str, *values: tuple[Any, ...]) -> LogInputPartition:
     splits = [
         Split(TopicPartition(topic, number), OffsetRange(start, end), OffsetRange(first, last), Seen(*seen))
         for topic, number, start, end, first, last, *seen in values
     ]
-    return LogInputPartition(tuple(splits), query_id, holder)
+    return LogInputPartition(tuple(splits), query_id)
 
 
 def _telling_partition(cluster: str, *values: Any) -> LogInputPartition:

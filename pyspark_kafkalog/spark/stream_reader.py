@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_kafkalog.errors import KafkaLogError, OptionError, listed
-from pyspark_kafkalog.extensions.membership.sharing import CommittedBySink, SharedGroup
+from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.extensions.membership.sharing import SharedGroup
 from pyspark_kafkalog.garbage import loading
-from pyspark_kafkalog.model import Held, QueryBatch
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import (
     identity,
@@ -28,7 +26,6 @@ from pyspark_kafkalog.places import (
     open_groups,
     open_member,
     open_place,
-    settle_transactions,
 )
 from pyspark_kafkalog.read.messages import messages_of
 from pyspark_kafkalog.read.record_sizes import RecordSizes
@@ -52,7 +49,7 @@ from pyspark_kafkalog.stream.planner import StreamPlanner
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.model import MemberOfGroup, Place
+    from pyspark_kafkalog.model import Place
     from pyspark_kafkalog.read.values import DecodedColumn
     from pyspark_kafkalog.stream.committing import AsCommitted
 
@@ -76,7 +73,6 @@ _OF_THE_PLANNER = {
     "_committer",
     "_watch",
     "_sharing",
-    "_holder",
     "_own",
     "_kept",
     "_identity",
@@ -129,7 +125,6 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         brokers, group, kept = self._place_options.brokers, self._options.group.group_id, self._kept
         if self._place_options.offsets_store is not None and group is not None:
             self._open_committed().committed(group, ())  # is it there, and the brokers'?
-        self._check_who_commits()
         return StreamPlanner(
             self._place,
             self._options,
@@ -140,46 +135,6 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             groups=self._open_committed,
             sharing=self._sharing,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
-        )
-
-    def _check_who_commits(self) -> None:
-        """Refuse to change whether the sink commits where that would skip rows, or write them again: what it
-        commits, the group alone knows, and what others have committed, maybe the checkpoint alone.
-
-        :raises OptionError: if so.
-        """
-        location, group = self._options.checkpoint_location, self._options.group
-        is_left_to_sink = group.membership is not None and not group.commits
-        if location is None or (log := QueryLog(location)).has_held() == is_left_to_sink:
-            return
-        if is_left_to_sink:
-            self._check_all_is_committed(log)
-        else:
-            raise OptionError(
-                "The query has been a member of its group, and has left its commits to its sink",
-                hint="Set groupMembership=true and commitOffsets=false as before, or begin with a new"
-                " checkpoint.",
-            )
-
-    def _check_all_is_committed(self, log: QueryLog) -> None:
-        """See :meth:`_check_who_commits`: the sink commits from now on."""
-        plan, group = log.newest_plan(), self._options.group.group_id
-        if plan is None:
-            return
-        assert group is not None, "a member has a group"
-        wrong = f"its micro-batch {plan.batch} is not complete"
-        if log.is_complete(plan.batch):
-            read = log.ends_of(plan.batch)
-            found = self._open_committed().committed(group, read, settled=True)
-            existing = self._place.end_offsets(read, read_committed=False)
-            behind = [p for p in existing if p not in found or found[p].offset < read[p]]
-            if not behind:
-                return
-            wrong = f"group {group!r} has not committed all that it has read of {listed(behind, 5)}"
-        raise OptionError(
-            f"The query can't leave its commits to its sink yet: {wrong}",
-            hint="Run it once more as it was, alone in its group, with Trigger.AvailableNow, and change it"
-            " when that has ended. If it had no group, set the group's offsets with kafkalog offsets reset.",
         )
 
     @cached_property
@@ -210,8 +165,6 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
                 others = options.no_match_is_latest, options.group.none_committed
                 found = kept.start_offsets(options.starting, self._choose_start, others)
                 self._checkpoint.once_own(kept.keep_start_offsets)()
-        if self._holder and (log := self._named_log()).newest_plan() is None:
-            log.keep_held(self._held(None, {}))  # so that it is known who commits, before anything is planned
         return found
 
     def _choose_start(self) -> Offsets:
@@ -236,48 +189,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             noted={} if kept is None else kept.begins(),
             note=self._note_begins,
             fail_on_data_loss=self._options.fail_on_data_loss,
-            sink=None if group.commits else CommittedBySink(self._keep_held, self._settle),
         )
-
-    def _keep_held(self, member: MemberOfGroup | None, begins: Offsets, changes: bool) -> None:
-        self._own_log().keep_held(self._held(member, begins), changes=changes)
-
-    def _held(self, member: MemberOfGroup | None, begins: Offsets) -> Held:
-        group = self._options.group
-        assert group.group_id is not None
-        assert group.membership is not None
-        return Held(group.group_id, self._holder, member, begins, group.membership.rejoins)
-
-    def _settle(self, end: Offsets) -> None:
-        log, group = self._own_log(), self._options.group.group_id
-        location = self._options.checkpoint_location
-        assert location is not None
-        assert group is not None
-        batch = QueryBatch(log.query_id(), log.batch_to(end))
-        settle_transactions(self._place_options, batch, location, group, {p.topic for p in end})
-
-    @cached_property
-    def _holder(self) -> str:
-        """A name of this planner, if the query's sink commits what it reads as a member; else empty."""
-        return "" if self._sharing is None or not self._sharing.is_committed_by_sink else uuid.uuid4().hex
-
-    def _own_log(self) -> QueryLog:
-        """Spark's logs of the query, whose sink commits what is read.
-
-        :raises KafkaLogError: if the checkpoint is another query's.
-        """
-        if not self._checkpoint.is_own:
-            raise KafkaLogError(
-                "The reader's checkpointLocation is not that of its query, whose sink is to commit what it"
-                " reads",
-                hint="Give the reader the checkpointLocation that its query has.",
-            )
-        return self._named_log()
-
-    def _named_log(self) -> QueryLog:
-        location = self._options.checkpoint_location
-        assert location is not None, "a member has a checkpoint"
-        return QueryLog(location)
 
     def _note_begins(self, begins: Offsets) -> None:
         if self._checkpoint.is_own and self._kept is not None:
@@ -286,7 +198,7 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
     @cached_property
     def _committer(self) -> OffsetCommitter | None:
         group = self._options.group
-        if group.group_id is None or not (group.commits or group.membership):
+        if group.group_id is None or not group.commits:
             return None
         required, as_committed = group.required, self._as_committed()
         if self._sharing is not None:
@@ -459,9 +371,6 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         self._checkpoint.planned(stop)
         if start == end:
-            is_committed_by_sink = self._sharing is not None and self._sharing.is_committed_by_sink
-            if is_committed_by_sink and self._checkpoint.is_own:
-                self._keep_held(None, {}, False)  # a new query begins with nothing
             return self._partitions_of([])  # after a restart some Sparks only show the last offsets
         splits = self._planner.plan(begin, stop)
         if self._watch is not None and self._checkpoint.is_own:
@@ -470,12 +379,11 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def _partitions_of(self, tasks: Sequence[tuple[Split, ...]]) -> list[LogInputPartition]:
         """What the tasks get. If the user names the query's checkpoint, the first tells the query's sink
-        which cluster the run reads, and all tell who plans: only tasks know their run. Without rows there is
-        a task for that alone.
+        which cluster the run reads: only tasks know their run. Without rows there is a task for that alone.
         """
-        partitions = [LogInputPartition(splits, self._query_id, self._holder) for splits in tasks]
+        partitions = [LogInputPartition(splits, self._query_id) for splits in tasks]
         if self._query_id:
-            first = partitions[0] if partitions else LogInputPartition((), self._query_id, self._holder)
+            first = partitions[0] if partitions else LogInputPartition((), self._query_id)
             partitions[:1] = [replace(first, cluster=self._identity[0] or "")]
         return partitions
 
@@ -491,10 +399,6 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
                 check_same_query(partition.query_id, query.query_id)
                 if partition.cluster is not None and query.run_id:
                     self._tell_sink(query.run_id, partition.cluster)
-                if partition.holder:
-                    location = self._options.checkpoint_location
-                    assert location is not None, "a member has a checkpoint"
-                    QueryLog(location).note_holder(query.run_id, partition.holder)
         yield from super().read(partition)
 
     def _tell_sink(self, run_id: str, cluster_id: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark import TaskContext
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.model import Held
-    from pyspark_kafkalog.options.offsets_json import Offsets
     from pyspark_kafkalog.write.values import EncodedColumn
 
     _Shaping: TypeAlias = tuple[pa.Schema, tuple[EncodedColumn, ...]]
@@ -176,8 +173,8 @@ class _Writer:
             raise KafkaLogError(
                 f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
             )
-        if self._sink.commit(batch, [message.finished for message in written], plan):
-            self._complete_count(batch, len(messages))
+        self._sink.commit(batch, [message.finished for message in written], plan)
+        self._complete_count(batch, len(messages))
         freeze_modules()
 
     def _complete_count(self, batch: QueryBatch, tasks: int) -> None:
@@ -342,40 +339,7 @@ def _plan(
     log, number = QueryLog(location, query.default_fs), query.batch_id
     plan = log.plan_of(QueryBatch(query.query_id, number))
     log.flush(number)
-    batch = QueryBatch(query.query_id, number)
-    is_asked = group is not None or log.has_held()
-    is_empty = is_asked and plan.before != "" and log.ends_of(number) == log.ends_of(number - 1)
-    look = partial(log.held, batch, plan, query.run_id)
-    held = None if is_empty else look()
-    if held is not None:
-        return _plan_as_member(plan, group, held, log.ends_of(number), look)
-    if group is None or is_empty:
-        return plan
+    if group is None or (plan.before and log.ends_of(number) == log.ends_of(number - 1)):
+        return plan  # without a group, or without rows
     before = as_they_are(log.ends_of(number - 1)) if plan.before else {}
     return plan._replace(group=group, offsets=as_they_are(log.ends_of(number)), offsets_before=before)
-
-
-def _plan_as_member(
-    plan: Plan, group: str | None, held: Held, ends: Offsets, now: Callable[[], Held | None]
-) -> Plan:
-    """The same of a query that is a member of its group: it commits what it holds alone."""
-    from pyspark_kafkalog.stream.committing import as_they_are
-
-    def held_now() -> Held:
-        found = now()
-        if found is None or found.holder != held.holder:
-            raise KafkaLogError(
-                "Another run of the query has taken over what this one has read",
-                hint="Run a query only once at a time.",
-            )
-        return found
-
-    if group != held.group:
-        raise KafkaLogError(
-            f"The source leaves its commits in group {held.group!r} to the sink (commitOffsets=false)",
-            hint=f"Set commitSourceOffsets=transaction and kafka.group.id={held.group} on the sink.",
-        )
-    if not held.begins:
-        return plan
-    offsets = as_they_are({partition: ends[partition] for partition in held.begins})
-    return plan._replace(group=group, offsets=offsets, held=held_now)

@@ -1,4 +1,4 @@
-"""A streaming query's checkpoint: Spark's own logs, and as which member of a group it reads.
+"""A streaming query's checkpoint: Spark's own logs, and which cluster the query reads.
 
 Spark writes ``offsets/N`` when it plans micro-batch N: a version, a line of metadata,
 and one line of JSON for each source, its end offsets. It writes ``commits/N`` when
@@ -20,27 +20,22 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from pyspark_kafkalog.errors import UNREADABLE, KafkaLogError, OptionError
+from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_folder, sync_parents
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
 from pyspark_kafkalog.filesystem.locate import without_secrets
 from pyspark_kafkalog.filesystem.private import remove_file
-from pyspark_kafkalog.model import Held, MemberOfGroup, Plan, QueryBatch
+from pyspark_kafkalog.model import Plan, QueryBatch
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json
 
 _METADATA = "metadata"
 """Spark's file with the query's id (its StreamMetadata)."""
-_VERSION = 2
-"""Of the file of what a member holds."""
-_HELD, _HELD_FILE = "kafkalog-member", "held.json"
-"""What the query holds as a member, for its sink: one for all of its sources, as it may have only one."""
-
 _CLUSTERS = "kafkalog-clusters"
 """Which cluster each run of the query reads, for its sink."""
 
 _NOTED_RUNS = 10
-"""Of so many runs it is noted which member's rows they have, and which cluster they read."""
+"""Of so many runs it is noted which cluster they read."""
 
 BY_READER = (
     "Let the reader commit instead: leave commitSourceOffsets out, and give the reader kafka.group.id,"
@@ -151,47 +146,11 @@ class QueryLog:
         before = self._planned.read(str(number - 1)) if number else None
         return Plan(_digest(logged), before=_digest(before) if before else "")
 
-    def keep_held(self, held: Held, *, changes: bool = False) -> None:
-        """Store what the query holds as a member while the newest planned micro-batch runs.
-
-        Only the first is flushed: the next run holds something else, but is to know that it is not the first.
-
-        :param changes: whether this run has stored before what it holds in this micro-batch. That is not
-            stored once another run has taken over.
-        """
-        folder = self._checkpoint.child(_HELD)
-        before = folder.read_replaced(_HELD_FILE)
-        holder = _holder(before)
-        if changes and holder not in (None, held.holder):
-            return
-        if holder != held.holder:
-            self._forget_runs(folder)
-        stored = {
-            "version": _VERSION,
-            "query": self.query_id(),
-            "plan": self.newest_plan(),
-            "content": {**held._asdict(), "begins": to_json(held.begins)},
-        }
-        folder.replace(_HELD_FILE, json.dumps(stored).encode(), flush=before is None)
-
-    def note_holder(self, run_id: str, holder: str) -> None:
-        """Note in a task whose rows a run of the query has: the run that writes them must be the same.
-
-        :raises KafkaLogError: if Spark does not say which run it is.
-        """
-        if not run_id:
-            raise KafkaLogError("Spark does not tell which run of the query a task works for (its job group)")
-        folder = self._checkpoint.child(_HELD)
-        if folder.read_replaced(run_id) is None:
-            folder.replace(run_id, holder.encode())
-
     @staticmethod
     def _forget_runs(folder: Folder) -> None:
         """Remove the notes of all runs but the newest: one that was paused may still look for its own."""
         with suppress(FileNotFoundError):
-            notes = sorted(
-                (entry.mtime_ns, name) for name, entry in folder.list().items() if name != _HELD_FILE
-            )
+            notes = sorted((entry.mtime_ns, name) for name, entry in folder.list().items())
             for _, name in notes[:-_NOTED_RUNS]:
                 remove_file(folder, name)
 
@@ -229,54 +188,6 @@ class QueryLog:
                 hint=BY_READER,
             )
         return noted.decode()
-
-    def has_held(self) -> bool:
-        """Whether the query has been a member whose sink commits."""
-        return self._checkpoint.child(_HELD).read_replaced(_HELD_FILE) is not None
-
-    def held(self, batch: QueryBatch, plan: Plan, run_id: str) -> Held | None:
-        """What the query holds as a member while a micro-batch runs; None if it has never been one whose sink
-        commits. It rejoins only if it has no state: that has the rows of the micro-batch in any case.
-
-        :param run_id: of the run of the query that writes.
-        :raises KafkaLogError: if it is not known for this micro-batch, or another run has taken over.
-        """
-        folder = self._checkpoint.child(_HELD)
-        data = folder.read_replaced(_HELD_FILE)
-        if data is None:
-            return None
-        stored = _parsed(data)
-        if isinstance(stored, dict) and stored.get("query") == batch.query_id:
-            if stored.get("plan") != [batch.batch_id, plan.digest]:
-                raise KafkaLogError(
-                    "The query is no longer the member of its group that it was: nothing says as which one"
-                    f" it reads micro-batch {batch.batch_id}",
-                    file=folder.label(_HELD_FILE),
-                    hint="Its source needs groupMembership=true, commitOffsets=false, and this"
-                    " checkpointLocation, as before. To read without the group, begin with a new checkpoint.",
-                )
-            with suppress(*UNREADABLE):
-                found = stored["content"]
-                member = None if found["member"] is None else MemberOfGroup(*found["member"])
-                rejoins = found["rejoins"] and not self._has_state()
-                begins = parse_offsets(json.dumps(found["begins"]), option="what is held")
-                held = Held(found["group"], found["holder"], member, begins, rejoins)
-                noted = folder.read_replaced(run_id)
-                if noted != held.holder.encode() and (begins or noted is not None):
-                    raise KafkaLogError(
-                        f"Micro-batch {batch.batch_id} was not read by the member that the query is now",
-                        file=folder.label(run_id),
-                        hint="Another run of the query has taken over. If there is none, the tasks that read"
-                        " don't see its checkpoint: all workers must.",
-                    )
-                return held
-        raise _not_the_querys(folder.label(_HELD_FILE), "what it holds as a member is another's, or corrupt")
-
-    def _has_state(self) -> bool:
-        try:
-            return bool(self._checkpoint.child("state").list())
-        except FileNotFoundError:
-            return False
 
     def check_query(self, query_id: str) -> None:
         """See that the folder is the checkpoint of a query.
@@ -411,14 +322,6 @@ def _parsed(line: bytes) -> object:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
-
-
-def _holder(data: bytes | None) -> str | None:
-    """The holder in what is held; None if there is none."""
-    stored = _parsed(data or b"")
-    content = stored.get("content") if isinstance(stored, dict) else None
-    holder = content.get("holder") if isinstance(content, dict) else None
-    return holder if isinstance(holder, str) else None
 
 
 def check_same_query(query_id: str, running: str) -> None:

@@ -183,13 +183,7 @@ class StreamPlanner:
     ) -> Offsets | None:
         """Where the partitions go on that the group has assigned; see :meth:`.SharedGroup.begin`."""
         all_of_them = self._subscription.assignment()
-        begins = sharing.begin(
-            start,
-            all_of_them.partitions,
-            default,
-            topic_ids=all_of_them.topic_ids,
-            must_wait=must_wait,
-        )
+        begins = sharing.begin(start, all_of_them.partitions, default, must_wait=must_wait)
         if begins is None:
             return None
         if begins and not self._has_begun:
@@ -270,10 +264,7 @@ class StreamPlanner:
 
         :param mine: ``start``, or of a stream that shares its partitions, where its own go on.
         """
-        was_frozen = self._frozen is not None
         ends = self._look_up_ends(mine)
-        if self._sharing is not None and not (was_frozen or self._sharing.are_of(ends.topic_ids)):
-            return None
         is_known = self._sharing is None or not self._sharing.is_unconfirmed
         if (mine, ends) == self._at_rest and is_known and not self._history.is_waiting():
             return start
@@ -300,7 +291,7 @@ class StreamPlanner:
             is_odd=not self._truncated.keys() <= truncated,
         )
         if self._sharing is not None:
-            if not self._sharing.has_confirmed(begins, added):
+            if not self._sharing.has_confirmed(begins):
                 return None
             self._begins = {**added, **begins}
         unread = {
@@ -346,21 +337,7 @@ class StreamPlanner:
             start = {partition: offset for partition, offset in start.items() if partition in end}
         is_replay = end != self._offered.offsets  # Spark logged the end before this run.
         planned, spark_start = end, start
-        lost: set[str] = set()
-        if self._sharing is not None and self._sharing.is_committed_by_sink and is_replay:
-            self._subscription.forget()
-            existing = self._subscription.assignment()
-            _, lost = self._without_recreated(start, existing.topic_ids, start)
-            start, end = self._sharing.replay(
-                start,
-                end,
-                existing.partitions,
-                partial(_log_start_offsets, self._place),
-                topic_ids=existing.topic_ids,
-                recreated=lost,
-                short=set() if self._options.fail_on_data_loss else self._short_of(end),
-            )
-        elif self._sharing is not None:
+        if self._sharing is not None:
             start, end = self._sharing.ranges(start, end, is_replay=is_replay)
         if not is_replay:
             _, topic_ids, epochs = self._offered
@@ -380,7 +357,7 @@ class StreamPlanner:
             )
         begins, recreated = self._without_recreated(spark_start, topic_ids, start)
         added = _log_start_offsets(self._place, end.keys() - begins.keys())
-        for loss in self._data_loss(begins, end, added, recreated | lost):
+        for loss in self._data_loss(begins, end, added, recreated):
             if self._options.fail_on_data_loss:
                 raise loss
             _log.warning("Continuing, because failOnDataLoss=false: %s", loss.with_hint(None))
@@ -394,12 +371,8 @@ class StreamPlanner:
                 partition: offset for partition, offset in begins.items() if partition.topic not in ended
             }
             topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
-        not_read = {topic: self._topic_ids[topic] for topic in lost}
-        ids = {**topic_ids, **not_read}
-        self._planned = _Ends(planned, ids, leader_epochs)
-        self._announce(ids, end)
-        if self._sharing is not None and self._sharing.is_committed_by_sink:
-            self._sharing.planned({p: begin for p, begin in begins.items() if begin < end.get(p, begin)})
+        self._planned = _Ends(planned, topic_ids, leader_epochs)
+        self._announce(topic_ids, end)
         splits = split_ranges(
             [
                 Split(
@@ -463,12 +436,9 @@ class StreamPlanner:
 
     def _ended_before(self, end: Offsets, recreated: Collection[str]) -> set[str]:
         """The recreated topics that are too short for ``end``, which is thus the old topic's."""
-        return {p.topic for p in self._short_of({p: o for p, o in end.items() if p.topic in recreated})}
-
-    def _short_of(self, end: Offsets) -> set[TopicPartition]:
-        """The partitions that have no records up to ``end``."""
+        end = {partition: offset for partition, offset in end.items() if partition.topic in recreated}
         ends = self._place.end_offsets(end, read_committed=self._options.read_committed)
-        return {partition for partition, offset in end.items() if ends.get(partition, 0) < offset}
+        return {partition.topic for partition, offset in end.items() if ends.get(partition, 0) < offset}
 
     def _recheck_lower_ends(self, begins: Offsets, ends: _Ends) -> Offsets:
         """New ends for the partitions that end below what was read of them, as a deposed leader would report.
@@ -520,10 +490,7 @@ class StreamPlanner:
         """
         self._remember({**topic_ids, **self._topic_ids}, start)
         recreated = find_recreated(_topics(mine), self._topic_ids, topic_ids)
-        given = {} if self._sharing is None else self._sharing.given  # maybe in the new logs
-        is_new = {p for p in mine if p.topic in recreated and given.get(p) in ("", topic_ids[p.topic])}
-        begins = {p: offset for p, offset in mine.items() if p.topic not in recreated or p in is_new}
-        return begins, recreated
+        return {p: offset for p, offset in mine.items() if p.topic not in recreated}, recreated
 
     def _remember(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:
         """Remember the known ids of the topics in ``offsets``, from which the query continues."""

@@ -429,14 +429,10 @@ class Faults:
         return f"{name} for {step.seconds} s"
 
     def pause_member(self, step: Step) -> str:
-        """A member stands still for longer than its session, in whole or in part, and goes on."""
-        copier, consumer = (self._group.all[name].parts() for name in ("copier", "consumer"))
+        """A member stands still for longer than its session, and goes on."""
         # Which query a process plans can't be seen.
         parts = {
-            "copier": copier,
-            "copier's planner": copier[:1],
-            "copier's sink": copier[1:],
-            "consumer": consumer,
+            "consumer": self._group.all["consumer"].parts(),
             "planners": self._driver.planners(),
         }
         name = _choose(sorted(parts), step)
@@ -453,15 +449,12 @@ class Faults:
         return f"{name} for {seconds:.1f} s"
 
     def kill_member(self, step: Step) -> str:
-        """Kill -9 a member, in whole or in part; it joins again at once, or after a while."""
-        name = _choose(["copier", "copier's planner", "copier's sink", "consumer", "planner"], step)
-        if name in self._group.all:
-            with self._group.away(name, signal.SIGKILL):
-                time.sleep(step.seconds)
-        elif name == "planner":
+        """Kill -9 a member; it joins again at once, or after a while."""
+        name = _choose([*self._group.all, "planner"], step)
+        if name == "planner":
             return f"planner {self.kill_planner(step)}"
-        elif not self._group.strike("copier", ["copier's planner", "copier's sink"].index(name)):
-            raise NotDone("it does not run")
+        with self._group.away(name, signal.SIGKILL):
+            time.sleep(step.seconds)
         return name
 
     @property

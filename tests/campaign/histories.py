@@ -116,8 +116,7 @@ def check_shared(
     """Judge what the members of one group delivered together: all, and each that is committed once.
 
     :param members: what each delivered, in order.
-    :param committed: what was delivered in transactions that were committed, and in steps of
-        consumers whose commit was answered.
+    :param committed: what was delivered in steps of consumers whose commit was answered.
     :param again: what a query delivered that may be committed or not.
     :param limit: how many of these may be repeated, by the query or by those that have committed them.
     """

@@ -50,15 +50,6 @@ def source_options(protocol: str, *, rejoins: bool) -> dict[str, str]:
     }
 
 
-def sink_options() -> dict[str, str]:
-    """Options of the sink of a member that writes exactly once."""
-    return {
-        "delivery.guarantee": "exactly-once",
-        "commitSourceOffsets": "transaction",
-        "kafka.transaction.timeout.ms": "10000",
-    }
-
-
 class Member:
     """A process with a session of its own, which is started again and again."""
 
@@ -67,8 +58,6 @@ class Member:
         self.log = log
         self.is_away = False
         """On purpose."""
-        self.is_struck = False
-        """A part of it was killed."""
         self.starts = 0
         self._command = [sys.executable, "-m", *command]
         self._process: subprocess.Popen[bytes] | None = None
@@ -126,41 +115,19 @@ class Members:
         folder: Path,
         topics: tuple[str, ...],
         options: Mapping[str, str],
-        sink: str,
         protocol: str,
-        *,
-        rejoins: bool,
     ) -> None:
-        """
-        :param options: of the streams of the group, such as the brokers and ``kafka.group.id``.
-        :param sink: the topic of those that write exactly once.
-        """
+        """:param options: of the streams of the group, such as the brokers and ``kafka.group.id``."""
         folder.mkdir(parents=True)
-        self._rejoins = rejoins
         self._rows = folder / "consumer.rows"
-        common = {**options, "checkpointLocation": str(folder / "copier")}
-        given = {
-            "source": {
-                **common,
-                **source_options(protocol, rejoins=rejoins),
-                "subscribe": ",".join(topics),
-                "startingOffsets": "earliest",
-                "commitOffsets": "false",
-            },
-            "sink": {**common, **sink_options(), "topic": sink},
-        }
         settings = {
             "bootstrap.servers": options["kafka.bootstrap.servers"],
             "group.id": options["kafka.group.id"],
             "topic.metadata.refresh.interval.ms": 5000,
             **PROTOCOLS[protocol],
         }
-        copier = ["tests.campaign.copier", str(folder / "copier"), json.dumps(given)]
         consumer = ["tests.campaign.consumer", str(self._rows), ",".join(topics), json.dumps(settings)]
-        self.all = {
-            name: Member(name, command, folder / f"{name}.log")
-            for name, command in (("copier", copier), ("consumer", consumer))
-        }
+        self.all = {"consumer": Member("consumer", consumer, folder / "consumer.log")}
         self.findings: list[str] = []
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -203,10 +170,8 @@ class Members:
                 if member.is_away or member.runs:
                     continue
                 said = member.said()
-                is_expected = member.is_struck or (IS_LOST in said and not self._rejoins)
-                if member.starts and (not is_expected or "Traceback" in said):
+                if member.starts:
                     self.findings.append(f"{member.name} died: {said[-1500:]}")
-                member.is_struck = False
                 member.start()
 
     @contextlib.contextmanager
@@ -221,16 +186,6 @@ class Members:
             self._hear(member)
             member.start()
             member.is_away = False
-
-    def strike(self, name: str, part: int) -> bool:
-        """Kill -9 a part of a member. False if it is not there."""
-        member = self.all[name]
-        with self._lock:
-            parts = member.parts()
-            if part < len(parts):
-                member.is_struck = True
-                parts[part].kill()
-            return part < len(parts)
 
     def steps(self) -> Iterator[tuple[bool, list[Any]]]:
         """Of each step of the consumer whether it is committed, and topic, partition, offset, number."""

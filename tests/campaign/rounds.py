@@ -29,7 +29,7 @@ from tests.campaign.histories import (
     check_premise,
     check_shared,
 )
-from tests.campaign.members import AT_ONCE, Members, left_uncommitted, sink_options, source_options
+from tests.campaign.members import AT_ONCE, Members, left_uncommitted, source_options
 from tests.campaign.schedule import BROKER_FAULTS, NotDone, Round, Step
 from tests.campaign.stores import Stores
 from tests.campaign.workload import Topics, Workload, end_offsets, stored_values
@@ -139,32 +139,22 @@ class Running:
             self._make_stream("to-directory", safe, main),
             self._make_stream("tolerant", side, tolerant),
             self._make_stream("strict", side, strict, may_die=True),
-            *(self._make_shared() if self._round.is_shared else ()),
+            *([self._make_shared()] if self._round.is_shared else ()),
         ]
 
-    def _make_shared(self) -> list[Stream]:
-        """Two members of one group, of which one writes exactly once."""
+    def _make_shared(self) -> Stream:
+        """A member of a group."""
         topics, member = self._topics, source_options(self._round.protocol, rejoins=self._round.rejoins)
         member |= {"kafka.group.id": self._shared_group, "failOnDataLoss": "true"}
         copies = {"topic": topics.copies_shared, **self._brokers()}
-        checkpoint = {"checkpointLocation": str(self._checkpoints.folder / "shared-once")}
-        of_member = {"kafka.group.id": self._shared_group, **checkpoint, **sink_options()}
-        copies_once = {**copies, "topic": topics.copies_shared_once, **of_member}
-        return [
-            self._make_stream("shared", topics.safe, member, copies, shared=True),
-            self._make_stream(
-                "shared-once", topics.safe, {**member, "commitOffsets": "false"}, copies_once, shared=True
-            ),
-        ]
+        return self._make_stream("shared", topics.safe, member, copies, shared=True)
 
     def _make_members(self) -> Members:
         return Members(
             self._folder / "members",
             self._topics.safe,
             {**self._brokers(), "kafka.group.id": self._shared_group},
-            self._topics.copies_shared_once,
             self._round.protocol,
-            rejoins=self._round.rejoins,
         )
 
     @property
@@ -341,21 +331,17 @@ class Running:
     def _judge_group(self, members: Members, known: Mapping[str, Topic]) -> None:
         """The members together have all, and nothing comes again that was committed once."""
         topics = {name: topic for name, topic in known.items() if name in self._topics.safe}
-        shared, exact = (stream for stream in self._streams if stream.shared)
+        (shared,) = (stream for stream in self._streams if stream.shared)
         steps = [(is_committed, [Record(*of) for of in step]) for is_committed, step in members.steps()]
         consumed = [record for _, step in steps for record in step]
         verdict = check({0: consumed}, topics, exactly_once=False, complete=False)
         self._find(*verdict.findings, of="consumer")
-        copied, copied_once = (
-            [record for records in self._history(stream).values() for record in records]
-            for stream in (shared, exact)
-        )
-        committed = copied_once + [record for is_committed, step in steps if is_committed for record in step]
+        copied = [record for records in self._history(shared).values() for record in records]
+        committed = [record for is_committed, step in steps if is_committed for record in step]
         # A run that ends at any moment, or is put out, leaves one micro-batch uncommitted.
         given_up = left_uncommitted(self._driver.log(), self._shared_group)
         limit = 2 * AT_ONCE * (shared.starts + given_up)
-        everything = dict(enumerate((consumed, copied, copied_once)))
-        verdict = check_shared(everything, topics, committed, again=copied, limit=limit)
+        verdict = check_shared({0: consumed, 1: copied}, topics, committed, again=copied, limit=limit)
         self._find(*verdict.findings, of="the shared group")
         self._find(*members.findings)
         for member in members.all.values():

@@ -43,7 +43,6 @@ class Topics:
         self.copies = f"copies-{number}"
         self.copies_once = f"copies-once-{number}"
         self.copies_shared = f"copies-shared-{number}"
-        self.copies_shared_once = f"copies-shared-once-{number}"
         self.safe = (self.kept, self.growing)
         """They lose nothing."""
         self.side = (self.expiring, self.compacted, self.remade)
@@ -57,7 +56,6 @@ class Topics:
             self.copies: 8,
             self.copies_once: 8,
             self.copies_shared: 8,
-            self.copies_shared_once: 8,
         }
         self.configs: dict[str, dict[str, object]] = {
             # A segment ends every 2 s, as only what is in closed ones expires or is compacted.

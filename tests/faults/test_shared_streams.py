@@ -1,27 +1,50 @@
-"""Spark queries of one group copy a topic exactly once, while whole drivers are killed -9, or hang.
+"""Spark queries of one group copy a topic, while whole drivers are killed -9, or hang.
 
-Each has a JVM of its own. :mod:`tests.faults.test_shared_copies` does more of it, without Spark.
+Each has a JVM of its own, and writes its micro-batches exactly once. Others read a micro-batch again if its
+driver was put out of the group.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import Producer
 
+from pyspark_kafkalog.broker.groups.groups import BrokerGroups
+from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.extensions.exactly_once.writing import shown
 from tests.faults.kill_matrix import IN_COMMITS, IN_TASKS
-from tests.faults.test_shared_copies import PARTITIONS, PROTOCOLS, SESSION_MS, Copies, quick_broker
+from tests.kafka import Broker
+from tests.kafka_service import running
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(600)]
 
-__all__ = ["quick_broker"]
+PARTITIONS = 6
+SESSION_MS = 6000
+AT_ONCE = 60
+"""Records of a micro-batch, at most."""
+PROTOCOLS = {
+    "cooperative": {
+        "kafka.session.timeout.ms": str(SESSION_MS),
+        "kafka.heartbeat.interval.ms": "300",
+        "kafka.partition.assignment.strategy": "cooperative-sticky",
+    },
+    "consumer": {"kafka.group.protocol": "consumer"},
+}
+
 
 EVENTS = ("killed", "killed at a step", "hangs", "its planner hangs")
 """What drivers suffer: three of these, in a random order."""
@@ -31,15 +54,46 @@ PATIENCE = 120.0
 """Seconds in which a driver that was started completes a micro-batch, on a machine that does much else."""
 
 
-class Streams(Copies):
-    """The drivers are Spark's."""
+class Streams:
+    """A topic, its copy, and the drivers that copy it."""
 
-    application = "tests.faults.copying_stream"
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(
+        self, broker: Broker, folder: Path, chance: random.Random, protocol: Mapping[str, str]
+    ) -> None:
+        self.broker, self.folder, self.chance, self.protocol = broker, folder, chance, protocol
+        self.topic, self.out, self.group = (f"{w}-{uuid.uuid4().hex[:8]}" for w in ("from", "to", "group"))
+        broker.create_topic(self.topic, PARTITIONS)
+        broker.create_topic(self.out, 3)
+        self.offsets = BrokerGroups(ConnectionOptions((broker.bootstrap,)))
+        self.drivers: dict[str, subprocess.Popen[bytes]] = {}
         self.begins: dict[str, int] = {}
         """Where the log of each driver's last run begins."""
+        self.runs = self.written = 0
+
+    def write(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        for number in range(self.written, self.written + count):
+            producer.produce(self.topic, str(number).encode(), partition=number % PARTITIONS)
+        producer.flush()
+        self.written += count
+
+    def stop_at(self, name: str, step: str) -> Path:
+        """Have a driver's commits wait at a step for the removal of this file."""
+        stop = self.folder / f"{name}.stops" / step
+        stop.parent.mkdir(exist_ok=True)
+        for old in stop.parent.iterdir():
+            old.unlink()
+        stop.touch()
+        return stop
+
+    def wait_until_stopped(self, name: str, step: str) -> None:
+        """Write until the driver stops there: others may be quicker to read what there is."""
+        deadline = time.monotonic() + 60
+        while not list((self.folder / f"{name}.stops").glob(f"{step}.stopped-*")):
+            assert self.runs_now(name), self.log(name)
+            assert time.monotonic() < deadline
+            self.write(60)
+            time.sleep(0.2)
 
     def processes(self, name: str) -> list[psutil.Process]:
         """All of a driver: its Python, its JVM, and what they have forked, first to last."""
@@ -66,13 +120,71 @@ class Streams(Copies):
         self.drivers[name].wait()
         psutil.wait_procs(processes, 30)
 
-    def start(self, name: str, **given: Any) -> None:
-        """Start a driver; if the one before has ended by itself, it was put out of the group."""
+    def start(self, name: str) -> None:
+        """Start a driver, or start it again with its checkpoint; if it has ended, the group put it out."""
         if name in self.drivers and self.drivers[name].poll() != -signal.SIGKILL:
             said = self.log(name)[self.begins.get(name, 0) :]
             assert "groupMembershipLost=rejoin" in said, said[-3000:]
         self.begins[name] = len(self.log(name)) if name in self.drivers else 0
-        super().start(name, **{"groupMembershipLost": self.chance.choice(["fail", "rejoin"]), **given})
+        common = {
+            "kafka.bootstrap.servers": self.broker.bootstrap,
+            "checkpointLocation": str(self.folder / name),
+        }
+        source = {
+            **common,
+            "kafka.group.id": self.group,
+            "subscribe": self.topic,
+            "startingOffsets": "earliest",
+            "groupMembership": "true",
+            "groupMembershipLost": self.chance.choice(["fail", "rejoin"]),
+            "maxOffsetsPerTrigger": str(AT_ONCE),
+            **self.protocol,
+        }
+        sink = {
+            **common,
+            "topic": self.out,
+            "delivery.guarantee": "exactly-once",
+            "kafka.transaction.timeout.ms": "4000",
+        }
+        stops = self.folder / f"{name}.stops"
+        stops.mkdir(exist_ok=True)
+        given = json.dumps({"source": source, "sink": sink})
+        command = [sys.executable, "-m", "tests.faults.copying_stream", str(self.folder / name), given]
+        environment = {**os.environ, "PYSPARK_KAFKALOG_STOPS": str(stops)}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.drivers[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        self.runs += 1
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def runs_now(self, name: str) -> bool:
+        return name in self.drivers and self.drivers[name].poll() is None
+
+    def committed(self) -> dict[int, int]:
+        return {p: commit.offset for (_, p), commit in self.offsets.committed(self.group).items()}
+
+    def settle(self, *names: str, timeout: float = 120) -> None:
+        """These drivers run until all is copied, and are started again if they end."""
+        deadline = time.monotonic() + timeout
+        ends = {p: len(range(p, self.written, PARTITIONS)) for p in range(PARTITIONS)}
+        while self.committed() != ends:
+            for name in names:
+                if not self.runs_now(name):
+                    self.start(name)
+            assert time.monotonic() < deadline, (self.committed(), ends)
+            time.sleep(0.2)
+
+    def check(self) -> None:
+        """All rows are there, and no more than a micro-batch of each run comes again."""
+        found = Counter(int(value) for value in shown(self.broker.bootstrap, self.out, 3))
+        missing = [number for number in range(self.written) if number not in found]
+        again = sum(found.values()) - len(found)
+        assert not missing, f"{len(missing)} of {self.written} rows are missing, such as {missing[:5]}"
+        assert again <= AT_ONCE * self.runs, f"{again} rows came again in {self.runs} runs"
+        print(again, "rows came again")
 
     def completes(self, name: str) -> None:
         """Wait until a driver completes a micro-batch, and start it again if it ends."""
@@ -117,6 +229,19 @@ class Streams(Copies):
             self.kill(name)
 
 
+@pytest.fixture(scope="module")
+def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Lets members by the consumer protocol have short sessions."""
+    settings = {
+        "group.consumer.min.session.timeout.ms": SESSION_MS,
+        "group.consumer.session.timeout.ms": SESSION_MS,
+        "group.consumer.min.heartbeat.interval.ms": 500,
+        "group.consumer.heartbeat.interval.ms": 1000,
+    }
+    with running(Broker(tmp_path_factory.mktemp("quick-broker"), settings)) as broker:
+        yield broker
+
+
 @pytest.fixture(params=["cooperative", "consumer"])
 def streams(request: pytest.FixtureRequest, tmp_path: Path, chance: random.Random) -> Iterator[Streams]:
     broker = request.getfixturevalue("quick_broker" if request.param == "consumer" else "broker")
@@ -125,7 +250,7 @@ def streams(request: pytest.FixtureRequest, tmp_path: Path, chance: random.Rando
     streams.end()
 
 
-def test_each_row_is_copied_once(streams: Streams) -> None:
+def test_all_rows_are_copied(streams: Streams) -> None:
     names, events = ["a", "b"], streams.chance.sample(EVENTS, 3)
     for name in names:
         streams.start(name)

@@ -100,12 +100,10 @@ def membership(**options: str) -> MembershipOptions | None:
     return read_options({**MEMBER, **given}, batch=False).group.membership
 
 
-def test_a_member_or_its_sink_commits() -> None:
+def test_a_member_commits() -> None:
     group = read_options(MEMBER, batch=False).group
     assert (group.commits, group.required) == (True, True)
     assert group.membership == MembershipOptions()
-    by_sink = read_options({**MEMBER, "commitOffsets": "false"}, batch=False).group
-    assert (by_sink.commits, by_sink.membership) == (False, MembershipOptions())
     assert membership(groupMembership="false") is None
     assert read_options({**MEMBER, "groupMembership": "false"}, batch=False).group.membership is None
 
@@ -128,10 +126,7 @@ def test_assignors_by_name_and_by_class() -> None:
     [
         ({"kafka.group.id": None}, "'groupMembership' needs 'kafka.group.id'"),
         ({"checkpointLocation": None}, "'groupMembership' needs 'checkpointLocation'"),
-        (
-            {"commitOffsets": "false", "large.message.safe.offsets": "true"},
-            "can't be false for large messages",
-        ),
+        ({"commitOffsets": "false"}, "give each query its own partitions with assign"),
         ({"subscribe": None, "assign": '{"t":[0]}'}, "with groupMembership the group assigns them"),
         ({"groupMembership": "false", "groupMembershipLost": "rejoin"}, "needs groupMembership=true"),
         ({"groupMembershipLost": "go on"}, "expected one of fail, rejoin"),

@@ -56,7 +56,7 @@ class BrokerSink:
         batch: QueryBatch,
         finished: Sequence[Finished],
         plan: Plan,
-    ) -> bool:
+    ) -> None:
         """Log what was written."""
         by_topic: defaultdict[str, list[tuple[int, PartitionResult]]] = defaultdict(list)
         for results in finished:
@@ -71,7 +71,6 @@ class BrokerSink:
                 len({partition for partition, _ in written}),
                 topic,
             )
-        return True
 
     def abort(self, batch: QueryBatch, finished: Sequence[Finished]) -> None:
         """Do nothing: produced records cannot be withdrawn."""

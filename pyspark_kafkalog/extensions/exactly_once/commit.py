@@ -25,10 +25,6 @@ class UnknownResultError(TransactionError):
     """No answer says whether the transaction was committed; its marker does."""
 
 
-class LostMemberError(TransactionError):
-    """The query is no longer the member of its source's group that has read the rows."""
-
-
 _WORTH_ANOTHER_RUN = (
     FencedError,
     EndedTransactionError,

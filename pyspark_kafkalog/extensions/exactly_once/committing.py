@@ -21,7 +21,6 @@ from pyspark_kafkalog.broker.produce.producer import Producer, Transaction
 from pyspark_kafkalog.broker.produce.state import OldAnswerError
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import AbortableTransactionError, ErrorCode
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.errors import (
     AuthorizationError,
@@ -36,11 +35,9 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.extensions.exactly_once.commit import (
     EndedTransactionError,
-    LostMemberError,
     Outcome,
     UnknownResultError,
     commit_once,
-    settle,
 )
 from pyspark_kafkalog.extensions.exactly_once.intent import RowsOf, Settling
 from pyspark_kafkalog.extensions.exactly_once.marker import LostRowsError, Marker, OldMarkerError
@@ -67,7 +64,7 @@ from pyspark_kafkalog.extensions.exactly_once.settling import (
 from pyspark_kafkalog.extensions.exactly_once.staged_rows import staged_rows
 from pyspark_kafkalog.extensions.exactly_once.stops import stop_at
 from pyspark_kafkalog.extensions.exactly_once.work import Work
-from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, MemberOfGroup, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, TopicPartition
 from pyspark_kafkalog.options.brokers import ProduceOptions
 
 _FASTEST = 1 << 30
@@ -77,14 +74,6 @@ _CALM_SECONDS = (0.2, 1.0)
 """How long to pause before all is run again: random, for two drivers that fence each other."""
 _ELSEWHERE_SECONDS = 1.0
 """How long partitions of the same topics that get no rows may take to say what they have seen."""
-_MEMBER_SECONDS, _MEMBER_PAUSE = 30.0, 0.05
-"""How long the source may take to say as which member it goes on, after the group has refused one."""
-_LOST_HINT = (
-    "Its rows are not visible, and other members read them. It was paused for longer than"
-    " kafka.session.timeout.ms, or the micro-batch took longer than kafka.max.poll.interval.ms while the"
-    " group waited to move partitions: raise these, or make micro-batches smaller. Start the query again, or"
-    " if it has no state, set groupMembershipLost=rejoin."
-)
 _RUN_AGAIN = "Check that the brokers are up, and run it again."
 _GIVE_UP_SECONDS = 5.0
 """How long an error may wait for its transaction to be ended."""
@@ -325,8 +314,6 @@ class Committing:
         those whose marker was left out, and these are replaced.
         """
         producer, plan = self._current(), self._work.plan
-        if plan.group is not None and plan.held is not None:
-            return self._held_shared_group(plan.group, marker)
         if plan.group is None or marker is None or marker.producer_id != producer.id:
             return None
         known = self._known_offsets()
@@ -339,31 +326,9 @@ class Committing:
         self._decided = Decided(producer, {marker.epoch}, Outcome.COMMITTED)
         return Outcome.COMMITTED
 
-    def _held_shared_group(self, group: str, marker: Marker | None) -> Outcome | None:
-        """The same of a group with other members, which may have read on: the offsets are taken as they are.
-
-        Without Read on ``__consumer_offsets``, or before Kafka 2.8, brokers don't tell.
-        """
-        producer, required = self._current(), self._marker is not None and self._marker.is_required
-        numbers = self._cluster.topics([OFFSETS_TOPIC]).get(OFFSETS_TOPIC, ())
-        seen = seen_rows(
-            self._cluster,
-            (),
-            {producer.id},
-            deadline=self._patience(),
-            elsewhere=[TopicPartition(OFFSETS_TOPIC, offsets_partition(group, len(numbers)))],
-            patience=Deadline.after(_ELSEWHERE_SECONDS),
-        )
-        if held := open_epochs(seen, producer.id):
-            self._decided = decided_by(marker, held, producer, held, required=required)
-            return None if self._decided is None else self._decided.outcome
-        return None
-
     def _known_offsets(self) -> Mapping[TopicPartition, CommittedOffset]:
         """What the source's group has committed if all is right: with the batch that the marker names."""
         plan = self._work.plan
-        if plan.held is not None:
-            return {}  # others may have read on
         return plan.offsets if self._is_committed else plan.offsets_before
 
     def outrun(self, marker: Marker | None) -> bool:
@@ -396,9 +361,7 @@ class Committing:
     def begin(self) -> None:
         """See :meth:`.commit.Steps.begin`."""
         producer = self._current()
-        if self._work.plan.held is not None:
-            self._held()
-        elif self._work.plan.group is not None:
+        if self._work.plan.group is not None:
             self._check_members(self._work.plan.group)
         if partitions := self._work.partitions:
             try:
@@ -520,46 +483,7 @@ class Committing:
         if group is None or not offsets:
             return
         told = with_leader_epochs(self._cluster, offsets, self._options.delivery_timeout_ms / 1000)
-        if self._work.plan.held is None:
-            self._requests.commit_offsets(producer, group, told, deadline=self._patience())
-        else:
-            self._commit_as_member(producer, group, told)
-
-    def _commit_as_member(
-        self, producer: ProducerId, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> None:
-        """The same as the member that has read the rows, as the group knows it now.
-
-        :raises LostMemberError: if it is one no longer.
-        """
-        until, member = Deadline.after(_MEMBER_SECONDS), self._held()
-        while True:
-            try:
-                deadline = self._patience()
-                self._requests.commit_offsets(producer, group, offsets, member=member, deadline=deadline)
-                return
-            except LostMemberError as e:
-                refused, error = member, e.with_hint(_LOST_HINT)
-            while (member := self._held()) == refused:
-                if until.expired:
-                    raise error
-                time.sleep(_MEMBER_PAUSE)  # its next heartbeat tells what has become of it
-
-    def _held(self) -> MemberOfGroup:
-        """As which member the query holds what it has read.
-
-        :raises LostMemberError: if it is one no longer.
-        """
-        held = self._work.plan.held
-        assert held is not None, "the source is a member"
-        member = held().member
-        if member is None:
-            raise LostMemberError(
-                f"The query is no longer a member of group {self._work.plan.group} with what it has read, so"
-                " its micro-batch can't be committed",
-                hint=_LOST_HINT,
-            )
-        return member
+        self._requests.commit_offsets(producer, group, told, deadline=self._patience())
 
     def _check_topics(self) -> None:
         """Refuse to commit to topics that are not those to which the rows were produced."""
@@ -618,11 +542,8 @@ class Committing:
         return Deadline.after_ms(self._options.delivery_timeout_ms)
 
 
-def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> bool:
+def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> None:
     """Commit a batch in one transaction, unless it is a micro-batch that was committed before.
-
-    Returns whether its rows are visible. Of a member that commits what it holds each run may have other rows:
-    they are not if it has given them up, or an earlier run has committed its own.
 
     :param timeout_ms: how long the transaction may be open (transaction.timeout.ms).
     """
@@ -630,16 +551,7 @@ def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work
     requests = Requests(cluster, work.transactional_id)
     marker = None if batch.batch_id is None else QueryMarker(requests, work)
     steps = Committing(cluster, requests, options, work, timeout_ms=timeout_ms, marker=marker)
-    try:
-        is_written = commit_once(steps)
-    except LostMemberError as e:
-        held = work.plan.held
-        if held is None or not held().rejoins or held().member is not None:
-            raise
-        _log.warning("%s is left to other members, its rows and its offsets: %s", batch, e.message)
-        plan = work.plan._replace(group=None, offsets={}, held=None)
-        commit_work(cluster, options, timeout_ms, replace(work, staged=(), plan=plan))
-        return False
+    is_written = commit_once(steps)
     if is_written:
         _log.info("%s committed %d records as %s", batch, work.records, work.transactional_id)
     else:
@@ -647,20 +559,3 @@ def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work
     if marker is not None:
         marker.confirm()
     stop_at("confirmed")
-    return is_written or (work.plan.held is None and work.records > 0)
-
-
-def settle_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> None:
-    """See that what earlier runs of a micro-batch have begun is over.
-
-    What the coordinator knows of it stays known, for the next commit, unless brokers before Kafka 3.0 can't
-    tell it anyway.
-
-    :param work: without rows.
-    """
-    requests = Requests(cluster, work.transactional_id)
-    marker = QueryMarker(requests, work)
-    steps = Committing(cluster, requests, options, work, timeout_ms=timeout_ms, marker=marker)
-    settle(steps)
-    if steps.is_pending():
-        steps.fence()

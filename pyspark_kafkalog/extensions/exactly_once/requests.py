@@ -45,12 +45,11 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.extensions.exactly_once.commit import (
     EndedTransactionError,
-    LostMemberError,
     Outcome,
     PendingOffsetError,
 )
 from pyspark_kafkalog.extensions.exactly_once.group_marker import PREFIX
-from pyspark_kafkalog.model import NO_MEMBER, CommittedOffset, MemberOfGroup, TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
 FENCED_HINT = (
     "Another run of this query took over, or the transaction was open for longer than"
@@ -60,15 +59,6 @@ _LAST_OF_CLIENTS = 3
 """The last version of AddPartitionsToTxn for clients; later ones of the others select KIP-890's protocol."""
 _FIRST_WITH_STABLE = 7
 """The first version of OffsetFetch that waits for open transactions (KIP-447; Kafka 2.5)."""
-_FIRST_WITH_MEMBERS = 3
-_NOT_THE_MEMBER = {
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.FENCED_MEMBER_EPOCH,
-    ErrorCode.STALE_MEMBER_EPOCH,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-}
 _ENDED: Mapping[int, str] = {
     ErrorCode.INVALID_TXN_STATE: "The transaction was ended meanwhile, by a coordinator that was paused or by"
     " an operator. Run the query again.",
@@ -222,12 +212,8 @@ class Requests:
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
         deadline: Deadline,
-        member: MemberOfGroup = NO_MEMBER,
     ) -> None:
-        """Commit offsets of a group that was added, as a part of the open transaction.
-
-        :raises LostMemberError: if the group does not know this ``member`` any more, or not yet (KIP-447).
-        """
+        """Commit offsets of a group without members that was added, as a part of the open transaction."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         self._ask_partitions(
             TxnOffsetCommitRequest(
@@ -235,9 +221,6 @@ class Requests:
                 group_id=group,
                 producer_id=producer.id,
                 producer_epoch=producer.epoch,
-                generation_id=member.generation,
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
                 topics=offsets_by_topic(kind, kind.TxnOffsetCommitRequestPartition, offsets),
             ),
             lambda response: [answer.error_code for topic in response.topics for answer in topic.partitions],
@@ -245,8 +228,7 @@ class Requests:
             deadline,
             group=group,
             kind=CoordinatorType.GROUP,
-            min_version=0 if member == NO_MEMBER else _FIRST_WITH_MEMBERS,
-            max_version=_FIRST_WITH_MEMBERS,
+            max_version=_LAST_OF_CLIENTS,
         )
 
     def end(self, producer: ProducerId, *, commit: bool, deadline: Deadline) -> None:
@@ -364,7 +346,6 @@ class Requests:
         *,
         group: str | None = None,
         kind: CoordinatorType = CoordinatorType.TRANSACTION,
-        min_version: int = 0,
         max_version: int,
     ) -> None:
         """Ask about partitions, each of which has a code in the response."""
@@ -388,15 +369,12 @@ class Requests:
             deadline,
             group=group,
             kind=kind,
-            min_version=min_version,
             max_version=max_version,
         )
         if code:
             raise self._error(code, doing, group)
 
     def _error(self, code: int, doing: str, group: str | None) -> KafkaLogError:
-        if code in _NOT_THE_MEMBER:
-            return LostMemberError(f"{doing}: {name_of(code)}")
         if code in _ENDED:
             return EndedTransactionError(f"{doing}: {name_of(code)}", hint=_ENDED[code])
         if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):

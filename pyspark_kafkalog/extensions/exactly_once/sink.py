@@ -100,7 +100,7 @@ class TransactionalSink:
         folder = self.folders.of_rows(transactional_id(batch.query_id), batch)
         return staging(topics, folder, makes_folder=not self.is_open)
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> bool:
+    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
         """Commit one transaction, unless the micro-batch was committed before, and remove what was staged."""
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
@@ -113,9 +113,8 @@ class TransactionalSink:
         work = Work(
             batch, finished, self.folders, plan, options.is_job, required=options.fail_on_missing_marker
         )
-        is_visible = commit_work(cluster_of(self.connection), self.produce, options.timeout_ms, work)
+        commit_work(cluster_of(self.connection), self.produce, options.timeout_ms, work)
         self._sweep(batch)
-        return is_visible
 
     def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:
         """Remove the staged rows. Failed tasks have removed their own.

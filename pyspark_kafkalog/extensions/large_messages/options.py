@@ -63,14 +63,6 @@ class LargeMessageOptions(Messages):
         """See :attr:`.messages.Messages.need_metadata`."""
         return self.enabled or self.safe_offsets
 
-    def check(self, read: ReadOptions) -> None:
-        """See :meth:`.contracts.ExtensionOptions.check`."""
-        if read.group.membership is not None and not read.group.commits and self.need_metadata:
-            raise OptionError(
-                "Option 'commitOffsets' can't be false for large messages with groupMembership",
-                hint="A sink does not know where the next message begins. Leave it out.",
-            )
-
     def load(self) -> None:
         """See :meth:`.messages.Messages.load`."""
         if self.settings.deserializer is not None:

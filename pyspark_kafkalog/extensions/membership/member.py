@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from kafka.protocol.consumer.metadata import (
@@ -68,14 +68,6 @@ _SUBSCRIPTION = 3
 """The version of what members tell the leader."""
 
 _log = logging.getLogger("pyspark_kafkalog")
-
-
-class _Followed(NamedTuple):
-    """An assignment, whom to tell as which member it is held, and what was told last."""
-
-    assigned: Assigned
-    tell: Callable[[MemberOfGroup | None], None]
-    told: MemberOfGroup | None = None
 
 
 def _now() -> float:
@@ -133,9 +125,6 @@ class Member:
         self._error: KafkaLogError | None = None
         """Why this has ended to be a member."""
         self._has_left = False
-        self._telling = threading.Lock()
-        """Guards the next; taken before ``_changed``."""
-        self._followed: _Followed | None = None
 
     # For the reader
 
@@ -182,8 +171,6 @@ class Member:
 
     def release(self) -> None:
         """See :meth:`pyspark_kafkalog.model.groups.GroupMember.release`."""
-        with self._telling:
-            self._followed = None
         with self._changed:
             if self._is_held:
                 self._is_held = False
@@ -221,32 +208,6 @@ class Member:
                     self._lose(gone[0])
                     continue
             raise commit_error(self._group, failed, len(offsets))
-
-    def holds(self, assigned: Assigned) -> bool:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupMember.holds`."""
-        with self._changed:
-            if self._error is not None:
-                raise self._error.with_hint(self._error.hint)
-            return self._assigned is assigned and self._is_held
-
-    def follow(self, assigned: Assigned, tell: Callable[[MemberOfGroup | None], None]) -> None:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupMember.follow`."""
-        self.holds(assigned)  # or it raises
-        with self._telling:
-            self._followed = _Followed(assigned, tell)
-            self._tell()
-
-    def _tell(self) -> None:
-        """Say which member this is, if that has changed; called with ``_telling``."""
-        followed = self._followed
-        if followed is None:
-            return
-        with self._changed:
-            is_held = self._assigned is followed.assigned and self._is_held
-            now = self._me if is_held else None
-        if now is None or now != followed.told:
-            followed.tell(now)
-            self._followed = None if now is None else followed._replace(told=now)
 
     def leave(self) -> None:
         """See :meth:`pyspark_kafkalog.model.groups.GroupMember.leave`."""
@@ -299,11 +260,6 @@ class Member:
 
     def _run(self) -> None:
         while True:
-            try:
-                with self._telling:
-                    self._tell()
-            except Exception as e:
-                _log.warning("Could not note which member of group %s the query is: %r", self._group, e)
             with self._changed:
                 if self._has_left or self._error is not None:
                     return

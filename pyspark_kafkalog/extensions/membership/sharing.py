@@ -6,10 +6,6 @@ than the one before has ended. Where it began is noted beside the checkpoint: it
 
 Partitions that are assigned to others keep their offsets in the checkpoint. All changes take place between
 two micro-batches, and everything that is processed is committed before the group may move it.
-
-If the sink commits what is read, in its transactions (KIP-447), the group alone knows where a partition goes
-on, also if the checkpoint is further: others may read the rest. The query tells its sink as which member it
-reads, and looks afterwards whether the group has what the sink is to commit.
 """
 
 from __future__ import annotations
@@ -17,15 +13,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from operator import is_not
 
-from pyspark_kafkalog.errors import GroupError, listed
-from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, Place, TopicPartition
+from pyspark_kafkalog.model import Assigned, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets, GroupMember, PendingOffsetsError
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.read.commits import check_commits
-from pyspark_kafkalog.stream.data_loss import find_recreated
 
 WAIT = 2.0
 """Seconds to wait for an assignment before a stream is told that there is nothing new."""
@@ -35,19 +28,6 @@ _NAMED = 10
 """How many partitions a line of the log lists."""
 
 _log = logging.getLogger("pyspark_kafkalog")
-
-
-@dataclass(frozen=True)
-class CommittedBySink:
-    """How the sink of a query commits what the query reads as a member.
-
-    :param keep: keeps for the sink as which member the micro-batch that is planned now is read, None once
-        that is lost, and where its partitions begin; and whether this only changes what it has kept.
-    :param settle: sees that the transaction of an earlier run of the micro-batch to these offsets is over.
-    """
-
-    keep: Callable[[MemberOfGroup | None, Offsets, bool], None]
-    settle: Callable[[Offsets], None]
 
 
 class SharedGroup:
@@ -60,7 +40,6 @@ class SharedGroup:
     :param noted: where the newest planned micro-batch began, as far as the one before ended elsewhere.
     :param note: keeps that for the micro-batch that is planned now.
     :param fail_on_data_loss: whether to refuse commits that are not of the logs that are there.
-    :param sink: what commits, if it is not this member.
     """
 
     def __init__(
@@ -75,7 +54,6 @@ class SharedGroup:
         noted: Offsets,
         note: Callable[[Offsets], None],
         fail_on_data_loss: bool,
-        sink: CommittedBySink | None = None,
     ) -> None:
         self._member = member
         self._group = group
@@ -86,19 +64,12 @@ class SharedGroup:
         self._noted = noted
         self._note = note
         self._fail_on_data_loss = fail_on_data_loss
-        self._sink = sink
-        self._left_to_sink: Collection[TopicPartition] = ()
-        """The partitions of the planned micro-batch, whose ends the sink commits."""
         self._subscribed: Collection[TopicPartition] = ()
         """The partitions that exist, as they were given last; and as a set."""
         self._existing: frozenset[TopicPartition] = frozenset()
         self._assigned: Assigned | None = None
         self._mine: tuple[TopicPartition, ...] = ()
         """The assigned partitions that exist, or existed when they were read, sorted; each has a position."""
-        self.given: dict[TopicPartition, str] = {}
-        """Of positions that the group has given, and the sink alone moves on: the topic ids then."""
-        self._unproven: set[TopicPartition] = set()
-        """Those of them for which the topic may have been recreated since these ids were looked up."""
         self._sure: Collection[TopicPartition] = ()
         """Those whose positions belong to the logs that are there."""
         self._ahead: Offsets = {}
@@ -121,28 +92,25 @@ class SharedGroup:
         partitions: Collection[TopicPartition],
         default: Callable[[Collection[TopicPartition]], Offsets],
         *,
-        topic_ids: Mapping[str, str],
         must_wait: bool = False,
-        patience: float | None = None,
     ) -> Offsets | None:
         """Hold what is assigned now: where its partitions go on. None while the group assigns nothing.
 
         :param start: the end of the last micro-batch, which has been processed and committed.
         :param partitions: that exist and are subscribed to; the same object as long as they are the same.
         :param default: where partitions begin of which nothing is known.
-        :param topic_ids: of these topics, as far as they are known.
         :param must_wait: wait for an assignment, however long that takes, but for one with partitions only
-            as long as :class:`SharedGroup` is to be patient, or ``patience`` seconds.
+            as long as :class:`SharedGroup` is to be patient.
         """
         if partitions is not self._subscribed:
             self._subscribe(partitions)
-        end = time.monotonic() + (self._patience if patience is None else patience)
+        end = time.monotonic() + self._patience
         while True:
             assigned = self._member.hold(WAIT)
             if assigned is not None and (
                 assigned.partitions or not must_wait or not partitions or time.monotonic() > end
             ):
-                begins = self._begin(assigned, start, default, topic_ids)
+                begins = self._begin(assigned, start, default)
                 if begins is not None:
                     return begins
             if assigned is not None:
@@ -157,7 +125,6 @@ class SharedGroup:
         assigned: Assigned,
         start: Offsets,
         default: Callable[[Collection[TopicPartition]], Offsets],
-        topic_ids: Mapping[str, str],
     ) -> Offsets | None:
         """See :meth:`begin`; None if the assignment is lost again."""
         if assigned is self._assigned and start is self._begins[0]:
@@ -171,7 +138,7 @@ class SharedGroup:
             self._assigned, self._mine, self._moved, self._begins = assigned, (), {}, ({}, {})
         self._mine = tuple(p for p in self._mine if p in start or p in self._moved)
         mine = tuple(sorted({*assigned.partitions & self._existing, *gone}))
-        if mine != self._mine and not self._place(start, mine, assigned, default, topic_ids):
+        if mine != self._mine and not self._place(start, mine, assigned, default):
             return None
         self._moved = {p: offset for p, offset in self._moved.items() if start.get(p) != offset}
         self._begins = start, {p: self._moved[p] if p in self._moved else start[p] for p in self._mine}
@@ -191,7 +158,6 @@ class SharedGroup:
         mine: tuple[TopicPartition, ...],
         assigned: Assigned,
         default: Callable[[Collection[TopicPartition]], Offsets],
-        topic_ids: Mapping[str, str],
     ) -> bool:
         """Find where newly assigned partitions go on, and have the group know it; False if that fails.
 
@@ -204,7 +170,7 @@ class SharedGroup:
             _log.warning("Waiting for what another member of group %s has left: %s", self._group, e)
             return False
         offsets = {p: commit.offset for p, commit in committed.items()}
-        read = {p: start[p] for p in new if p in start and (self._sink is None or p not in offsets)}
+        read = {p: start[p] for p in new if p in start}
         ahead = {p: commit for p, commit in committed.items() if commit.offset > read.get(p, -1)}
         if ahead:
             check_commits(self._logs, self._group, ahead, fail_on_data_loss=self._fail_on_data_loss)
@@ -219,10 +185,6 @@ class SharedGroup:
         self._ahead = {p: offset for p, offset in read.items() if offset > offsets.get(p, -1)}
         self._mine = tuple(p for p in mine if p in found or p in self._mine)
         self._moved |= {p: offset for p, offset in found.items() if start.get(p) != offset}
-        if self._sink is not None:
-            given = {p: topic_ids.get(p.topic, "") for p in offsets}
-            self.given = {p: self.given[p] for p in self._mine if p in self.given and p not in new} | given
-            self._unproven = (self._unproven - set(new)) | given.keys()
         if self._moved:
             text = ", ".join(f"{p} at {offset}" for p, offset in sorted(self._moved.items())[:_NAMED])
             _log.info("As a member of group %s the stream goes on with %s", self._group, text)
@@ -232,43 +194,12 @@ class SharedGroup:
         """There is nothing to read, or it is processed and committed: the group may move partitions."""
         self._member.release()
 
-    def are_of(self, topic_ids: Mapping[str, str]) -> bool:
-        """Whether what the group has given since the last :meth:`offer` are positions in these logs. If not,
-        others may have read a new topic since, and the group is asked again.
-        """
-        new = [p for p in self._mine if p in self._unproven]
-        other = {p for p in new if find_recreated([p.topic], {p.topic: self.given[p]}, topic_ids)}
-        self._ask_again(other)
-        return not other
-
-    def _ask_again(self, partitions: Collection[TopicPartition]) -> None:
-        """Have the next :meth:`begin` ask the group where these go on."""
-        if partitions:
-            self._mine = tuple(p for p in self._mine if p not in partitions)
-            self._moved = {p: offset for p, offset in self._moved.items() if p not in partitions}
-            self._begins = {}, {}
-
-    def has_confirmed(self, begins: Offsets, added: Offsets) -> bool:
+    def has_confirmed(self, begins: Offsets) -> bool:
         """Hear that these positions belong to the logs that are there, and have the group know them.
 
         Returns whether they can be read from there: if not, the partitions may not be this member's any more.
-
-        :param added: where the others begin, whose topics were recreated. If the sink commits, the group has
-            to know that before they are read, as of all other partitions, and is asked again.
         """
-        if added and self._sink is not None:
-            assert self._assigned is not None, "positions are those of an assignment"
-            if self._member.commit(self._as_committed(added), self._assigned):
-                self._ask_again(added)
-            return False
         news = {p: offset for p, offset in self._ahead.items() if begins.get(p) == offset}
-        if news and self._sink is not None:
-            raise GroupError(
-                f"Group {self._group!r} has no offset of {listed(sorted(news), _NAMED)}, which the query has"
-                " read: others may have read more",
-                hint="Its offsets have expired or were deleted. Stop all its members, and give it the right"
-                " ones with kafkalog offsets reset.",
-            )
         if news:
             assert self._assigned is not None, "positions are those of an assignment"
             if not self._member.commit(self._as_committed(news), self._assigned):
@@ -284,7 +215,6 @@ class SharedGroup:
     def offer(self, end: Offsets, begins: Offsets) -> None:
         """Spark is told the end of the next micro-batch, and where its partitions begin."""
         self._offered, self._offered_begins = end, begins
-        self._unproven = set()
 
     def _not_offered(self) -> Offsets:
         return {p: offset for p, offset in self._moved.items() if p not in self._offered_begins}
@@ -305,34 +235,9 @@ class SharedGroup:
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
     ) -> None:
-        """Commit as the member that was assigned these partitions, if it still is.
-
-        If the sink is to commit, look whether it has done so.
-
-        :raises GroupError: if it has not.
-        """
-        if self._assigned is None:
-            return
-        if self._sink is None:
+        """Commit as the member that was assigned these partitions, if it still is."""
+        if self._assigned is not None:
             self._member.commit(offsets, self._assigned)
-            return
-        left = {p: commit.offset for p, commit in offsets.items() if p in self._left_to_sink}
-        if not left or not self._member.holds(self._assigned):
-            return
-        try:
-            found = self._groups().committed(self._group, left, settled=True)
-        except PendingOffsetsError as e:  # a sink has committed: the brokers are late to say so
-            _log.info("Did not see what the sink has committed: %s", e)
-            return
-        # If it is further, this member has been put out, and is about to learn it.
-        wrong = [p for p, offset in left.items() if p not in found or found[p].offset < offset]
-        if wrong and self._member.holds(self._assigned):
-            raise GroupError(
-                f"Group {self._group!r} has not got the end of the micro-batch in {listed(wrong, _NAMED)}:"
-                " with commitOffsets=false a member leaves its commits to the sink",
-                hint="The sink needs delivery.guarantee=exactly-once, commitSourceOffsets=transaction and the"
-                " same kafka.group.id. For other sinks leave out commitOffsets.",
-            )
 
     def ranges(self, start: Offsets, end: Offsets, *, is_replay: bool) -> tuple[Offsets, Offsets]:
         """Where a micro-batch begins and ends, of the partitions that it moves on."""
@@ -341,7 +246,7 @@ class SharedGroup:
             moving = {p: end[p] for p, begin in begins.items() if not begin == start.get(p) == end[p]}
             begins = {p: begins[p] for p in moving}
             elsewhere = {p: begin for p, begin in begins.items() if begin != start.get(p)}
-            if elsewhere and self._sink is None:
+            if elsewhere:
                 self._note(elsewhere)
             return begins, moving
         self._replayed = self._replayed or (start, end)
@@ -356,57 +261,6 @@ class SharedGroup:
             self._noted = noted | found
             self._note(self._noted)
         return begins, moving
-
-    def replay(
-        self,
-        start: Offsets,
-        end: Offsets,
-        partitions: Collection[TopicPartition],
-        default: Callable[[Collection[TopicPartition]], Offsets],
-        *,
-        topic_ids: Mapping[str, str],
-        recreated: Collection[str],
-        short: Collection[TopicPartition],
-    ) -> tuple[Offsets, Offsets]:
-        """Where a micro-batch begins and ends that Spark runs again, and whose sink commits it.
-
-        It is what the group assigns now, and has not committed: the rest is written, or others write it.
-
-        :param recreated: topics that were recreated since the query has read them.
-        :param short: partitions that have no records up to ``end``, which is thus of another log: it reads
-            nothing of them.
-        """
-        assert self._sink is not None, "else each run reads the same"
-        self._sink.settle(end)
-        begins = self.begin(start, partitions, default, topic_ids=topic_ids, must_wait=True, patience=0)
-        assert begins is not None, "it has waited for an assignment"
-        unread = [p for p in self._ahead if p.topic in recreated]  # by anyone
-        known = {p: begin for p, begin in begins.items() if p not in self._ahead} | default(unread)
-        known = {p: begin for p, begin in known.items() if p not in short}
-        moving = {p: end[p] for p, begin in known.items() if begin < end.get(p, begin)}
-        # The sink may find that it has written the micro-batch before: then it commits nothing now.
-        self._mine, self._moved, self._begins = (), {}, ({}, {})
-        return {p: known[p] for p in moving}, moving
-
-    def planned(self, begins: Offsets) -> None:
-        """The sink commits the ends of these partitions, of which the planned micro-batch reads rows."""
-        sink, assigned = self._sink, self._assigned
-        assert sink is not None, "else this member commits"
-        assert assigned is not None, "it is held since the micro-batch was offered, or replayed"
-        self._left_to_sink = begins.keys()
-        has_told = False
-
-        def tell(member: MemberOfGroup | None) -> None:
-            nonlocal has_told
-            sink.keep(member, begins, has_told)
-            has_told = True
-
-        self._member.follow(assigned, tell)
-
-    @property
-    def is_committed_by_sink(self) -> bool:
-        """Whether the sink commits what is read."""
-        return self._sink is not None
 
     def leave(self) -> None:
         """The stream has ended."""

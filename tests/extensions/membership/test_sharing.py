@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.errors import DataLossError, GroupError
 from pyspark_kafkalog.extensions.membership.sharing import SharedGroup
-from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, TopicPartition
+from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import read_options
 from pyspark_kafkalog.stream.committing import as_they_are
@@ -57,12 +57,6 @@ class FakeMember:
             return False
         self.groups.commit(GROUP, offsets)
         return True
-
-    def holds(self, assigned: Assigned) -> bool:
-        return assigned is self.assigned and self.is_held
-
-    def follow(self, assigned: Assigned, tell: Callable[[MemberOfGroup | None], None]) -> None:
-        tell(MemberOfGroup("me", 1) if self.holds(assigned) else None)
 
     def leave(self) -> None:
         self.assigned = None
