@@ -14,21 +14,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.log.layout import (
     INDEX_SUFFIX,
     JOURNAL_SEPARATOR,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
-    is_unused_folder,
     partition_of,
 )
 from pyspark_kafkalog.model import TopicPartition
 
 _VERSION = 2
 """Of a publish, and of a ledger."""
-_DELETION = 3
-"""Of a deletion. Earlier versions of the package refuse it, and show none of its partitions."""
 BATCH = np.dtype([("size", "<u4"), ("records", "<u4"), ("crc", "<u4")])
 """A record batch before it is appended: its bytes, the number of its offsets, its checksum."""
 _Value = TypeVar("_Value")
@@ -126,34 +122,6 @@ class Begun:
         return _text(content, self.comes)
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """A deletion of topics that has begun: see :mod:`.publish.deletion`.
-
-    :param folders: the new names of the partitions' folders.
-    :param tombstones: the record batch to append to each partition of ``__consumer_offsets``.
-    :param checkpoints: as in :class:`Begun`.
-    """
-
-    folders: Mapping[TopicPartition, str]
-    topics: Sequence[str]
-    tombstones: Mapping[TopicPartition, np.ndarray]
-    checkpoints: str
-
-    def text(self) -> str:
-        """The file. Its partitions count as created, so that older readers don't show them either."""
-        content = {
-            "version": _DELETION,
-            "partitions": {
-                str(partition): {"created": True, "folder": folder}
-                for partition, folder in self.folders.items()
-            },
-            "topics": self.topics,
-            "checkpoints": self.checkpoints,
-        }
-        return _text(content, self.tombstones)
-
-
 class Ledger(NamedTuple):
     """The last batch of a query in the directory, and where partitions that it has written to end at least.
 
@@ -178,22 +146,21 @@ def _text(content: Mapping[str, Any], appended: Mapping[TopicPartition, np.ndarr
     return json.dumps(content, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed)
 
 
-def parse_journal(text: str) -> Begun | Deletion:
+def parse_journal(text: str) -> Begun:
     """The journal in a file.
 
     :raises MalformedError: if it is unsound in any way.
     """
     try:
         first, _, second = text.partition(JOURNAL_SEPARATOR)
-        content, listed = _content(first), json.loads(second)
-        return (_deletion if content["version"] == _DELETION else _begun)(content, listed)
+        return _begun(_content(first), json.loads(second))
     except _MALFORMED as e:
         raise MalformedError from e
 
 
 def _content(text: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(text)
-    if content["version"] not in (_VERSION, _DELETION):
+    if content["version"] != _VERSION:
         raise ValueError("another version")
     return content
 
@@ -214,16 +181,6 @@ def _begun(content: dict[str, Any], listed: dict[str, str]) -> Begun:
         _optional(content, "clean_shutdown", str),
         _value(content, "checkpoints", str),
     )
-
-
-def _deletion(content: dict[str, Any], listed: dict[str, str]) -> Deletion:
-    folders = {partition_of(name): entry["folder"] for name, entry in content["partitions"].items()}
-    if not all(is_unused_folder(folder) and "/" not in folder for folder in folders.values()):
-        raise ValueError("a folder that no deletion makes")
-    tombstones = {partition_of(name): _array(data, np.dtype(np.uint8)) for name, data in listed.items()}
-    if any(walk(data).end < max(data.size, 1) for data in tombstones.values()):
-        raise ValueError("tombstones that are not record batches")
-    return Deletion(folders, _names(content["topics"]), tombstones, _value(content, "checkpoints", str))
 
 
 def parse_ledger(text: str) -> Ledger:

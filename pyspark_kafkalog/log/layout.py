@@ -83,6 +83,7 @@ METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""
 
 _MAX_SET_ASIDE = 200
+_DELETED_FOLDER = ".de1e7ed0de1e7ed0de1e7ed0de1e7ed0-delete"
 _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 _FIELD = r"(?:0|[1-9][0-9]*)"
 _PARTITION_FOLDER = re.compile(rf"(?P<topic>.+)-(?P<partition>{_FIELD})\Z", re.DOTALL)
@@ -113,6 +114,19 @@ def set_aside(partition: TopicPartition, what: str) -> str:
     """A name for another folder of a partition, as brokers give to what they delete: readers ignore it."""
     digest = hashlib.sha256(f"{what} {partition}".encode()).hexdigest()[:32]
     return f"{partition.topic[:_MAX_SET_ASIDE]}-{partition.partition}.{digest}-delete"
+
+
+def deleted_folder(partition: TopicPartition) -> str:
+    """The name that the folder of a deleted partition gets; a broker that starts removes it, too.
+
+    Kafka cuts the topic as well (``LocalLog.logDeleteDirName``). Its digits are random, these are ours.
+    """
+    return f"{partition.topic[:_MAX_SET_ASIDE]}-{partition.partition}{_DELETED_FOLDER}"
+
+
+def is_deleted_folder(name: str) -> bool:
+    """Whether :func:`deleted_folder` gives this name."""
+    return name.endswith(_DELETED_FOLDER)
 
 
 def new_copy(partition: TopicPartition) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace
 from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 
 _VERSION = 1
@@ -47,3 +48,13 @@ def write_topic_configs(root: str, topics: Mapping[str, Mapping[str, str]]) -> N
     """Replace all configurations; the caller holds the directory's lock."""
     content = {"version": _VERSION, "topics": {topic: dict(topics[topic]) for topic in sorted(topics)}}
     replace(os.path.join(root, TOPIC_CONFIGS_FILE), json.dumps(content, indent=1).encode())
+
+
+def forget_topic_configs(root: str, topics: Collection[str]) -> None:
+    """Take topics out of the file; the caller holds the directory's lock.
+
+    :raises LogDirectoryError: if the file can't be understood.
+    """
+    configs = read_topic_configs(open_folder(root))
+    if not configs.keys().isdisjoint(topics):
+        write_topic_configs(root, {topic: configs[topic] for topic in configs.keys() - set(topics)})

@@ -120,7 +120,9 @@ class Topics(Protocol):
         """
 
     def delete(self, topics: Collection[str]) -> None:
-        """Delete topics with all their records. A directory deletes them all at once for readers.
+        """Delete topics with all their records, and groups' offsets of them.
+
+        If interrupted, it can run again.
 
         :raises UnknownTopicOrPartitionError: if one does not exist.
         """

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from pyspark_kafkalog import connect
-from pyspark_kafkalog.errors import LogDirectoryError, TopicExistsError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import (
+    KafkaLogError,
+    LogDirectoryError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import (
+    BACKUP_FILE,
     CLEAN_SHUTDOWN_FILE,
-    JOURNAL_FILE,
-    JOURNAL_SEPARATOR,
     OFFSET_CHECKPOINTS,
+    TOPIC_CONFIGS_FILE,
 )
-from pyspark_kafkalog.log.publish import deletion, topics
+from pyspark_kafkalog.log.publish import topics
+from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.log.topics import DirectoryTopics
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from tests.log.partitions import batch
-from tests.log.test_undo import Crash
+from tests.log.test_undo import Crash, files
 from tests.log.writing import T0, T1, read, values, write
 
 OTHER = TopicPartition("other", 0)
@@ -48,83 +54,85 @@ def committed(root: Path) -> list[set[TopicPartition]]:
 
 
 def die_deleting(root: Path, at: str) -> None:
-    with mock.patch.object(deletion, at, side_effect=Crash), pytest.raises(Crash):
+    with mock.patch.object(topics, at, side_effect=Crash), pytest.raises(Crash):
         DirectoryTopics([str(root)]).delete(["t"])
-    assert (root / JOURNAL_FILE).exists()
-
-
-def broker_appends(root: Path) -> None:
-    with (root / "t-0" / f"{0:020d}.log").open("ab") as log:
-        log.write(batch(3))
-
-
-def checkpoints_differ(root: Path) -> None:
-    (root / "replication-offset-checkpoint").write_text("0\n2\nt 0 13\nt 1 3\n")
 
 
 def shuts_down(root: Path) -> None:
     (root / CLEAN_SHUTDOWN_FILE).write_text("")
 
 
-@pytest.mark.parametrize("leave_trace", [checkpoints_differ, shuts_down])
-@pytest.mark.parametrize("clean", [True, False])
-def test_what_a_broker_appended_is_not_deleted(root: Path, leave_trace, clean: bool) -> None:
-    if clean:
-        shuts_down(root)
-    die_deleting(root, "carry_out")
-    assert not (root / CLEAN_SHUTDOWN_FILE).exists()
-    broker_appends(root)
-    leave_trace(root)
-    with pytest.raises(LogDirectoryError, match="Cannot finish the deletion of topics that was interrupted"):
-        write(root, {OTHER: values(1)})
-    (root / JOURNAL_FILE).unlink()
-    write(root, {OTHER: values(1)})
-    assert len(read(root)[T0]) == 13
-    DirectoryTopics([str(root)]).delete(["t"])
-    assert T0 not in read(root)
+def test_a_topic_loses_its_highest_numbers_first(root: Path) -> None:
+    """So what a kill leaves is a topic with fewer partitions, for readers and writers, and can be deleted."""
+    topics.add_partitions(str(root), "t", 4)
+    rename, left = os.rename, []
 
+    def renamed(old: str, new: str) -> None:
+        if len(left) == 2:
+            raise Crash
+        rename(old, new)
+        left.append(LogDirectory.open(str(root)).topics()["t"])
 
-@pytest.mark.parametrize("at", ["carry_out", "_forget"])
-def test_a_deletion_that_nothing_has_touched_is_finished(root: Path, at: str) -> None:
-    die_deleting(root, at)
-    if at == "_forget":  # which changes them itself
-        (root / "replication-offset-checkpoint").write_text("0\n1\nt 1 3\n")
-    write(root, {OTHER: values(1)})
-    assert read(root).keys() == {OTHER}
-    assert (root / "replication-offset-checkpoint").read_text() == "0\n0\n"
-
-
-def test_offsets_stay_if_a_deletion_is_refused(root: Path) -> None:
-    commit(root)
-    (root / "replication-offset-checkpoint").write_text("garbage")
-    with pytest.raises(LogDirectoryError, match="Malformed file"):
+    with mock.patch.object(os, "rename", renamed), pytest.raises(Crash):
         DirectoryTopics([str(root)]).delete(["t"])
-    assert committed(root) == [{T0, OTHER}] * 3
+    assert left == [(0, 1, 2), (0, 1)]
+    write(root, {T0: values(1, start=3)})
+    assert read(root) == {T0: values(4), T1: values(3), OTHER: values(3)}
+    DirectoryTopics([str(root)]).delete(["t"])
+    assert read(root) == {OTHER: values(3)}
+    assert not [*root.glob("*-delete")]
 
 
-@pytest.mark.parametrize("at", ["carry_out", "_append_tombstones"])
-def test_offsets_go_with_a_deletion_that_is_finished(root: Path, at: str) -> None:
+@pytest.mark.parametrize("at", ["append_batch", "_set_aside", "_remove_deleted"])
+def test_a_new_topic_inherits_nothing(root: Path, at: str) -> None:
+    """Neither does a new partition of a topic that was deleted in part."""
     commit(root)
     shuts_down(root)
-    die_deleting(root, at)
-    assert committed(root) == [{T0, OTHER}] * 3
-    for name in ("log-start-offset-checkpoint", "replication-offset-checkpoint"):
-        if at == "_append_tombstones":
-            (root / name).write_text("garbage")
-    connect(root).logs.repair(execute=True)
-    write(root, {T0: values(1)})
+    (root / "log-start-offset-checkpoint").write_text("0\n2\nother 0 1\nt 1 3\n")
+    topics.alter_configs(str(root), "t", {"retention.ms": "5"})
+    if at == "_remove_deleted":
+        with mock.patch.object(shutil, "rmtree"):
+            DirectoryTopics([str(root)]).delete(["t"])
+        assert len([*root.glob("t-*-delete")]) == 2
+    else:
+        die_deleting(root, at)
+        assert not (root / CLEAN_SHUTDOWN_FILE).exists()
+        DirectoryTopics([str(root)]).delete(["t"])
+    topics.create_topics(str(root), {"new": (1, {})})
+    assert not [*root.glob("*-delete")]
+    write(root, {T0: values(2), T1: values(2)})
+    found = read(root)
+    assert [found[partition] for partition in (T0, T1, OTHER)] == [values(2), values(2), values(3)[1:]]
     assert committed(root) == [{OTHER}] * 3
+    assert read_topic_configs(open_folder(str(root))) == {}
 
 
-def test_damaged_offsets_lock_nobody_out(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_topics_whose_names_begin_alike(root: Path) -> None:
+    """Folders of deleted partitions have names of limited length."""
+    long = ["x" * 248 + end for end in "ab"]
+    for topic in long:
+        write(root, {TopicPartition(topic, 0): values(1)}, num_partitions=1)
+    DirectoryTopics([str(root)]).delete(long)
+    assert sorted(path.name for path in root.iterdir() if path.is_dir()) == ["other-0", "t-0", "t-1"]
+
+
+@pytest.mark.parametrize("name", [*OFFSET_CHECKPOINTS, BACKUP_FILE, TOPIC_CONFIGS_FILE])
+def test_what_is_refused_changes_nothing(root: Path, name: str) -> None:
     commit(root)
-    die_deleting(root, "_append_tombstones")
+    (root / name).write_text("garbage")
+    before = files(root)
+    with pytest.raises(LogDirectoryError, match=name):
+        DirectoryTopics([str(root)]).delete(["t"])
+    assert files(root) == before
+
+
+def test_offsets_that_are_damaged_leave_the_topic(root: Path) -> None:
+    commit(root)
     for log in root.glob("__consumer_offsets-*/*.log"):
         log.write_bytes(bytes(100) + log.read_bytes()[100:])
-    assert connect(root).logs.repair(execute=True).clean_shutdown
-    assert "Could not delete the offsets of groups in __consumer_offsets-" in caplog.text
-    assert read(root).keys() >= {OTHER}
-    assert T0 not in read(root)
+    with pytest.raises(KafkaLogError, match="__consumer_offsets"):
+        DirectoryTopics([str(root)]).delete(["t"])
+    assert LogDirectory.open(str(root)).topics()["t"] == (0, 1)
 
 
 def test_offsets_in_a_topic_that_goes_too(root: Path) -> None:
@@ -133,27 +141,22 @@ def test_offsets_in_a_topic_that_goes_too(root: Path) -> None:
     assert read(root).keys() == {OTHER}
 
 
-@pytest.mark.parametrize(
-    "listed", ['{"t": ""}', '{"t-0": "!"}', '{"t-0": ""}', '{"t-0": "QUJD"}', '{"t-0": 1}', "[]"]
-)
-def test_tombstones_that_are_none(root: Path, listed: str) -> None:
-    die_deleting(root, "carry_out")
-    content = (root / JOURNAL_FILE).read_text().partition(JOURNAL_SEPARATOR)[0]
-    (root / JOURNAL_FILE).write_text(content + JOURNAL_SEPARATOR + listed)
-    with pytest.raises(LogDirectoryError, match="another version may have written"):
-        write(root, {OTHER: values(1)})
-
-
 def test_what_is_only_validated_changes_nothing(root: Path) -> None:
-    die_deleting(root, "carry_out")
+    """It does not see a topic, either, whose creation was interrupted."""
+    with (
+        mock.patch.object(topics.journal, "commit", side_effect=Crash),
+        mock.patch.object(topics.journal, "recover", side_effect=[None, Crash]),
+        pytest.raises(Crash),
+    ):
+        topics.create_topics(str(root), {"new": (2, {})})
     for path in root.glob("*lock"):
         path.unlink()
     before = sorted(root.rglob("*"))
     topics.alter_configs(str(root), "other", {"retention.ms": "5"}, validate_only=True)
     topics.add_partitions(str(root), "other", 3, validate_only=True)
-    topics.create_topics(str(root), {"t": (1, {})}, validate_only=True)
+    topics.create_topics(str(root), {"new": (1, {})}, validate_only=True)
     with pytest.raises(UnknownTopicOrPartitionError):
-        topics.add_partitions(str(root), "t", 3, validate_only=True)
+        topics.add_partitions(str(root), "new", 3, validate_only=True)
     with pytest.raises(TopicExistsError):
         topics.create_topics(str(root), {"other": (1, {})}, validate_only=True)
     assert sorted(root.rglob("*")) == before
@@ -163,21 +166,6 @@ def test_a_clean_shutdown_stays_one(root: Path) -> None:
     shuts_down(root)
     DirectoryTopics([str(root)]).delete(["t"])
     assert (root / CLEAN_SHUTDOWN_FILE).exists()
-
-
-@pytest.mark.parametrize("name", OFFSET_CHECKPOINTS)
-def test_a_malformed_checkpoint_locks_nobody_out(root: Path, name: str) -> None:
-    kept = (root / name).read_text() if (root / name).exists() else "0\n0\n"
-    (root / name).write_text("0\n1\ngarbage\n")
-    with pytest.raises(LogDirectoryError, match="Malformed file"):
-        DirectoryTopics([str(root)]).delete(["t"])
-    assert not (root / JOURNAL_FILE).exists()
-    (root / name).write_text(kept)
-    die_deleting(root, "_forget")
-    (root / name).write_text("0\n1\ngarbage\n")
-    assert connect(root).logs.repair(execute=True).clean_shutdown
-    write(root, {OTHER: values(1)})
-    assert read(root).keys() == {OTHER}
 
 
 def test_configurations_of_a_topic_that_was_not_made_go_with_it(root: Path) -> None:

@@ -13,8 +13,7 @@ Both are JSON files in the log root, which brokers ignore:
     See :mod:`.ledger`.
 
 The journal lists each record batch to append, so that an undo removes those and
-nothing else; see :mod:`.undo`. The list is a second document after an empty line. That
-of a deletion has the batches themselves; see :mod:`.deletion`.
+nothing else; see :mod:`.undo`. The list is a second document after an empty line.
 
 ``.kafka_cleanshutdown`` lets a broker skip its recovery and trust its producer
 snapshots. It is gone while the journal stands, and comes back when all that was
@@ -41,7 +40,6 @@ from pyspark_kafkalog.log.backup_file import note_written
 from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
 from pyspark_kafkalog.log.journal_file import (
     Begun,
-    Deletion,
     Ledger,
     MalformedError,
     PartitionEnd,
@@ -56,8 +54,8 @@ from pyspark_kafkalog.log.layout import (
     JOURNAL_SEPARATOR,
     RECOVERY_POINT_CHECKPOINT,
 )
-from pyspark_kafkalog.log.publish import deletion
 from pyspark_kafkalog.log.publish.undo import ForeignError, plan_undo
+from pyspark_kafkalog.log.topic_configs import forget_topic_configs
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 
 LEDGER_PREFIX = ".kafkalog-sink-"
@@ -137,8 +135,8 @@ def commit(root: str, begun: Begun, ends: Mapping[TopicPartition, int] = _NO_END
 
 
 def recover(root: str) -> None:
-    """Undo a publish that was not committed, or finish a deletion; then finish the renewals of a backup, so
-    that what comes next goes to the copies that count. If interrupted, it can run again.
+    """Undo a publish that was not committed; then finish the renewals of a backup, so that what comes next
+    goes to the copies that count. If interrupted, it can run again.
 
     :raises LogDirectoryError: if others may have appended since, as their records must not be lost.
     """
@@ -156,14 +154,6 @@ def _recover_journal(root: str) -> None:
         journal = parse_journal(text)
     except MalformedError as e:
         raise unusable(path) from e
-    if isinstance(journal, Deletion):
-        # A deletion that has renamed all changes checkpoints itself.
-        if not deletion.has_renamed_all(root, journal):
-            for trace in _traces(root, journal):
-                raise _appended_to(path, trace)
-        with unclean(root):
-            _finish_deletion(root, journal)
-        return
     try:
         plans = [
             plan_undo(os.path.join(root, str(partition)), end, journal.comes[partition], journal.append_time)
@@ -179,36 +169,14 @@ def _recover_journal(root: str) -> None:
         _log.warning("Undoing an interrupted publish in %s", root)
     for undo in undos:
         undo.run()
-    deletion.forget_configs(root, journal.topics)
+    with contextlib.suppress(LogDirectoryError):  # the topics are gone, whatever a malformed file says
+        forget_topic_configs(root, journal.topics)
     sync_folder(root)
     os.unlink(path)
     sync_folder(root)
 
 
-def delete(
-    root: str, partitions: Collection[TopicPartition], tombstones: Mapping[TopicPartition, np.ndarray]
-) -> None:
-    """Delete topics, given with all their partitions: see :mod:`.deletion`.
-
-    :param tombstones: the record batch to append to each partition of ``__consumer_offsets``.
-    :raises LogDirectoryError: if a checkpoint or the file of configurations is malformed; nothing is deleted.
-    :raises OSError: if that fails. Once the journal is on disk the topics are gone for readers.
-    """
-    folders = deletion.new_folders(root, partitions)
-    topics = sorted({partition.topic for partition in partitions})
-    journal = Deletion(folders, topics, tombstones, _checkpoints(root))
-    with unclean(root):
-        put(root, JOURNAL_FILE, journal.text())
-        _finish_deletion(root, journal)
-
-
-def _finish_deletion(root: str, journal: Deletion) -> None:
-    deletion.carry_out(root, journal)
-    os.unlink(os.path.join(root, JOURNAL_FILE))
-    sync_folder(root)
-
-
-def _traces(root: str, journal: Begun | Deletion) -> Iterator[str]:
+def _traces(root: str, journal: Begun) -> Iterator[str]:
     """What a broker leaves in the root when it stops, or after it has run for some seconds."""
     if _text(root, CLEAN_SHUTDOWN_FILE) is not None:
         yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was created"
@@ -223,15 +191,6 @@ def _foreign(path: str, trace: str) -> LogDirectoryError:
         hint="A broker or something else has used the log directory since: these records may have been "
         "served, and others may follow. Revert what was done by hand, or delete this file to keep all as "
         "it is; an interrupted micro-batch is then published again.",
-    )
-
-
-def _appended_to(path: str, trace: str) -> LogDirectoryError:
-    return LogDirectoryError(
-        f"Cannot finish the deletion of topics that was interrupted: {trace}",
-        file=path,
-        hint="A broker or something else has used the log directory since, and may have appended to them. "
-        "Delete this file to keep what is left of them; if they still should go, delete them again.",
     )
 
 

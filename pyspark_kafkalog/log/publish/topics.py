@@ -1,12 +1,17 @@
-"""Make, change and delete the topics of a log directory, under its lock and behind its journal.
+"""Make, change and delete the topics of a log directory, under its lock.
 
 New partitions appear at once: the journal of a publish without records hides them until all their folders
-are on disk. Kafka's ``LogManager.getOrCreateLog``, ``LogManager.asyncDelete``.
+are on disk. Deleted ones go one after the other, and a topic's lowest number last: what a kill leaves is a
+topic with fewer partitions, which the next deletion removes. What says something of a partition goes before
+it, so that a new one of its name inherits nothing. Kafka's ``LogManager.getOrCreateLog``,
+``LogManager.asyncDelete``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -15,13 +20,16 @@ import numpy as np
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.log.backup_file import read_backup_file, write_backup_file
+from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
+from pyspark_kafkalog.log.layout import OFFSET_CHECKPOINTS, deleted_folder, is_deleted_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import create_folder, new_partition
-from pyspark_kafkalog.log.publish.publish import numbers_of
+from pyspark_kafkalog.log.publish.publish import append_batch, numbers_of
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
+from pyspark_kafkalog.log.topic_configs import forget_topic_configs, read_topic_configs, write_topic_configs
 from pyspark_kafkalog.model import QueryBatch, TopicPartition, check_topic
 from pyspark_kafkalog.model.kafka_uuid import random_uuid
 
@@ -29,6 +37,8 @@ LOCK_SECONDS = 10.0
 """How long to wait for a broker that may be about to stop."""
 _NO_QUERY = QueryBatch("topics")
 """Stands for the batch of a publish: no ledger knows it."""
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 
 @contextmanager
@@ -43,6 +53,7 @@ def _held(root: str, doing: str, *, validate_only: bool = False) -> Iterator[Non
             return
         with directory_lock(root, LOCK_SECONDS, patience=PATIENCE_SECONDS):
             journal.recover(root)
+            _remove_deleted(root)
             yield
 
 
@@ -98,16 +109,59 @@ def delete_topics(
     topics: Collection[str],
     tombstones: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, np.ndarray]],
 ) -> None:
-    """Delete topics with all their partitions, at once for readers, and groups' offsets of them.
+    """Delete topics with all their partitions, and groups' offsets of them. If interrupted, it can run again.
 
     :param tombstones: gives, for partitions that are deleted, the record batches that delete groups' offsets
         of them, by the partition of ``__consumer_offsets`` to append to. Called under the lock.
     :raises UnknownTopicOrPartitionError: if one does not exist; then nothing is deleted.
+    :raises LogDirectoryError: if a file that tells of partitions is malformed; then nothing is deleted.
     """
     with _held(root, "delete topics"):
-        numbers = {topic: sorted(_numbers(root, topic)) for topic in topics}
-        partitions = [TopicPartition(topic, number) for topic in numbers for number in numbers[topic]]
-        journal.delete(root, partitions, tombstones(partitions))
+        numbers = {topic: _numbers(root, topic) for topic in topics}
+        partitions = {TopicPartition(topic, number) for topic in numbers for number in numbers[topic]}
+        batches = tombstones(partitions)
+        _forget(root, ())  # reads all, so that what is malformed is refused
+        with journal.unclean(root):
+            for holder, batch in batches.items():
+                append_batch(root, holder, batch, num_partitions=1)  # it exists
+            _forget(root, partitions)
+            for partition in sorted(partitions, reverse=True):
+                _set_aside(os.path.join(root, str(partition)), os.path.join(root, deleted_folder(partition)))
+            sync_folder(root)
+        _remove_deleted(root)
+
+
+def _forget(root: str, gone: Collection[TopicPartition]) -> None:
+    """Take partitions out of all files that tell of them, and their topics out of that of configurations.
+
+    :raises LogDirectoryError: if one is malformed.
+    """
+    for name in OFFSET_CHECKPOINTS:
+        offsets = read_offsets(root, name)
+        kept = {partition: offset for partition, offset in offsets.items() if partition not in gone}
+        if len(kept) < len(offsets):
+            write_offsets(root, name, kept)
+    file = read_backup_file(open_folder(root))
+    if file is not None and (rest := file.without(gone)) != file:
+        write_backup_file(root, rest)
+    forget_topic_configs(root, {partition.topic for partition in gone})
+
+
+def _set_aside(folder: str, name: str) -> None:
+    """Give a partition's folder a name that neither brokers nor readers take for a partition."""
+    if os.path.islink(folder):
+        os.unlink(folder)
+        return
+    shutil.rmtree(name, ignore_errors=True)  # another topic's, if it begins with as many same characters
+    os.rename(folder, name)
+
+
+def _remove_deleted(root: str) -> None:
+    """Remove the folders of deleted partitions. Where that fails, a broker does it when it starts."""
+    for path in [os.path.join(root, name) for name in os.listdir(root) if is_deleted_folder(name)]:
+        shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            _log.warning("The deleted partition's folder %s could not be removed", path)
 
 
 def alter_configs(

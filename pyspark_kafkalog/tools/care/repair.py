@@ -184,7 +184,7 @@ class _Repair:
     def _undo_publish(self) -> None:
         path = self._folder.label(JOURNAL_FILE)
         if os.path.exists(path):
-            self._steps.append(RepairStep("undo", path, "a publish or a deletion was interrupted"))
+            self._steps.append(RepairStep("undo", path, "a publish was interrupted"))
         if self._mode.execute:
             journal.recover(self._folder.path)
 

@@ -117,6 +117,8 @@ class TopicAdmin:
     def delete(self, deletion: Sequence[TopicToDelete]) -> None:
         """Delete the topics of :meth:`plan_deletion` with all their records, and their committed offsets.
 
+        If it is killed in a directory, a topic may be left with fewer partitions: delete it again.
+
         :raises LogDirectoryLockedError: if a broker runs on the directory.
         """
         topic_changes.delete_topics(self._topics, deletion)

@@ -16,7 +16,6 @@ exchanged for the empty folder.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -43,11 +42,12 @@ from pyspark_kafkalog.log.layout import (
     RECOVERY_POINT_CHECKPOINT,
     SNAPSHOT_SUFFIX,
     format_leader_epoch_checkpoint,
+    partition_of,
     segment_file,
+    set_aside,
 )
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.publish import journal
-from pyspark_kafkalog.log.publish.deletion import deleted_name
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.missing import GIVE_UP, behind_gaps, missing_in_backup
@@ -284,9 +284,7 @@ def _emptied(folder: str) -> str:
 
 def _beside(folder: str, role: str) -> str:
     parent, name = os.path.split(folder)
-    topic, _, number = name.rpartition("-")
-    mark = hashlib.sha256(f"kafkalog adopt {role} {name}".encode()).hexdigest()[:32]
-    return os.path.join(parent, deleted_name(TopicPartition(topic, int(number)), mark))
+    return os.path.join(parent, set_aside(partition_of(name), role))
 
 
 def _stage(root: LogRoot, folder: str, step: AdoptedPartition, progress: Callable[[], None]) -> str:

@@ -144,7 +144,8 @@ def create(
 def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool) -> None:
     """Delete topics with all their records, and what groups have committed for them.
 
-    In a log directory all of them disappear at once. No broker may run on it. Internal topics are refused.
+    No broker may run on a log directory; a kill may leave a topic there with fewer partitions: run it again.
+    Internal topics are refused.
     """
     with said("Looking up topics"):
         rows = kafka.topics.plan_deletion(names, if_exists=if_exists)
