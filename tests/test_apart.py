@@ -26,6 +26,10 @@ with connect(sys.argv[1] + "/log") as kafka:
     assert kafka.read("t").read_all()["value"].to_pylist() == [b"a"]
 """
 
+CHANGES = """
+with connect(sys.argv[1] + "/log") as kafka, kafka.changes("t", group=sys.argv[2]) as changes:
+    assert changes.read().read_all()["value"].to_pylist() == [b"a"]
+"""
 
 ASKING = """
 import sys
@@ -55,6 +59,19 @@ def without(left_out: str, folder: Path) -> Path:
 @pytest.mark.parametrize("left_out", sorted(NEEDS))
 def test_records_are_written_and_read_without(left_out: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", PLAIN, str(without(left_out, tmp_path))], check=True)
+
+
+@pytest.mark.parametrize("left_out", ["extensions.exactly_once", "tools.groups"])
+def test_what_came_since_a_commit_is_read_without(left_out: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PLAIN + CHANGES, str(without(left_out, tmp_path)), "g"]
+    subprocess.run(command, check=True)
+
+
+def test_a_group_that_may_hold_a_marker_is_left_alone_without_what_reads_it(tmp_path: Path) -> None:
+    root = str(without("extensions.exactly_once", tmp_path))
+    command = [sys.executable, "-c", PLAIN + CHANGES, root, "kafkalog-g"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "OptionError: Group 'kafkalog-g' needs exactly_once, which is not installed." in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ DOORS = {
         *("extensions.large_messages", "extensions.transform"),
     },
     "stream": {"extensions.membership"},
-    "client": {"extensions.transform", "tools.groups"},
+    "client": {"extensions.transform"},
     "spark": {
         *("extensions.membership", "extensions.typed_values", "extensions.views"),
     },
@@ -95,7 +95,7 @@ NEEDS = {
         *("extensions.large_messages", "extensions.typed_values", "extensions.views"),
         *("tools.care", "tools.cli", "tools.redrive"),
     },
-    "tools.redrive": {"extensions.exactly_once", "tools.cli", "tools.groups"},
+    "tools.redrive": {"extensions.exactly_once", "tools.cli"},
     "tools.topics": {"tools.cli", "tools.doctor"},
     "tools.try_out": {"tools.cli"},
 }

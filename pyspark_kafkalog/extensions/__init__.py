@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model.groups import OWN_PREFIX
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
     from pyspark_kafkalog.options.settings import WriteOptions
     from pyspark_kafkalog.options.user_options import UserOptions
@@ -25,12 +27,12 @@ def of_read(user: UserOptions) -> tuple[ExtensionOptions, ...]:
     """
     found: list[ExtensionOptions | None] = []
     if given := user.of_extension("large_messages"):
-        with _installed("large_messages", given):
+        with _installed("large_messages", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.large_messages.options import large_message_options
         found.append(large_message_options(user))
     found.append(_audit(user))
     if given := user.of_extension("typed_values"):
-        with _installed("typed_values", given):
+        with _installed("typed_values", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.typed_values.options import value_options
         found.append(value_options(user))
     found.append(offsets_store(user))
@@ -44,12 +46,12 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
     """
     found: list[ExtensionOptions | None] = []
     if given := user.of_extension("typed_values"):
-        with _installed("typed_values", given):
+        with _installed("typed_values", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.typed_values.options import written_value_options
         found.append(written_value_options(user))
     found.append(_audit(user))
     if given := user.of_extension("large_messages"):
-        with _installed("large_messages", given):
+        with _installed("large_messages", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.large_messages.options import split_options
         found.append(split_options(user, write))
     return tuple(each for each in found if each is not None)
@@ -63,22 +65,35 @@ def offsets_store(user: UserOptions) -> OffsetsStore | None:
     given = user.of_extension("zookeeper")
     if not given:
         return None
-    with _installed("zookeeper", given):
+    with _installed("zookeeper", f"Option {given[0]!r}"):
         from pyspark_kafkalog.extensions.zookeeper.options import zookeeper_offsets
     return zookeeper_offsets(user)
+
+
+def check_no_marker(groups: GroupOffsets, group: str, changed: str) -> None:
+    """Check that a group holds no marker of an exactly-once query, which is ``changed``, such as "moved".
+
+    :raises GroupError: if it does.
+    :raises OptionError: if it may, and the extension is not installed.
+    """
+    if not group.startswith(OWN_PREFIX):
+        return
+    with _installed("exactly_once", f"Group {group!r}"):
+        from pyspark_kafkalog.extensions.exactly_once import group_marker
+    group_marker.check_no_marker(groups, group, changed)
 
 
 def _audit(user: UserOptions) -> ExtensionOptions | None:
     given = user.of_extension("audit")
     if not given:
         return None
-    with _installed("audit", given):
+    with _installed("audit", f"Option {given[0]!r}"):
         from pyspark_kafkalog.extensions.audit.options import audit_options
     return audit_options(user)
 
 
 @contextmanager
-def _installed(name: str, given: list[str]) -> Iterator[None]:
+def _installed(name: str, needing: str) -> Iterator[None]:
     """Turn an import of an extension whose folder is missing into an error for the user."""
     try:
         yield
@@ -86,6 +101,6 @@ def _installed(name: str, given: list[str]) -> Iterator[None]:
         if e.name is None or not e.name.startswith(f"{__name__}.{name}"):
             raise
         raise OptionError(
-            f"Option {given[0]!r} needs {name}, which is not installed",
+            f"{needing} needs {name}, which is not installed",
             hint=f"Leave it out, or install a pyspark-kafkalog that has the folder extensions/{name}.",
         ) from None

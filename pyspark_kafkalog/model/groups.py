@@ -8,6 +8,11 @@ from typing import Protocol
 from pyspark_kafkalog.errors import GroupError, KafkaLogError
 from pyspark_kafkalog.model import Assigned, CommittedOffset, Group, TopicPartition
 
+OWN_PREFIX = "kafkalog-"
+"""Begins the names of groups that hold a marker of exactly-once writes, and of transactional ids: for the
+cluster's ACLs.
+"""
+
 
 class PendingOffsetsError(GroupError):
     """Offsets of a group are part of a transaction that stays open."""

@@ -1,4 +1,4 @@
-"""Whether a group's commits belong to the logs that are there now, before a query starts from them."""
+"""Whether a group's commits belong to the logs that are there now, and whether they may be changed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import logging
 import time
 from collections.abc import Mapping
 
-from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog import extensions
+from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition
+from pyspark_kafkalog.model.groups import GroupOffsets
 
 _LOOKS = 3
 _PAUSE = 0.5
 """Seconds between looks: a new leader may not know its end yet, and an old one not that it is deposed."""
+_INACTIVE = ("Empty", "Dead")
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -49,6 +52,25 @@ def check_commits(
         if fail_on_data_loss:
             raise error
         _log.warning("Continuing, because failOnDataLoss=false: %s", error.with_hint(None))
+
+
+def check_inactive(groups: GroupOffsets, group: str) -> None:
+    """See that the offsets of a group may be changed.
+
+    :raises GroupError: if it has live members, or holds the marker of an exactly-once query.
+    """
+    if not group:
+        raise OptionError("The group id is empty")
+    known = groups.describe([group]).get(group)
+    if isinstance(known, KafkaLogError):
+        raise known
+    if known is not None and known.state not in _INACTIVE:
+        state = f"it is {known.state}" if known.state else "its state is unknown"
+        raise GroupError(
+            f"Offsets of group {group!r} can be changed only while it is inactive, but {state}",
+            hint="Stop its consumers first.",
+        )
+    extensions.check_no_marker(groups, group, "moved")
 
 
 def _foreign(place: Place, commits: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, str]:

@@ -6,11 +6,9 @@ import json
 from collections.abc import Collection
 from typing import NamedTuple
 
-from pyspark_kafkalog.errors import UNREADABLE
+from pyspark_kafkalog.errors import UNREADABLE, GroupError
 from pyspark_kafkalog.model import CommittedOffset
-
-PREFIX = "kafkalog-"
-"""Begins every transactional id and marker's group, for the cluster's ACLs."""
+from pyspark_kafkalog.model.groups import OWN_PREFIX, GroupOffsets
 
 
 class MarkerDetails(NamedTuple):
@@ -51,7 +49,7 @@ def marker_details(metadata: str) -> MarkerDetails | None:
 
 def may_have_marker(group: str) -> bool:
     """Whether the group's name is like that of a marker's group."""
-    return group.startswith(PREFIX)
+    return group.startswith(OWN_PREFIX)
 
 
 def marked_query(group: str, commits: Collection[CommittedOffset]) -> str | None:
@@ -61,3 +59,17 @@ def marked_query(group: str, commits: Collection[CommittedOffset]) -> str | None
     found = [marker_details(committed.metadata) for committed in commits]
     queries = {details.query for details in found if details is not None}
     return min(queries) if queries and None not in found else None
+
+
+def check_no_marker(groups: GroupOffsets, group: str, changed: str) -> None:
+    """Check that a group holds no marker of an exactly-once query, which is ``changed``, such as "moved".
+
+    :raises GroupError: if it does.
+    """
+    query = marked_query(group, groups.committed(group).values())
+    if query is not None:
+        raise GroupError(
+            f"Group {group!r} holds the marker of exactly-once query {query}. If it were {changed}, rows"
+            " would be lost or doubled",
+            hint="Leave it to the query. To let one write its batch again, see failOnMissingMarker.",
+        )

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.extensions.exactly_once.group_marker import (
-    PREFIX,
     MarkerDetails,
     marker_details,
     marker_metadata,
 )
 from pyspark_kafkalog.extensions.exactly_once.intent import Intent, Producers, RowsOf
 from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.model.groups import OWN_PREFIX
 
 _MOST_ENDS = 32
 """Partitions of which a marker says where their rows end: brokers limit the metadata of an offset."""
@@ -83,7 +83,7 @@ def check_newest(
 def transactional_id(query_id: str) -> str:
     """The transactional id of a query, and the name of its marker's group: the same for all of its runs."""
     digest = hashlib.sha256(query_id.encode()).digest()
-    return PREFIX + base64.b32encode(digest).decode().lower()[:26]
+    return OWN_PREFIX + base64.b32encode(digest).decode().lower()[:26]
 
 
 class CommittedEpochs(NamedTuple):

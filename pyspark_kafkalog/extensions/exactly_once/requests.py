@@ -48,8 +48,8 @@ from pyspark_kafkalog.extensions.exactly_once.commit import (
     Outcome,
     PendingOffsetError,
 )
-from pyspark_kafkalog.extensions.exactly_once.group_marker import PREFIX
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model.groups import OWN_PREFIX
 
 FENCED_HINT = (
     "Another run of this query took over, or the transaction was open for longer than"
@@ -380,13 +380,12 @@ class Requests:
         if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
             return error_of(code, doing, hint=FENCED_HINT)
         if code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            right = (
-                f"Write on transactional id {self.transactional_id}, or on all that begin with {PREFIX!r},"
-            )
+            right = f"Write on transactional id {self.transactional_id}, or on all that begin with"
+            right += f" {OWN_PREFIX!r},"
         elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             right = f"Read on group {group}"
             if group == self.transactional_id:
-                right += f", or on all groups that begin with {PREFIX!r},"
+                right += f", or on all groups that begin with {OWN_PREFIX!r},"
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             right = "Write on the topics, Read on the one that the marker names,"
         else:

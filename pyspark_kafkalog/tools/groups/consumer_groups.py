@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.client.partitions import if_known, of_some, partitions_of
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, why
 from pyspark_kafkalog.extensions.exactly_once.group_marker import marked_query, may_have_marker
@@ -211,7 +212,7 @@ def delete_offsets(place_groups: GroupOffsets, group: str, partitions: Collectio
 
     See :meth:`.kafka.GroupAdmin.delete_offsets`.
     """
-    check_no_marker(place_groups, group, "gone")
+    extensions.check_no_marker(place_groups, group, "gone")
     place_groups.delete_offsets(group, partitions)
 
 
@@ -220,22 +221,8 @@ def delete_group(place_groups: GroupOffsets, group: str) -> None:
 
     See :meth:`.kafka.GroupAdmin.delete`.
     """
-    check_no_marker(place_groups, group, "gone")
+    extensions.check_no_marker(place_groups, group, "gone")
     place_groups.delete_group(group)
-
-
-def check_no_marker(place_groups: GroupOffsets, group: str, changed: str) -> None:
-    """Check that a group holds no marker of an exactly-once query, which is ``changed``, such as "moved".
-
-    :raises GroupError: if it does.
-    """
-    query = marked_query(group, place_groups.committed(group).values()) if may_have_marker(group) else None
-    if query is not None:
-        raise GroupError(
-            f"Group {group!r} holds the marker of exactly-once query {query}. If it were {changed}, rows"
-            " would be lost or doubled",
-            hint="Leave it to the query. To let one write its batch again, see failOnMissingMarker.",
-        )
 
 
 def _check_all_found(names: Iterable[str], found: Mapping[str, Group | KafkaLogError]) -> None:

@@ -13,15 +13,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog.client.partitions import bounds_of, existing
-from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
+from pyspark_kafkalog.errors import GroupError, OptionError
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
+from pyspark_kafkalog.read.commits import check_inactive
 from pyspark_kafkalog.read.times import offsets_at
-from pyspark_kafkalog.tools.groups.consumer_groups import check_no_marker
 
-_INACTIVE = ("Empty", "Dead")
 _DEFAULT_ASSEMBLER = AssemblerSettings()
 
 
@@ -179,25 +178,6 @@ def execute(groups: GroupOffsets, steps: Collection[ResetStep]) -> None:
         by_group.setdefault(step.group, {})[TopicPartition(step.topic, step.partition)] = offset
     for group, offsets in by_group.items():
         groups.commit(group, offsets)
-
-
-def check_inactive(groups: GroupOffsets, group: str) -> None:
-    """See that the offsets of a group may be changed.
-
-    :raises GroupError: if it has live members, or holds the marker of an exactly-once query.
-    """
-    if not group:
-        raise OptionError("The group id is empty")
-    known = groups.describe([group]).get(group)
-    if isinstance(known, KafkaLogError):
-        raise known
-    if known is not None and known.state not in _INACTIVE:
-        state = f"it is {known.state}" if known.state else "its state is unknown"
-        raise GroupError(
-            f"Offsets of group {group!r} can be changed only while it is inactive, but {state}",
-            hint="Stop its consumers first.",
-        )
-    check_no_marker(groups, group, "moved")
 
 
 def _clamped(offset: int, bounds: Watermarks) -> _Goal:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
@@ -176,7 +177,7 @@ class GroupAdmin:
         :raises GroupError: if there is no such group, or it holds an exactly-once marker.
         """
         consumer_groups.groups(self._groups, [group])
-        consumer_groups.check_no_marker(self._groups, group, "gone")
+        extensions.check_no_marker(self._groups, group, "gone")
         return self._groups.committed(group, partitions)
 
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:

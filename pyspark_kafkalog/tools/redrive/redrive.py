@@ -46,10 +46,9 @@ from pyspark_kafkalog.options.settings import Selection, place_options, write_op
 from pyspark_kafkalog.options.table import BY_NAME, Use, Where
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import check_usable, open_groups, open_place, open_sole_commits
-from pyspark_kafkalog.read.commits import check_commits
+from pyspark_kafkalog.read.commits import check_commits, check_inactive
 from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.read.splits import Split
-from pyspark_kafkalog.tools.groups.reset import check_inactive
 
 GROUP = "kafkalog-redrive"
 """The consumer group that knows how far dead letters are sent, unless another one is named."""

@@ -32,8 +32,8 @@ from pyspark_kafkalog.model import CommittedOffset, GroupMember, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_groups
+from pyspark_kafkalog.read.commits import check_inactive
 from pyspark_kafkalog.tools.groups.consumer_groups import total_lag
-from pyspark_kafkalog.tools.groups.reset import check_inactive
 from tests.broker.producing import unused_topic
 from tests.extensions.zookeeper.test_znodes import CONSUMER, T1, T3, V1
 from tests.kafka_old import OldBroker, ZooKeeperServer
