@@ -22,7 +22,8 @@ from pyspark_kafkalog import connect
 
 assert pyspark_kafkalog.__file__.startswith(sys.argv[1])
 with connect(sys.argv[1] + "/log") as kafka:
-    assert kafka.write(pa.table({"value": [b"a"]}), "t") == 1
+    rows = pa.table({"value": [b"a"], "headers": [[{"key": "h", "value": b"b"}]]})
+    assert kafka.write(rows, "t") == 1
     assert kafka.read("t").read_all()["value"].to_pylist() == [b"a"]
 """
 

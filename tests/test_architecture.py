@@ -63,9 +63,7 @@ DOORS = {
         "tools.redrive",
     },
     "read": {"extensions.transform"},
-    "write": {
-        *("extensions.large_messages", "extensions.transform"),
-    },
+    "write": {"extensions.transform"},
     "stream": {"extensions.membership"},
     "client": {"extensions.transform"},
     "spark": {

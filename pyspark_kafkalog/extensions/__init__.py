@@ -14,6 +14,8 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model.groups import OWN_PREFIX
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
     from pyspark_kafkalog.options.settings import WriteOptions
@@ -83,6 +85,21 @@ def check_no_marker(groups: GroupOffsets, group: str, changed: str) -> None:
     group_marker.check_no_marker(groups, group, changed)
 
 
+def without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Records to write without what readers of large messages have put into their headers.
+
+    Any write may be one of rows that were read so, also where no extension is asked for. Without the folder
+    nothing tells such headers from the user's: then they are kept.
+    """
+    try:
+        from pyspark_kafkalog.extensions.large_messages import segments
+    except ModuleNotFoundError as e:
+        if not _lacks("large_messages", e):
+            raise
+        return records
+    return segments.without_reader_headers(records)
+
+
 def _audit(user: UserOptions) -> ExtensionOptions | None:
     given = user.of_extension("audit")
     if not given:
@@ -98,9 +115,14 @@ def _installed(name: str, needing: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as e:
-        if e.name is None or not e.name.startswith(f"{__name__}.{name}"):
+        if not _lacks(name, e):
             raise
         raise OptionError(
             f"{needing} needs {name}, which is not installed",
             hint=f"Leave it out, or install a pyspark-kafkalog that has the folder extensions/{name}.",
         ) from None
+
+
+def _lacks(name: str, error: ModuleNotFoundError) -> bool:
+    """Whether an import failed because the folder of this extension is missing."""
+    return error.name is not None and error.name.startswith(f"{__name__}.{name}")

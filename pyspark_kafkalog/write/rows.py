@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.model import TopicPartition
@@ -86,7 +87,9 @@ def write_rows(
     :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
     for rows in _held(arrow_batches, router.bytes_that_fill):
-        records = _without_reader_headers(to_records(rows, now_ms=time.time_ns() // 1_000_000))
+        records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
+        if records.column("headers").null_count < records.num_rows:
+            records = extensions.without_reader_headers(records)
         split: Divided = AsTheyAre(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
             if count is not None:
@@ -101,14 +104,6 @@ def write_rows(
                     raise _too_large(e, partition, is_split=splitter is not None) from None
                 sink.append(partition, encoded)
         sink.advance()
-
-
-def _without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
-    if records.column("headers").null_count == records.num_rows:
-        return records
-    from pyspark_kafkalog.extensions.large_messages.segments import without_reader_headers
-
-    return without_reader_headers(records)
 
 
 def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_split: bool) -> Exception:
