@@ -14,18 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-_CODE = re.compile(
-    r"""(?:<Code>|"error"\s*:\s*")(
-    AccessDenied|ExpiredToken(?:Exception)?|IDPCommunicationError|IDPRejectedClaim|InvalidClientTokenId
-    |InvalidIdentityToken|MissingAuthenticationToken|RegionDisabledException|RequestExpired
-    |SignatureDoesNotMatch|Throttling(?:Exception)?|ValidationError
-    |invalid_(?:request|client|grant|scope|target|resource)|unauthorized_client|unsupported_grant_type
-    )(?=[<"])""",
-    re.VERBOSE,
+OAUTH_CODES = (
+    "invalid_(?:request|client|grant|scope|target|resource)|unauthorized_client|unsupported_grant_type"
 )
-"""Codes of AWS's errors and of OAuth's (RFC 6749, 5.2); other words of an answer might repeat a secret."""
-_TEMPORARY = ("IDPCommunicationError", "Throttling", "ThrottlingException")
-"""Codes that STS gives with status 400, but means to be asked again."""
+"""Codes of OAuth's errors (RFC 6749, 5.2); other words of an answer might repeat a secret."""
+_CODE = re.compile(rf'"error"\s*:\s*"({OAUTH_CODES})(?=")')
 _LARGEST_ERROR = 1 << 14
 
 
@@ -132,12 +125,9 @@ def status_of(error: urllib.error.HTTPError) -> str:
     return f"HTTP status {error.code}{f' ({found[1]})' if found else ''}"
 
 
-def is_temporary(status: int, reason: str) -> bool:
-    """Whether to ask again. Azure's metadata service is Gone (410) while it is updated.
-
-    :param reason: what :func:`status_of` said.
-    """
-    return status >= 500 or status in (410, 429) or any(f"({code})" in reason for code in _TEMPORARY)
+def is_temporary(status: int) -> bool:
+    """Whether to ask again. Azure's metadata service is Gone (410) while it is updated."""
+    return status >= 500 or status in (410, 429)
 
 
 def reason_of(error: OSError | http.client.HTTPException) -> str:

@@ -164,7 +164,7 @@ def test_packages_of_hints_are_those_that_are_required(hints: list[str]) -> None
     setup.read(Path(__file__).parents[1] / "setup.cfg")
     text = "\n".join([setup["options"]["install_requires"], *setup["options.extras_require"].values()])
     known = {line.split()[0].partition("[")[0] for line in text.splitlines() if line and line[0] != "#"}
-    of_clouds = {"botocore", "cryptography", "gssapi"}  # required by nothing else
+    of_logins = {"cryptography", "gssapi"}  # required by nothing else
     named = {
         name
         for hint in hints
@@ -172,7 +172,7 @@ def test_packages_of_hints_are_those_that_are_required(hints: list[str]) -> None
         for name in found.split()
     }
     assert "matplotlib" in named
-    assert named <= known | of_clouds
+    assert named <= known | of_logins
 
 
 _KINDS = [

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LISTS = sorted(Path(__file__).with_name("platforms").glob("*.txt"))
-EXTRAS = ("stateful",)
+EXTRAS = ("stateful", "aws", "gcp", "azure")
 """Those that fit a platform: ``spark`` is for places without PySpark, and ``fsspec`` needs a newer one."""
 
 

@@ -412,7 +412,7 @@ def connection_string(text: str) -> dict[str, str]:
 @pytest.fixture
 def managed_identity() -> Iterator[dict[str, str]]:
     with metadata_services() as azure:
-        answer = {"access_token": unsecured_token(), "expires_in": 3600}
+        answer = {"access_token": unsecured_token(), "expires_on": str(int(time.time()) + 3600)}
         azure.answers["/msi/token"] = json.dumps(answer)
         platform = {
             "IDENTITY_ENDPOINT": f"http://{azure.address}/msi/token",

@@ -152,7 +152,7 @@ def _from_endpoint(options: OAuthOptions) -> tuple[str, float, float]:
             reason = status_of(e)
             if e.code in range(300, 400):
                 reason += ", a redirect, but the client's secret goes to the named origin only"
-            if not is_temporary(e.code, reason):
+            if not is_temporary(e.code):
                 break
         except (OSError, http.client.HTTPException) as e:
             reason = reason_of(e)

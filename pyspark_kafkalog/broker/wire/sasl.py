@@ -159,7 +159,7 @@ def _without_values(text: str, security: SecurityOptions, sent: bytes = b"") -> 
 
 
 class _MskIam(SaslMechanismAwsMskIam):  # type: ignore[misc]
-    """kafka-python's, with credentials and a region that need no botocore."""
+    """kafka-python's, with the credentials that the options of MSK's login name."""
 
     def __init__(self, options: AwsOptions, host: str) -> None:
         self._options, self._host = options, host

@@ -1,27 +1,23 @@
 """The metadata services of AWS, Google and Azure, on addresses that only a machine there can reach.
 
-They are asked only where the user has named the cloud. The environment may give other addresses, as for the
-clouds' own SDKs: AWS_EC2_METADATA_SERVICE_ENDPOINT and GCE_METADATA_HOST.
+They tell the zone of this machine; logins ask them through the clouds' SDKs. They are asked only where the
+user has named the cloud. The environment may give other addresses, as for the SDKs:
+AWS_EC2_METADATA_SERVICE_ENDPOINT and GCE_METADATA_HOST.
 """
 
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
 
-from pyspark_kafkalog.extensions.clouds.files import content_of
 from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of
 
 _TIMEOUT = 2.0
 """Seconds: the services are on the machine itself."""
-FOR_TOKENS = 10.0
-"""Seconds for an answer that another service must make."""
 _ATTEMPTS = 3
 _PAUSE = 0.2
 """Seconds before the second attempt, and twice that before the third."""
@@ -49,48 +45,39 @@ def of_aws(path: str) -> str:
     return ask(f"{base}/latest/meta-data/{path}", {"X-aws-ec2-metadata-token": token})
 
 
-def of_gcp(path: str, seconds: float | None = None) -> str:
+def of_gcp(path: str) -> str:
     """What Google's service says at ``path`` below ``computeMetadata/v1``.
 
     :raises MetadataError: if it does not.
     """
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-    return ask(f"http://{host}/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"}, seconds=seconds)
+    return ask(f"http://{host}/computeMetadata/v1/{path}", {"Metadata-Flavor": "Google"})
 
 
-def of_azure(path: str, seconds: float | None = None) -> str:
+def of_azure(path: str) -> str:
     """What Azure's service says at ``path`` below ``metadata``.
 
     :raises MetadataError: if it does not.
     """
-    return ask(f"{_AZURE}/metadata/{path}", {"Metadata": "true"}, seconds=seconds)
+    return ask(f"{_AZURE}/metadata/{path}", {"Metadata": "true"})
 
 
-def ask(
-    url: str,
-    headers: Mapping[str, str],
-    *,
-    method: str = "GET",
-    data: bytes | None = None,
-    seconds: float | None = None,
-) -> str:
+def ask(url: str, headers: Mapping[str, str], *, method: str = "GET") -> str:
     """The answer, up to 64 KiB, without white space around it. Redirects are not followed.
 
-    :param seconds: how long each of the attempts may take.
-    :raises MetadataError: saying why there is none, without the URL, which may hold a secret.
+    :raises MetadataError: saying why there is none, without the URL.
     """
-    seconds = seconds or _TIMEOUT
     reason = ""
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_PAUSE * attempt)
         try:
-            request = urllib.request.Request(url, data, dict(headers), method=method)
-            with opener(time.monotonic() + seconds).open(request, timeout=seconds) as response:
+            request = urllib.request.Request(url, headers=dict(headers), method=method)
+            with opener(time.monotonic() + _TIMEOUT).open(request, timeout=_TIMEOUT) as response:
                 return _text(response.read(_LARGEST_ANSWER + 1))
         except urllib.error.HTTPError as e:
             reason = status_of(e)
-            if not is_temporary(e.code, reason):
+            if not is_temporary(e.code):
                 break
         except (http.client.InvalidURL, ValueError):  # whose texts may quote a header or the URL
             reason = "the address, or what is sent to it, has a wrong form"
@@ -100,31 +87,6 @@ def ask(
             if method == "PUT" and isinstance(e, TimeoutError):
                 reason += ", as in a container if the hop limit of the machine's metadata is 1"
     raise MetadataError(reason)
-
-
-def fields_of(answer: str) -> Mapping[str, Any]:
-    """The fields of an answer in JSON; without an object there are none.
-
-    :raises MetadataError: if it is not JSON.
-    """
-    try:
-        fields = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise MetadataError("the answer is not JSON") from None
-    return fields if isinstance(fields, dict) else {}
-
-
-def token_in(file: str) -> str:
-    """The token that the platform puts into a file.
-
-    :raises MetadataError: if it can't be read.
-    """
-    try:
-        return content_of(file).decode()
-    except UnicodeDecodeError:
-        raise MetadataError("the file of its token has something else than text") from None
-    except ValueError as e:
-        raise MetadataError(f"the file of its token can't be read: {e}") from None
 
 
 def _text(answer: bytes) -> str:

@@ -7,9 +7,10 @@ import json
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from unittest import mock
 from urllib.parse import parse_qs, urlsplit
+
+from google.auth.compute_engine import _metadata as of_google
 
 from pyspark_kafkalog.extensions.clouds import metadata
 from tests.http_doubles import Silent, served
@@ -24,7 +25,7 @@ class MetadataServices(ThreadingHTTPServer):
     """All three at one address, and AWS's STS.
 
     ``answers`` are by path; ``failures`` are statuses that come first. ``asked`` are the methods and paths of
-    requests, ``forms`` what STS was asked. Each answer takes ``delay`` seconds.
+    requests, ``forms`` what was posted, ``signatures`` of whom. Each answer takes ``delay`` seconds.
     Without an answer, tokens of so many seconds say at their end when they end.
     """
 
@@ -36,7 +37,8 @@ class MetadataServices(ThreadingHTTPServer):
         self.answers: dict[str, str] = {}
         self.failures: list[int] = []
         self.asked: list[str] = []
-        self.forms: list[dict[str, Any]] = []
+        self.forms: list[dict[str, str]] = []
+        self.signatures: list[str] = []
         self.delay = 0.0
         self.token_seconds = 0
 
@@ -48,7 +50,9 @@ class _Handler(Silent, BaseHTTPRequestHandler):
         self._answer("PUT")
 
     def do_POST(self) -> None:
-        self.server.forms.append(parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        self.server.forms.append({name: values[0] for name, values in form.items()})
+        self.server.signatures.append(self.headers["Authorization"] or "")
         self._answer("POST")
 
     def do_GET(self) -> None:
@@ -67,15 +71,14 @@ class _Handler(Silent, BaseHTTPRequestHandler):
         elif not self._is_allowed(path):
             status = 401 if path.startswith("/latest") else 403
         elif path == STS:
-            query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
-            self.server.forms += [query] if query else []
-            status, text = 200, self.server.answers[STS]
+            status, text = 200, self.server.answers.get(STS, "computeMetadata/")
         elif path in self.server.answers:
             status, text = 200, self.server.answers[path]
         elif self.server.token_seconds and path.endswith("/token"):
             end = int(time.time()) + self.server.token_seconds
             status = 200
-            text = json.dumps({"access_token": f"token.{end}", "expires_in": self.server.token_seconds})
+            seconds = self.server.token_seconds
+            text = json.dumps({"access_token": f"token.{end}", "expires_in": seconds, "expires_on": str(end)})
         with contextlib.suppress(OSError):  # of a client that waits no longer
             self.send_response(status)
             self.send_header("Metadata-Flavor", "Google")
@@ -103,6 +106,12 @@ def metadata_services() -> Iterator[MetadataServices]:
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": url,
             "AWS_ENDPOINT_URL_STS": url,
             "GCE_METADATA_HOST": server.address,
+            "GCE_METADATA_IP": server.address,
+            "AZURE_POD_IDENTITY_AUTHORITY_HOST": url,
         }
-        with mock.patch.dict("os.environ", environment), mock.patch.object(metadata, "_AZURE", url):
+        with (
+            mock.patch.dict("os.environ", environment),
+            mock.patch.object(metadata, "_AZURE", url),
+            mock.patch.object(of_google, "_GCE_METADATA_HOST", server.address),  # read when it was loaded
+        ):
             yield server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -43,14 +42,12 @@ def services(broker: CloudBroker) -> Iterator[MetadataServices]:
     keys = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1"}
     with metadata_services() as server:
         server.token_seconds = 3600
-        server.answers[f"{ACCOUNT}/email"] = "reader@demo"
+        server.answers[f"{ACCOUNT}/"] = json.dumps({"email": "reader@demo", "scopes": []})
         platform = {
             "IDENTITY_ENDPOINT": f"http://{server.address}/msi/token",
             "IDENTITY_HEADER": "header-of-platform",
         }
-        # Google's library keeps the address of the first double.
-        without_google = mock.patch.dict(sys.modules, {"google.auth": None})
-        with mock.patch.dict(os.environ, {**keys, **platform}), without_google:
+        with mock.patch.dict(os.environ, {**keys, **platform}):
             yield server
 
 
@@ -76,7 +73,8 @@ def test_a_broker_takes_the_tokens(broker: CloudBroker, services: MetadataServic
 
 def test_a_token_that_was_refused_is_not_used_again(broker: CloudBroker, services: MetadataServices) -> None:
     """As after its issuer has got other keys: it would be refused until its end, an hour later."""
-    services.answers["/msi/token"] = json.dumps({"access_token": "revoked-token-4e", "expires_in": 3600})
+    revoked = {"access_token": "revoked-token-4e", "expires_on": str(int(time.time()) + 3600)}
+    services.answers["/msi/token"] = json.dumps(revoked)
     options = login(broker, "azure", **{"kafka.client.id": "refused"})
     with pytest.raises(AuthenticationError) as caught, connect(options) as cluster:
         cluster.topics.partitions()

@@ -13,16 +13,15 @@ from werkzeug.serving import make_server
 
 from pyspark_kafkalog.extensions.clouds.aws import Credentials, credentials
 from pyspark_kafkalog.options.security.aws import AwsOptions
-from tests.extensions.clouds.test_aws import KEYS, nowhere, without_botocore
+from tests.extensions.clouds.test_aws import KEYS, nowhere
 
-__all__ = ["nowhere", "without_botocore"]
+__all__ = ["nowhere"]
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
 @pytest.fixture
 def sts(nowhere: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    # Moto's own server finds the service in a header, but ours is a query that is signed.
     server = make_server("127.0.0.1", 0, create_backend_app("sts"), threaded=True)
     url = f"http://127.0.0.1:{server.port}"
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", url)
@@ -46,32 +45,17 @@ def who(found: Credentials, sts: str) -> str:
     return str(client.get_caller_identity()["Arn"])
 
 
-@pytest.mark.parametrize("with_botocore", [True, False])
-def test_a_role_is_assumed(
-    sts: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, with_botocore: bool
-) -> None:
-    if not with_botocore:
-        request.getfixturevalue("without_botocore")
+def test_a_role_is_assumed(sts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     options = AwsOptions(role_arn=ROLE, role_session_name="job-7", sts_region="eu-west-1")
     assert who(credentials(options), sts) == "arn:aws:sts::123456789012:assumed-role/reader/job-7"
 
 
-@pytest.mark.parametrize("with_botocore", [True, False])
-def test_a_pod_has_a_role_by_its_token(
-    sts: str,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    with_botocore: bool,
-) -> None:
-    if not with_botocore:
-        request.getfixturevalue("without_botocore")
+def test_a_pod_has_a_role_by_its_token(sts: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("token-of-pod")
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
     monkeypatch.setenv("AWS_ROLE_SESSION_NAME", "pod-1")
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    found = credentials(AwsOptions())
+    found = credentials(AwsOptions(region="eu-west-1"))
     assert who(found, sts) == "arn:aws:sts::123456789012:assumed-role/reader/pod-1"

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ HANDLER = "kafka.sasl.login.callback.handler.class"
 
 
 def short_lived(token: str) -> str:
-    return json.dumps({"access_token": f"{CANARY}{token}.{END}", "expires_in": 3600})
+    given = {"access_token": f"{CANARY}{token}.{END}", "expires_in": 3600}
+    return json.dumps({**given, "expires_on": str(int(time.time()) + 3600)})
 
 
 def callables() -> dict[str, str]:
@@ -89,10 +91,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         broker.create_topic(topic, 2)
         services.answers = {
-            "/": "computeMetadata/",
             "/computeMetadata/v1/project/project-id": "demo",
             f"{ACCOUNT}/": json.dumps({"email": "reader@demo", "scopes": []}),
-            f"{ACCOUNT}/email": "reader@demo",
             f"{ACCOUNT}/token": short_lived("google"),
             "/msi/token": short_lived("azure"),
             STS: f"<Error><Code>AccessDenied</Code>{CANARY}sts</Error>",

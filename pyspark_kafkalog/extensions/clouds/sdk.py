@@ -1,0 +1,87 @@
+"""How SDKs of clouds are used: loaded where a login asks for them, and without what may show a secret."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+
+from pyspark_kafkalog.errors import AuthenticationError
+from pyspark_kafkalog.named_origin import OAUTH_CODES
+
+SECONDS = 10.0
+"""How long an SDK waits for a connection, and for each answer."""
+ATTEMPTS = 3
+"""How often an SDK asks, where it can be told."""
+_CODE = re.compile(
+    r"\b(AccessDenied|ExpiredToken(?:Exception)?|IDPCommunicationError|IDPRejectedClaim|InvalidClientTokenId"
+    r"|InvalidIdentityToken|MissingAuthenticationToken|RegionDisabledException|RequestExpired"
+    r"|SignatureDoesNotMatch|Throttling(?:Exception)?|ValidationError"
+    rf"|AADSTS[0-9]{{5,7}}|{OAUTH_CODES})\b"
+)
+"""Codes of AWS's, Entra's and OAuth's errors; other words of an error might repeat a secret or a URL."""
+
+
+class SdkError(Exception):
+    """What an SDK raised: its kind, and the code that says why, if it is one that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sdk:
+    package: str
+    modules: tuple[str, ...]
+    loggers: tuple[str, ...]
+
+
+_SDKS = {
+    "aws": _Sdk("botocore", ("botocore.session",), ("botocore", "urllib3")),
+    "gcp": _Sdk(
+        "google-auth[requests]",
+        ("google.auth.transport.requests", "google.auth.compute_engine"),
+        ("google", "urllib3"),
+    ),
+    "azure": _Sdk("azure-identity", ("azure.identity",), ("azure", "msal", "urllib3")),
+}
+_thread = threading.local()
+
+
+@contextmanager
+def sdk(cloud: str) -> Iterator[None]:
+    """Within it this thread uses the SDK of a cloud, which logs nothing.
+
+    Loggers that the SDK makes within it are silent from the next time on.
+
+    :param cloud: aws, gcp or azure.
+    :raises AuthenticationError: if it is not installed.
+    :raises SdkError: if it raises anything.
+    """
+    used = _SDKS[cloud]
+    try:
+        for module in used.modules:
+            import_module(module)
+    except ImportError as e:
+        raise AuthenticationError(
+            f"Logins with {cloud} need the Python package {used.package}, which can't be imported: {e}",
+            hint=f"Install pyspark-kafkalog[{cloud}] on the driver and on each executor, or run: pip install"
+            f" {used.package}",
+        ) from None
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] in used.loggers:
+            logger.addFilter(_is_shown)
+    _thread.is_asking = True
+    try:
+        yield
+    except Exception as e:
+        found = _CODE.search(str(e))
+        raise SdkError(f"{type(e).__name__}{f' ({found[0]})' if found else ''}") from None
+    finally:
+        _thread.is_asking = False
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Whether it is of another use of an SDK than ours: at DEBUG they log requests and answers."""
+    return not getattr(_thread, "is_asking", False)
