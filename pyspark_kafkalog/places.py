@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import BrokerConnectionError, together
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
-from pyspark_kafkalog.model.groups import GroupMember, GroupOffsets, SoleCommits
+from pyspark_kafkalog.model.groups import GroupOffsets, SoleCommits
 from pyspark_kafkalog.model.sinks import Sink
 from pyspark_kafkalog.model.topics import ClusterTopics, Topics
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
-    MembershipOptions,
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
@@ -130,18 +129,6 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
     if timeout is None:
         return DirectoryGroups.open(options.paths, retention_minutes=retention)
     return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
-
-
-def open_member(options: PlaceOptions, group: str, membership: MembershipOptions) -> GroupMember:
-    """A member of a consumer group of the brokers that the options name, which has not joined yet."""
-    assert options.brokers is not None, "a directory has no live groups"
-    if membership.protocol == "consumer":
-        from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
-
-        return ConsumerMember(options.brokers, group, membership)
-    from pyspark_kafkalog.extensions.membership.member import Member
-
-    return Member(options.brokers, group, membership)
 
 
 def open_topics(options: PlaceOptions) -> Topics:

@@ -54,14 +54,7 @@ CORE = {
 DOORS = {
     "broker": {"extensions.clouds"},
     "log": {"extensions.log_groups", "tools.care"},
-    "places": {
-        *(
-            "extensions.exactly_once",
-            "extensions.log_groups",
-            "extensions.membership",
-        ),
-        "tools.redrive",
-    },
+    "places": {"extensions.exactly_once", "extensions.log_groups", "tools.redrive"},
     "read": {"extensions.transform"},
     "write": {"extensions.transform"},
     "stream": {"extensions.membership"},

@@ -38,6 +38,10 @@ def of_read(user: UserOptions) -> tuple[ExtensionOptions, ...]:
             from pyspark_kafkalog.extensions.typed_values.options import value_options
         found.append(value_options(user))
     found.append(offsets_store(user))
+    if user.are_of_stream and (given := user.of_extension("membership")):
+        with _installed("membership", given):
+            from pyspark_kafkalog.extensions.membership.options import membership_options
+        found.append(membership_options(user))
     return tuple(each for each in found if each is not None)
 
 

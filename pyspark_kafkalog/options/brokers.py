@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.offsets_json import MAX_INT
 from pyspark_kafkalog.options.security.protocol import SecurityOptions, security_options
-from pyspark_kafkalog.options.table import DEFAULTS, SERVERS, Where, from_option
+from pyspark_kafkalog.options.table import DEFAULTS, SERVERS, from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 REPORT_MS = 5000
@@ -24,21 +23,6 @@ _ONLY_EXACTLY_ONCE = (
     "stagingLocation",
     "failOnMissingMarker",
     "commitSourceOffsets",
-)
-_OF_ONE_PROTOCOL = {
-    "classic": (
-        "kafka.partition.assignment.strategy",
-        "kafka.session.timeout.ms",
-        "kafka.heartbeat.interval.ms",
-    ),
-    "consumer": ("kafka.group.remote.assignor",),
-}
-_OF_MEMBERS = (
-    "kafka.group.protocol",
-    "kafka.group.instance.id",
-    "kafka.max.poll.interval.ms",
-    *_OF_ONE_PROTOCOL["classic"],
-    *_OF_ONE_PROTOCOL["consumer"],
 )
 
 
@@ -80,28 +64,6 @@ class FetchOptions:
     poll_timeout_ms: int = from_option("kafkaConsumer.pollTimeoutMs")
     num_retries: int = from_option("fetchOffset.numRetries")
     retry_interval_ms: int = from_option("fetchOffset.retryIntervalMs")
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipOptions:
-    """How a stream is a member of its consumer group. ``rejoins`` says what it does if it has lost that."""
-
-    protocol: str = from_option("kafka.group.protocol")
-    remote_assignor: str | None = from_option("kafka.group.remote.assignor")
-    assignors: tuple[str, ...] = from_option("kafka.partition.assignment.strategy")
-    instance_id: str | None = from_option("kafka.group.instance.id")
-    session_timeout_ms: int = from_option("kafka.session.timeout.ms")
-    heartbeat_interval_ms: int = from_option("kafka.heartbeat.interval.ms")
-    max_poll_interval_ms: int = from_option("kafka.max.poll.interval.ms")
-    rejoins: bool = from_option("groupMembershipLost")
-    patience: ClassVar[float] = 60.0
-    """Seconds for which it asks for its offsets and commits, while its coordinator may move: as Java's
-    default.api.timeout.ms."""
-
-    @property
-    def is_cooperative(self) -> bool:
-        """Whether the member keeps its partitions while it joins again (KIP-429), as in Kafka's consumer."""
-        return self.protocol == "consumer" or self.assignors == ("cooperative-sticky",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,58 +113,6 @@ def produce_options(user: UserOptions) -> ProduceOptions:
         enable_idempotence=_is_idempotent(user, produce),
         delivery_timeout_ms=_delivery_timeout(user, produce),
     )
-
-
-def membership_options(user: UserOptions) -> MembershipOptions | None:
-    """How a stream is a member of its group; None if it does not join.
-
-    :raises OptionError: for options that contradict membership, or need it.
-    """
-    if not user.value("groupMembership"):
-        if user.value("groupMembershipLost"):
-            raise OptionError(
-                "Option 'groupMembershipLost' needs groupMembership=true", hint="Set that, or leave it out."
-            )
-        for name in _OF_MEMBERS:
-            if name in user:
-                log_once(logging.DEBUG, "Option %s has no effect without groupMembership", name)
-        return None
-    if user.where is not Where.BROKERS:
-        raise OptionError(
-            "Option 'groupMembership' is for brokers: the groups of a log directory have no members",
-            hint="Leave it out.",
-        )
-    for needed, why in (
-        ("kafka.group.id", "It names the group to join."),
-        ("checkpointLocation", "The query's checkpoint keeps where its partitions have begun."),
-    ):
-        if user.value(needed) is None:
-            raise OptionError(f"Option 'groupMembership' needs {needed!r}", hint=why)
-    if user.value("commitOffsets") == "false":
-        raise OptionError(
-            "Option 'commitOffsets' can't be false with groupMembership: a member commits what it has read",
-            hint="Leave it out. If a sink is to commit the offsets in its transactions, give each query its"
-            " own partitions with assign, and leave out groupMembership.",
-        )
-    if "assign" in user:
-        raise OptionError(
-            "Option 'assign' names partitions, but with groupMembership the group assigns them",
-            hint="Give subscribe or subscribePattern.",
-        )
-    membership = user.fill(MembershipOptions)
-    for name in _OF_ONE_PROTOCOL["consumer" if membership.protocol == "classic" else "classic"]:
-        if name in user:
-            raise OptionError(
-                f"Option {name!r} has no effect with kafka.group.protocol={membership.protocol}",
-                hint="Leave it out.",
-            )
-    if membership.heartbeat_interval_ms >= membership.session_timeout_ms:
-        raise OptionError(
-            f"Option 'kafka.heartbeat.interval.ms': expected less than kafka.session.timeout.ms, which is"
-            f" {membership.session_timeout_ms}, got {membership.heartbeat_interval_ms}",
-            hint="A third of it is usual.",
-        )
-    return membership
 
 
 def transaction_options(user: UserOptions, produce: ProduceOptions) -> TransactionOptions | None:

@@ -32,11 +32,9 @@ from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
-    MembershipOptions,
     ProduceOptions,
     TransactionOptions,
     connection_options,
-    membership_options,
     produce_options,
     transaction_options,
 )
@@ -154,14 +152,13 @@ class GroupOptions:
     """The consumer group of a query, if it has one.
 
     ``none_committed`` is where partitions without a committed offset start, EARLIEST
-    or LATEST; None makes them an error. Without a ``membership`` the query does not join.
+    or LATEST; None makes them an error.
     """
 
     group_id: str | None = None
     commits: bool = False
     required: bool = False
     none_committed: int | None = EARLIEST
-    membership: MembershipOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,9 +441,6 @@ def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
     if group is not None and "groupIdPrefix" in user:
         log_once(logging.WARNING, "Option groupIdPrefix is ignored, because kafka.group.id is set")
     commits = user.value("commitOffsets") or ("false" if group is None else "true")
-    membership = None if batch else membership_options(user)
-    if membership is not None:
-        return GroupOptions(group, True, True, none_committed, membership)
     if batch or commits == "false":
         return GroupOptions(group, none_committed=none_committed)
     return GroupOptions(group or _generated_id(user), True, commits == "required", none_committed)

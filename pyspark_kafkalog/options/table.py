@@ -147,6 +147,7 @@ _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
 _brokers = partial(Option, where=Where.BROKERS)
 _zookeeper = partial(_brokers, extension="zookeeper")
+_member = partial(_brokers, extension="membership")
 
 
 def _levels(option: Callable[..., Option], prefix: str) -> Iterator[Option]:
@@ -274,31 +275,31 @@ SECTIONS = (
         _zookeeper(ZOOKEEPER, _READ | Use.ADMIN, zookeeper_connect, None,
                  "ZooKeeper, `host:port[,host:port][/chroot]`, for the two options above. Without brokers it"
                  " is a place that has only groups, for `connect` and the command line."),
-        _brokers("groupMembership", _STREAM, boolean, "false",
+        _member("groupMembership", _STREAM, boolean, "false",
                  "`true`: join the group as one member, and read only the partitions that it assigns, from"
                  " where the group has committed ([shared groups](shared-groups.md)). Needs `kafka.group.id`"
                  " and `checkpointLocation`."),
-        _brokers("groupMembershipLost", _STREAM, one_of_these({"fail": False, "rejoin": True}), "fail",
+        _member("groupMembershipLost", _STREAM, one_of_these({"fail": False, "rejoin": True}), "fail",
                  "What to do if the group has gone on without the query while a micro-batch ran: `fail`, or"
                  " `rejoin`: leave its rows uncommitted, and join again."),
-        _brokers("kafka.group.protocol", _STREAM, one_of("classic", "consumer"), "classic",
+        _member("kafka.group.protocol", _STREAM, one_of("classic", "consumer"), "classic",
                  "With `groupMembership`: `classic`, where a member assigns partitions, or `consumer`"
                  " (KIP-848, Kafka 4.0), where the group's coordinator does. Then the assignor, the session"
                  " timeout and the heartbeat interval are the brokers'."),
-        _brokers("kafka.group.remote.assignor", _STREAM, unless_blank(stripped), None,
+        _member("kafka.group.remote.assignor", _STREAM, unless_blank(stripped), None,
                  "With `kafka.group.protocol=consumer`: the assignor of the brokers, such as `uniform` or"
                  " `range`. Default: the brokers' first."),
-        _brokers("kafka.partition.assignment.strategy", _STREAM, assignors, "range,cooperative-sticky",
+        _member("kafka.partition.assignment.strategy", _STREAM, assignors, "range,cooperative-sticky",
                  "With `groupMembership`: `range`, `roundrobin`, `cooperative-sticky`, or Kafka's class"
                  " names, separated by commas, the preferred first. The members must have one in common."),
-        _brokers("kafka.group.instance.id", _STREAM, group_instance_id, None,
+        _member("kafka.group.instance.id", _STREAM, group_instance_id, None,
                  "With `groupMembership`: a name that no other member has. A restart within the session"
                  " timeout then moves no partition."),
-        _brokers("kafka.session.timeout.ms", _STREAM, integer(1), "45000",
+        _member("kafka.session.timeout.ms", _STREAM, integer(1), "45000",
                  "With `groupMembership`: a member without a heartbeat for so long is out of the group."),
-        _brokers("kafka.heartbeat.interval.ms", _STREAM, integer(1), "3000",
+        _member("kafka.heartbeat.interval.ms", _STREAM, integer(1), "3000",
                  "With `groupMembership`: the time between two heartbeats."),
-        _brokers("kafka.max.poll.interval.ms", _STREAM, integer(1), "300000",
+        _member("kafka.max.poll.interval.ms", _STREAM, integer(1), "300000",
                  "With `groupMembership`: how long the group waits for the micro-batch that runs when"
                  " partitions are to move."),
         _directory("offsets.retention.minutes", _READ_OR_INSPECT, integer(1), "10080",

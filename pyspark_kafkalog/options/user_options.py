@@ -101,6 +101,11 @@ class UserOptions:
         given = (BY_NAME.get(each) for each in self._values)
         return [option.name for option in given if option is not None and option.extension == name]
 
+    @property
+    def are_of_stream(self) -> bool:
+        """Whether they are those of a stream's reader."""
+        return self._use is Use.STREAM_READ
+
     def names(self, *prefixes: str) -> list[str]:
         """The given names that begin with one of these prefixes, in lower case, sorted."""
         return sorted(name for name in self._values if name.startswith(prefixes))

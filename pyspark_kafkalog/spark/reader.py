@@ -90,19 +90,19 @@ class LogReader:
         parallelism: int = 0,
     ) -> None:
         self._parallelism = parallelism
-        self._place_options = place_options(options)
-        self._options = read_options(options, batch=not self._streaming)
-        messages_of(self._options).load()
+        self.place_options = place_options(options)
+        self.options = read_options(options, batch=not self._streaming)
+        messages_of(self.options).load()
         self._run = QueryRun(uuid.uuid4().hex, self._streaming)
         self._shaping: Shaping | None = None
-        if self._options.transform is None and not values_of(self._options).decoded:
-            allowed = {**RECORD_FIELDS, **self._options.record_fields}
+        if self.options.transform is None and not values_of(self.options).decoded:
+            allowed = {**RECORD_FIELDS, **self.options.record_fields}
             fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
             read_columns(fields, allowed)
         else:
             from pyspark_kafkalog.extensions.typed_values.shaping import shaping_of
 
-            self._shaping = shaping_of(self._options, schema, decoded)
+            self._shaping = shaping_of(self.options, schema, decoded)
         self._schema: pa.Schema = arrow_schema(schema)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class LogReader:
         if not isinstance(partition, LogInputPartition) or not partition.splits:
             return  # for an empty plan Spark makes one empty partition
         shape = None if self._shaping is None else self._shaping.load()
-        splits, place, rules = partition.splits, self._open_place(reached=True), self._rules()
+        splits, place, rules = partition.splits, self.open_place(reached=True), self.rules()
         read = partial(self._rows_of, place, rules)
         if shape is not None:
             read = partial(shape, read)
@@ -135,29 +135,32 @@ class LogReader:
         found: Existing | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a split."""
-        count = counting_of(self._options).of_split(split, self._run)
+        count = counting_of(self.options).of_split(split, self._run)
         on_dropped = None if count is None else count.dropped
         with loading():
-            reader = messages_of(self._options).reader(place, rules, on_dropped)
+            reader = messages_of(self.options).reader(place, rules, on_dropped)
         rows = reader.read(split, found)
         return rows if count is None else count.passing(rows)
 
-    def _tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
+    def tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
+        """The splits of each task; see :func:`.splits.tasks_of`."""
         least = self._parallelism or PARALLELISM
-        return tasks_of(splits, sizes, wants_tasks=self._options.wants_tasks, least=least)
+        return tasks_of(splits, sizes, wants_tasks=self.options.wants_tasks, least=least)
 
-    def _open_place(self, *, reached: bool = False) -> Place:
+    def open_place(self, *, reached: bool = False) -> Place:
+        """The place that the options name; see :func:`.places.open_place`."""
         with loading():
-            return open_place(self._place_options, reached=reached)
+            return open_place(self.place_options, reached=reached)
 
-    def _open_committed(self, timeout: float | None = None) -> CommittedOffsets:
+    def open_committed(self, timeout: float | None = None) -> CommittedOffsets:
         """The committed offsets of the place's groups, to start from; see :func:`open_groups`."""
-        return messages_of(self._options).start_from(open_groups(self._place_options, timeout=timeout))
+        return messages_of(self.options).start_from(open_groups(self.place_options, timeout=timeout))
 
-    def _rules(self) -> ReadRules:
+    def rules(self) -> ReadRules:
+        """How splits are read."""
         with loading():
             from pyspark_kafkalog.read.reader import read_rules
-        return read_rules(self._options, self._schema if self._shaping is None else self._shaping.read)
+        return read_rules(self.options, self._schema if self._shaping is None else self._shaping.read)
 
 
 @with_short_errors
@@ -169,12 +172,12 @@ class LogBatchReader(LogReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; the tasks look up open ends."""
-        place = self._open_place()
+        place = self.open_place()
         with said("Looking up partitions and offsets"):
-            messages_of(self._options).check_start(self._options, place)
-            options = start_from_group(self._options, place, self._open_committed)
+            messages_of(self.options).check_start(self.options, place)
+            options = start_from_group(self.options, place, self.open_committed)
             splits = plan_batch(place, options, self._bounds)
-            tasks = self._tasks_of(splits, RecordSizes(place))
+            tasks = self.tasks_of(splits, RecordSizes(place))
         freeze_modules()
         return [LogInputPartition(splits) for splits in tasks]
 
@@ -189,7 +192,7 @@ class FilteringLogBatchReader(LogBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Skip partitions and offsets that the filters rule out. Spark applies the filters to each row."""
-        if self._options.transform is None:  # what it returns need not be where the records are
+        if self.options.transform is None:  # what it returns need not be where the records are
             self._bounds = bounds_of(_comparisons(filters))
         return filters
 

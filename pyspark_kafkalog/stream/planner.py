@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from pyspark_kafkalog.errors import listed
-from pyspark_kafkalog.extensions.membership.sharing import SharedGroup
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
-from pyspark_kafkalog.options.settings import ReadOptions, Selection
+from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.read.offsets import initial_offsets, start_from_group
-from pyspark_kafkalog.read.partitions import look_up_partitions, with_topic_ids
 from pyspark_kafkalog.read.splits import Split, split_ranges, with_decided
 from pyspark_kafkalog.stream.data_loss import (
     check_nothing_lost_while_available_now,
@@ -25,6 +21,8 @@ from pyspark_kafkalog.stream.data_loss import (
     log_went_back,
 )
 from pyspark_kafkalog.stream.history import Read, Shared, SharedHistory
+from pyspark_kafkalog.stream.share import Share
+from pyspark_kafkalog.stream.subscription import Subscription
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -32,48 +30,6 @@ _NAMED = 5
 """How many partitions a line of the log lists."""
 _ATTEMPTS = 5
 """How often ends are looked up if topics change meanwhile. Tasks check their topic again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Partitions, sorted, and the ids of their topics (empty where unknown)."""
-
-    partitions: tuple[TopicPartition, ...]
-    topic_ids: Mapping[str, str]
-
-
-class Subscription:
-    """The partitions that a selection covers, as topics come and go.
-
-    :param max_age: seconds for which an answer is kept, so that a cluster need not list its topics
-        each time a stream asks for new records.
-    """
-
-    def __init__(
-        self, place: Place, selection: Selection, *, max_age: float, clock: Callable[[], float]
-    ) -> None:
-        self._place = place
-        self._selection = selection
-        self._max_age = max_age
-        self._clock = clock
-        self._known: Assignment | None = None
-        self._looked_up = 0.0
-
-    def forget(self) -> None:
-        """Look topics up again at the next call, because the known ones were wrong."""
-        self._known = None
-
-    def assignment(self) -> Assignment:
-        """The existing partitions; named ones that no longer exist are left out."""
-        now = self._clock()
-        if self._known is None or now - self._looked_up >= self._max_age:
-            partitions = look_up_partitions(self._place, self._selection, must_exist=False)
-            partitions, topic_ids = with_topic_ids(self._place, partitions)
-            found = Assignment(partitions, topic_ids)
-            if found != self._known:  # an equal assignment stays the same object, which is quick to compare
-                self._known = found
-            self._looked_up = now
-        return self._known
 
 
 class _Ends(NamedTuple):
@@ -98,7 +54,7 @@ class StreamPlanner:
     :param shared: what an earlier run left of :class:`.history.SharedHistory`.
     :param keep_shared: called with what the next run needs of it.
     :param groups: the consumer groups of the place; opened only to start from one.
-    :param sharing: the group with which the stream shares its partitions; None if it reads all.
+    :param share: the partitions that it reads; all by default.
     :param topics_max_age: seconds after which topics are listed again.
     :param clock: a monotonic clock, in seconds.
     """
@@ -115,7 +71,7 @@ class StreamPlanner:
         shared: Shared | None = None,
         keep_shared: Callable[[Shared], None] = lambda shared: None,
         groups: Callable[[], CommittedOffsets],
-        sharing: SharedGroup | None = None,
+        share: Share | None = None,
         topics_max_age: float = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -138,88 +94,24 @@ class StreamPlanner:
         self._keep_topic_ids = keep_topic_ids
         self._history = SharedHistory(place, shared or {}, keep_shared, clock)
         self._groups = groups
-        self._sharing = sharing
-        self._begun: Offsets = {}
-        self._shared_out: Collection[TopicPartition] = ()
-        """The partitions of a stream that shares them."""
-        self._mine: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
-        """All partitions, those of this stream, and these as an assignment."""
+        self._share = share or Share()
         self._data_loss = partial(find_data_loss, selection=options.selection)
         self._offered = self._planned = _Ends({}, {})
         self._available_now = False
-        self._has_begun = False
-        """Whether a stream that shares its partitions has had some."""
         self._begins: Offsets = {}
-        """Where the partitions go on that a member of a group has, as far as it has looked at their logs."""
+        """Where the offered micro-batch begins."""
         self._frozen: _Ends | None = None
         self._last_trigger: float | None = None
         self._initial: Offsets = {}
 
     def initial_offsets(self) -> Offsets:
         """Where a new query starts; see :func:`pyspark_kafkalog.read.offsets.initial_offsets`."""
-        if self._sharing is None:
-            options = start_from_group(self._options, self._place, self._groups)
-            self._initial = initial_offsets(self._place, options)
-        else:
-            begun = self._begin(self._sharing, {}, self._starts, must_wait=True)
-            assert begun is not None, "it has waited for an assignment"
-            self._initial = dict(begun)
-            self._sharing.release()
+        self._initial = self._share.first(self._chosen, self._subscription.assignment)
         return self._initial
 
-    def _starts(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """Where a new query starts in partitions of which its group has committed nothing."""
+    def _chosen(self) -> Offsets:
         options = start_from_group(self._options, self._place, self._groups)
-        found = initial_offsets(self._place, options)
-        return {partition: found[partition] for partition in partitions if partition in found}
-
-    def _begin(
-        self,
-        sharing: SharedGroup,
-        start: Offsets,
-        default: Callable[[Collection[TopicPartition]], Offsets],
-        *,
-        must_wait: bool = False,
-    ) -> Offsets | None:
-        """Where the partitions go on that the group has assigned; see :meth:`.SharedGroup.begin`."""
-        all_of_them = self._subscription.assignment()
-        begins = sharing.begin(start, all_of_them.partitions, default, must_wait=must_wait)
-        if begins is None:
-            return None
-        if begins and not self._has_begun:
-            self._has_begun = True
-            self._warn_if_set_back(start, begins)
-        if self._begun is not begins:
-            self._begun = begins
-            if self._shared_out != begins.keys():
-                self._shared_out = begins.keys()
-        return begins
-
-    def _warn_if_set_back(self, start: Offsets, begins: Offsets) -> None:
-        """Say which records a checkpoint that was set back does not bring again, as the group has them."""
-        left_out = [
-            f"{p} from {start[p]} to {begin}"
-            for p, begin in sorted(begins.items())
-            if start.get(p, begin) < min(begin, self._history.offset(p))
-        ]
-        if left_out:
-            _log.warning(
-                "The query had read more than its checkpoint says, and goes on where its group is, so it does"
-                " not read %s again. If the checkpoint was set back for that, give another kafka.group.id",
-                listed(left_out, _NAMED),
-            )
-
-    def _assignment(self) -> Assignment:
-        """The partitions that the stream reads now."""
-        found = self._subscription.assignment()
-        if self._sharing is None:
-            return found
-        if self._mine is None or self._mine[0] is not found or self._mine[1] is not self._shared_out:
-            mine = tuple(partition for partition in found.partitions if partition in self._shared_out)
-            topics = _topics(mine)
-            ids = {topic: topic_id for topic, topic_id in found.topic_ids.items() if topic in topics}
-            self._mine = found, self._shared_out, Assignment(mine, ids)
-        return self._mine[2]
+        return initial_offsets(self._place, options)
 
     def prepare_for_available_now(self) -> None:
         """Freeze the ends at the next lookup: the query reads up to them and stops."""
@@ -234,44 +126,38 @@ class StreamPlanner:
             it, data loss is logged when the micro-batch is planned.
         """
         self._expect(start)
-        if self._sharing is None:
-            end = self._next_offsets(start, start, all_available=all_available)
-            assert end is not None, "it has all partitions"
-            return end
-        return self._next_shared(self._sharing, start, all_available=all_available)
-
-    def _next_shared(self, sharing: SharedGroup, start: Offsets, *, all_available: bool) -> Offsets:
         must_wait = self._available_now or all_available
+        default = partial(_log_start_offsets, self._place)
         while True:
-            begins = self._begin(
-                sharing, start, partial(_log_start_offsets, self._place), must_wait=must_wait
+            mine = self._share.begin(
+                start, self._subscription.assignment, default, self._history.offset, must_wait=must_wait
             )
-            if begins is None:
+            if mine is None:
                 self.latest = {}
                 return start
             if self._frozen is not None:  # what has come since then is read by the next run
-                begins = {p: begin for p, begin in begins.items() if p in self._frozen.offsets}
-            end = self._next_offsets(start, begins, all_available=all_available)
+                mine = self._share.only(mine, self._frozen.offsets)
+            end = self._next_offsets(start, mine, all_available=all_available)
             if end is not None and end is not start:
-                sharing.offer(end, self._begins)
+                self._share.offer(end, self._begins)
                 return end
-            sharing.release()
+            self._share.release()
             if end is start or not must_wait:
                 return start
 
     def _next_offsets(self, start: Offsets, mine: Offsets, *, all_available: bool) -> Offsets | None:
-        """See :meth:`next_offsets`; None if the group has taken the partitions away meanwhile.
+        """See :meth:`next_offsets`; None if the partitions were lost meanwhile.
 
-        :param mine: ``start``, or of a stream that shares its partitions, where its own go on.
+        :param mine: where its partitions go on.
         """
         ends = self._look_up_ends(mine)
-        is_known = self._sharing is None or not self._sharing.is_unconfirmed
-        if (mine, ends) == self._at_rest and is_known and not self._history.is_waiting():
+        is_waiting = self._share.is_unconfirmed or self._history.is_waiting()
+        if (mine, ends) == self._at_rest and not is_waiting:
             return start
         ends = ends._replace(epochs=self._place.leader_epochs(ends.offsets))
         if start == self._planned.offsets:
             self._remember({**self._topic_ids, **self._planned.topic_ids}, start)
-            self._history.advance(Read(self._of_mine(start, mine), *self._planned[1:]))
+            self._history.advance(Read(self._share.only(start, mine), *self._planned[1:]))
         self.latest = ends.offsets
         if not self.latest:
             # Empty offsets would forget what was read so far (SPARK-41375).
@@ -290,14 +176,13 @@ class StreamPlanner:
             is_last=self._available_now and mine == self.latest,
             is_odd=not self._truncated.keys() <= truncated,
         )
-        if self._sharing is not None:
-            if not self._sharing.has_confirmed(begins):
-                return None
-            self._begins = {**added, **begins}
+        if not self._share.confirm(begins):
+            return None
+        self._begins = {**added, **begins}
         unread = {
             partition: OffsetRange(begin, end)
             for partition, end in self.latest.items()
-            if (begin := begins.get(partition, added.get(partition, end))) < end
+            if (begin := self._begins.get(partition, end)) < end
         }
         if all_available:
             offered = self.latest
@@ -307,8 +192,8 @@ class StreamPlanner:
             return start
         else:
             offered = {**self.latest, **self._share_limits(unread)}
-        if self._sharing is not None:  # the others' partitions stay where this query has got
-            offered = {p: o for p, o in start.items() if p not in mine and p.topic not in recreated} | offered
+        # The partitions that others read stay where this query has got.
+        offered = {p: o for p, o in start.items() if p not in mine and p.topic not in recreated} | offered
         if offered == start and unread:
             # A recreated topic has exactly as many records as were read of the old one.
             # For Spark equal offsets mean no micro-batch, so the last record waits for the next.
@@ -319,11 +204,6 @@ class StreamPlanner:
             self._at_rest = mine, ends._replace(epochs={})
             return start
         return offered
-
-    def _of_mine(self, offsets: Offsets, mine: Offsets) -> Offsets:
-        if self._sharing is None:
-            return offsets
-        return {partition: offset for partition, offset in offsets.items() if partition in mine}
 
     def plan(self, start: Offsets, end: Offsets) -> list[Split]:
         """The tasks of the micro-batch from ``start`` to ``end``, in order of partition and offset.
@@ -337,15 +217,13 @@ class StreamPlanner:
             start = {partition: offset for partition, offset in start.items() if partition in end}
         is_replay = end != self._offered.offsets  # Spark logged the end before this run.
         planned, spark_start = end, start
-        if self._sharing is not None:
-            start, end = self._sharing.ranges(start, end, is_replay=is_replay)
+        start, end = self._share.ranges(start, end, is_replay=is_replay)
         if not is_replay:
             _, topic_ids, epochs = self._offered
             self._proven |= {topic for topic, topic_id in topic_ids.items() if topic_id}
         else:
             topic_ids, epochs = self._subscription.assignment().topic_ids, self._place.leader_epochs(end)
-        if self._sharing is not None:
-            topic_ids = {topic: topic_ids.get(topic, "") for topic in _topics(end)}
+        topic_ids = self._share.topic_ids(topic_ids, end)
         if self._frozen is not None:
             for partition, offset in end.items():
                 self._place.expect(partition, Seen(topic_ids.get(partition.topic, ""), end=offset))
@@ -398,7 +276,7 @@ class StreamPlanner:
 
     def _look_up_ends(self, start: Offsets) -> _Ends:
         if self._frozen is not None:
-            return self._frozen._replace(offsets=self._of_mine(self._frozen.offsets, start))
+            return self._frozen._replace(offsets=self._share.only(self._frozen.offsets, start))
         ends = self._look_up_now()
         if self._available_now or ends.offsets != start:
             ends = self._consistent_ends(ends)
@@ -422,7 +300,7 @@ class StreamPlanner:
         return self._look_up_now()
 
     def _look_up_now(self) -> _Ends:
-        assignment = self._assignment()
+        assignment = self._share.of(self._subscription.assignment())
         offsets = self._place.end_offsets(assignment.partitions, read_committed=self._options.read_committed)
         return _Ends(offsets, assignment.topic_ids)
 
@@ -472,10 +350,8 @@ class StreamPlanner:
         return found | self._open
 
     def _in_open_transactions(self, begins: Offsets) -> Offsets:
-        """Those of the positions up to which other members of the group have read the log, which do not wait
-        for transactions to end.
-        """
-        if not begins or self._sharing is None or not self._options.read_committed:
+        """Those of the positions up to which others have read, who do not wait for transactions to end."""
+        if not begins or not self._share.has_others or not self._options.read_committed:
             return {}
         ends = self._place.end_offsets(begins, read_committed=False)
         return {p: begin for p, begin in begins.items() if begin <= ends.get(p, -1)}
@@ -486,7 +362,7 @@ class StreamPlanner:
         """Where to go on, without the positions in logs of topics that were recreated, and these topics.
 
         :param start: what the query has read so far.
-        :param mine: that, or where the partitions of a stream that shares them go on.
+        :param mine: where its partitions go on.
         """
         self._remember({**topic_ids, **self._topic_ids}, start)
         recreated = find_recreated(_topics(mine), self._topic_ids, topic_ids)

@@ -58,12 +58,12 @@ from pyspark_kafkalog.extensions.exactly_once.requests import Requests
 from pyspark_kafkalog.extensions.membership import member as member_module
 from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.extensions.membership.member import Member
+from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, Fetch, OffsetRange, TopicPartition
 from pyspark_kafkalog.model.topics import NewTopic
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
-    MembershipOptions,
     ProduceOptions,
 )
 from pyspark_kafkalog.options.security.protocol import SecurityOptions

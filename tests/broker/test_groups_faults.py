@@ -16,8 +16,9 @@ from kafka.protocol.consumer import OffsetCommitResponse
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError
 from pyspark_kafkalog.extensions.membership.member import Member
+from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.broker.fake_broker import API_VERSIONS, METADATA, Received, framed, serving
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster

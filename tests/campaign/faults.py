@@ -587,4 +587,6 @@ class Faults:
 
 
 def _choose(things: Sequence[_T], step: Step) -> _T:
+    if not things:
+        raise NotDone("there is none now")
     return things[int(step.choice * len(things))]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import re
-
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST
-from pyspark_kafkalog.options.brokers import MembershipOptions
 from pyspark_kafkalog.options.settings import GroupOptions, ReadOptions, read_options
 
 PLACES = [{"path": "/log"}, {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}]
@@ -84,83 +80,3 @@ def test_groupidprefix_is_ignored_beside_a_group(
 ) -> None:
     assert stream(place, kafka__group__id="g", groupIdPrefix="p").group.group_id == "g"
     assert "groupIdPrefix is ignored" in caplog.text
-
-
-MEMBER = {
-    "kafka.bootstrap.servers": "b:9092",
-    "subscribe": "t",
-    "kafka.group.id": "g",
-    "checkpointLocation": "/c",
-    "groupMembership": "true",
-}
-
-
-def membership(**options: str) -> MembershipOptions | None:
-    given = {name.replace("__", "."): value for name, value in options.items()}
-    return read_options({**MEMBER, **given}, batch=False).group.membership
-
-
-def test_a_member_commits() -> None:
-    group = read_options(MEMBER, batch=False).group
-    assert (group.commits, group.required) == (True, True)
-    assert group.membership == MembershipOptions()
-    assert membership(groupMembership="false") is None
-    assert read_options({**MEMBER, "groupMembership": "false"}, batch=False).group.membership is None
-
-
-def test_assignors_by_name_and_by_class() -> None:
-    java = "org.apache.kafka.clients.consumer"
-    found = membership(
-        kafka__partition__assignment__strategy=f"{java}.RoundRobinAssignor, range,RangeAssignor"
-    )
-    assert found is not None
-    assert found.assignors == ("roundrobin", "range")
-    assert not found.is_cooperative
-    sticky = membership(kafka__partition__assignment__strategy=f"{java}.CooperativeStickyAssignor")
-    assert sticky is not None
-    assert sticky.is_cooperative
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"kafka.group.id": None}, "'groupMembership' needs 'kafka.group.id'"),
-        ({"checkpointLocation": None}, "'groupMembership' needs 'checkpointLocation'"),
-        ({"commitOffsets": "false"}, "give each query its own partitions with assign"),
-        ({"subscribe": None, "assign": '{"t":[0]}'}, "with groupMembership the group assigns them"),
-        ({"groupMembership": "false", "groupMembershipLost": "rejoin"}, "needs groupMembership=true"),
-        ({"groupMembershipLost": "go on"}, "expected one of fail, rejoin"),
-        ({"kafka.partition.assignment.strategy": "sticky"}, "expected some of range, roundrobin, coop"),
-        ({"kafka.partition.assignment.strategy": ","}, "expected the name of an assignor"),
-        ({"kafka.group.instance.id": "a b"}, "expected 1 to 249 of the characters"),
-        ({"kafka.group.instance.id": ".."}, "expected 1 to 249 of the characters"),
-        ({"kafka.heartbeat.interval.ms": "45000"}, "expected less than kafka.session.timeout.ms"),
-        ({"kafka.group.protocol": "new"}, "expected one of classic, consumer"),
-        (
-            {"kafka.group.protocol": "consumer", "kafka.session.timeout.ms": "1"},
-            "'kafka.session.timeout.ms' has no effect with kafka.group.protocol=consumer",
-        ),
-        (
-            {"zookeeper.connect": "z:2181", "dual.commit.enabled": "true"},
-            "'dual.commit.enabled' can't be set with groupMembership",
-        ),
-        ({"kafka.group.remote.assignor": "range"}, "no effect with kafka.group.protocol=classic"),
-    ],
-)
-def test_wrong_memberships(options: dict[str, str | None], error: str) -> None:
-    given = {name: value for name, value in {**MEMBER, **options}.items() if value is not None}
-    with pytest.raises(OptionError, match=re.escape(error)):
-        read_options(given, batch=False)
-
-
-def test_a_directory_has_no_members() -> None:
-    with pytest.raises(OptionError, match="'groupMembership' is for brokers"):
-        read_options({"path": "/log", "groupMembership": "true", "kafka.group.id": "g"}, batch=False)
-
-
-def test_settings_of_members_need_a_membership(caplog: pytest.LogCaptureFixture) -> None:
-    """They had no effect before, and still have none: one set of settings serves all clients."""
-    options = {**MEMBER, "groupMembership": "false", "kafka.session.timeout.ms": "soon"}
-    with caplog.at_level(logging.DEBUG, "pyspark_kafkalog"):
-        assert read_options(options, batch=False).group.membership is None
-    assert "kafka.session.timeout.ms has no effect without groupMembership" in caplog.text

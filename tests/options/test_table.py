@@ -20,13 +20,13 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.audit.options import AuditOptions
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings, SplitterSettings
+from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.extensions.views.options import view_options
 from pyspark_kafkalog.model import EncodeSettings, LogSettings
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
-    MembershipOptions,
     ProduceOptions,
 )
 from pyspark_kafkalog.options.client_settings import (

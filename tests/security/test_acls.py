@@ -13,8 +13,8 @@ from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError
 from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.extensions.membership.member import Member
+from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import EARLIEST, LATEST, CommittedOffset, OffsetRange, TopicPartition
-from pyspark_kafkalog.options.brokers import MembershipOptions
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.read.ranges import RecordReader

@@ -23,7 +23,8 @@ from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.extensions.membership.member import Member
-from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
+from pyspark_kafkalog.extensions.membership.options import MembershipOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions
 from pyspark_kafkalog.tools.groups.lag import SourceLag
 from tests.kafka import Broker
 from tests.spark.conftest import NEVER_AGAIN, needs_read_limits

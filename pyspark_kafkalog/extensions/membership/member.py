@@ -41,8 +41,9 @@ from pyspark_kafkalog.errors import (
     listed,
 )
 from pyspark_kafkalog.extensions.membership.assignors import ASSIGNORS, Counts, Subscriber
+from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _FIRST_JOIN = 1
 """The first version of JoinGroup with a timeout of its own for rebalances."""

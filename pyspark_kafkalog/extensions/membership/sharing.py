@@ -15,22 +15,32 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from operator import is_not
 
+from pyspark_kafkalog.errors import listed
 from pyspark_kafkalog.model import Assigned, CommittedOffset, Place, TopicPartition
-from pyspark_kafkalog.model.groups import CommittedOffsets, GroupMember, PendingOffsetsError
+from pyspark_kafkalog.model.groups import (
+    CommittedOffsets,
+    GroupMember,
+    GroupOffsets,
+    PendingOffsetsError,
+    TakesCommits,
+)
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.read.commits import check_commits
+from pyspark_kafkalog.stream.committing import OffsetCommitter
+from pyspark_kafkalog.stream.share import Share
+from pyspark_kafkalog.stream.subscription import Assignment
 
 WAIT = 2.0
 """Seconds to wait for an assignment before a stream is told that there is nothing new."""
 _PAUSE = 0.1
 """Seconds between two looks at an assignment that can't be used yet."""
-_NAMED = 10
+_NAMED, _NAMED_IN_WARNINGS = 10, 5
 """How many partitions a line of the log lists."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-class SharedGroup:
+class SharedGroup(Share):
     """The share of one stream in the partitions of its group.
 
     :param member: in the group; not joined yet.
@@ -41,6 +51,8 @@ class SharedGroup:
     :param note: keeps that for the micro-batch that is planned now.
     :param fail_on_data_loss: whether to refuse commits that are not of the logs that are there.
     """
+
+    has_others = True
 
     def __init__(
         self,
@@ -85,22 +97,82 @@ class SharedGroup:
         self._own: tuple[tuple[object, ...], Offsets] = (), {}
         """The last that was asked of :meth:`own`, with what it was made of."""
         self._replayed: tuple[Offsets, Offsets] | None = None
+        self._held: Offsets = {}
+        """Where the partitions go on that :meth:`begin` gave last."""
+        self._partitions: Collection[TopicPartition] = ()
+        """These partitions: the same object as long as they are the same."""
+        self._assignment: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
+        """All partitions, those of this stream, and these as an assignment."""
+        self._has_begun = False
+        """Whether the stream has had a partition."""
+        self._finished: Offsets | None = None
+        """What was committed last."""
+
+    def first(self, chosen: Callable[[], Offsets], subscribed: Callable[[], Assignment]) -> Offsets:
+        """See :meth:`.share.Share.first`: where the group has committed something, that counts."""
+
+        def default(partitions: Collection[TopicPartition]) -> Offsets:
+            found = chosen()
+            return {partition: found[partition] for partition in partitions if partition in found}
+
+        begins = self.begin({}, subscribed, default, lambda partition: -1, must_wait=True)
+        assert begins is not None, "it has waited for an assignment"
+        self.release()
+        return dict(begins)
 
     def begin(
+        self,
+        start: Offsets,
+        subscribed: Callable[[], Assignment],
+        default: Callable[[Collection[TopicPartition]], Offsets],
+        reached: Callable[[TopicPartition], int],
+        *,
+        must_wait: bool,
+    ) -> Offsets | None:
+        """See :meth:`.share.Share.begin`: what is assigned now is held. None while the group assigns nothing.
+
+        It waits however long that takes, but for an assignment with partitions only as long as
+        :class:`SharedGroup` is to be patient.
+        """
+        begins = self._hold(start, subscribed().partitions, default, must_wait=must_wait)
+        if begins is None:
+            return None
+        if begins and not self._has_begun:
+            self._has_begun = True
+            _warn_if_set_back(start, begins, reached)
+        if self._held is not begins:
+            self._held = begins
+            if self._partitions != begins.keys():
+                self._partitions = begins.keys()
+        return begins
+
+    def of(self, subscribed: Assignment) -> Assignment:
+        """See :meth:`.share.Share.of`."""
+        known = self._assignment
+        if known is None or known[0] is not subscribed or known[1] is not self._partitions:
+            known = subscribed, self._partitions, subscribed.only(self._partitions)
+            self._assignment = known
+        return known[2]
+
+    def only(self, offsets: Offsets, partitions: Collection[TopicPartition]) -> Offsets:
+        """See :meth:`.share.Share.only`."""
+        return {partition: offset for partition, offset in offsets.items() if partition in partitions}
+
+    def topic_ids(self, topic_ids: Mapping[str, str], end: Offsets) -> Mapping[str, str]:
+        """See :meth:`.share.Share.topic_ids`."""
+        return {topic: topic_ids.get(topic, "") for topic in {partition.topic for partition in end}}
+
+    def _hold(
         self,
         start: Offsets,
         partitions: Collection[TopicPartition],
         default: Callable[[Collection[TopicPartition]], Offsets],
         *,
-        must_wait: bool = False,
+        must_wait: bool,
     ) -> Offsets | None:
-        """Hold what is assigned now: where its partitions go on. None while the group assigns nothing.
+        """See :meth:`begin`.
 
-        :param start: the end of the last micro-batch, which has been processed and committed.
         :param partitions: that exist and are subscribed to; the same object as long as they are the same.
-        :param default: where partitions begin of which nothing is known.
-        :param must_wait: wait for an assignment, however long that takes, but for one with partitions only
-            as long as :class:`SharedGroup` is to be patient.
         """
         if partitions is not self._subscribed:
             self._subscribe(partitions)
@@ -191,14 +263,11 @@ class SharedGroup:
         return True
 
     def release(self) -> None:
-        """There is nothing to read, or it is processed and committed: the group may move partitions."""
+        """See :meth:`.share.Share.release`: the group may move partitions."""
         self._member.release()
 
-    def has_confirmed(self, begins: Offsets) -> bool:
-        """Hear that these positions belong to the logs that are there, and have the group know them.
-
-        Returns whether they can be read from there: if not, the partitions may not be this member's any more.
-        """
+    def confirm(self, begins: Offsets) -> bool:
+        """See :meth:`.share.Share.confirm`: the group gets to know them."""
         news = {p: offset for p, offset in self._ahead.items() if begins.get(p) == offset}
         if news:
             assert self._assigned is not None, "positions are those of an assignment"
@@ -209,20 +278,18 @@ class SharedGroup:
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether :meth:`has_confirmed` is still to be called, also where there is nothing to read."""
+        """See :attr:`.share.Share.is_unconfirmed`."""
         return bool(self._ahead)
 
     def offer(self, end: Offsets, begins: Offsets) -> None:
-        """Spark is told the end of the next micro-batch, and where its partitions begin."""
+        """See :meth:`.share.Share.offer`."""
         self._offered, self._offered_begins = end, begins
 
     def _not_offered(self) -> Offsets:
         return {p: offset for p, offset in self._moved.items() if p not in self._offered_begins}
 
     def own(self, offsets: Offsets) -> Offsets:
-        """What of the end of a micro-batch this member commits, once that is processed; the same object as
-        long as it is the same.
-        """
+        """See :meth:`.share.Share.own`: the positions that belong to the logs that are there."""
         made_of = offsets, self._mine, self._moved, self._sure, self._offered_begins
         if len(self._own[0]) != len(made_of) or any(map(is_not, made_of, self._own[0])):
             moved, sure = self._moved, self._sure
@@ -232,6 +299,21 @@ class SharedGroup:
             self._own = made_of, {p: offset for p, offset in found.items() if offset is not None}
         return self._own[1]
 
+    def takes_commits(
+        self, open_groups: Callable[[], GroupOffsets]
+    ) -> tuple[TakesCommits, CommittedOffsets | None]:
+        """See :meth:`.share.Share.takes_commits`: this member. The group decides where the query goes on."""
+        return self, None
+
+    def finished(self, committer: OffsetCommitter | None, end: Offsets, *, is_new: bool, wait: bool) -> None:
+        """See :meth:`.share.Share.finished`: then the group may move partitions."""
+        assert committer is not None, "a member commits"
+        own = self.own(end)
+        if own is not self._finished:
+            committer.finished(own)
+            self._finished = own
+        self.release()
+
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
     ) -> None:
@@ -240,7 +322,7 @@ class SharedGroup:
             self._member.commit(offsets, self._assigned)
 
     def ranges(self, start: Offsets, end: Offsets, *, is_replay: bool) -> tuple[Offsets, Offsets]:
-        """Where a micro-batch begins and ends, of the partitions that it moves on."""
+        """See :meth:`.share.Share.ranges`: the partitions that it moves on."""
         if not is_replay:
             begins = {p: b for p, b in self._offered_begins.items() if p in end}
             moving = {p: end[p] for p, begin in begins.items() if not begin == start.get(p) == end[p]}
@@ -263,5 +345,20 @@ class SharedGroup:
         return begins, moving
 
     def leave(self) -> None:
-        """The stream has ended."""
+        """See :meth:`.share.Share.leave`."""
         self._member.leave()
+
+
+def _warn_if_set_back(start: Offsets, begins: Offsets, reached: Callable[[TopicPartition], int]) -> None:
+    """Say which records a checkpoint that was set back does not bring again, as the group has them."""
+    left_out = [
+        f"{p} from {start[p]} to {begin}"
+        for p, begin in sorted(begins.items())
+        if start.get(p, begin) < min(begin, reached(p))
+    ]
+    if left_out:
+        _log.warning(
+            "The query had read more than its checkpoint says, and goes on where its group is, so it does"
+            " not read %s again. If the checkpoint was set back for that, give another kafka.group.id",
+            listed(left_out, _NAMED_IN_WARNINGS),
+        )

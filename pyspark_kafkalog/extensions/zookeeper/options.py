@@ -20,6 +20,7 @@ from pyspark_kafkalog.options.table import ZOOKEEPER, Where
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import ZOOKEEPER_LOGIN, ZooKeeperAddress
 from pyspark_kafkalog.read.messages import messages_of
+from pyspark_kafkalog.stream.share import sharing_of
 
 _JAAS = "zookeeper.sasl.jaas.config"
 _MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
@@ -79,7 +80,7 @@ class ZooKeeperOffsets(OffsetsStore):
                 f"Option {self.option!r} is set, but no consumer group is given",
                 hint="Give the group as option 'kafka.group.id'.",
             )
-        if read.group.membership is not None:
+        if sharing_of(read).is_shared:
             raise OptionError(
                 f"Option {self.option!r} can't be set with groupMembership",
                 hint="A member commits to Kafka alone. Leave out one of both.",

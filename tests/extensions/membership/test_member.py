@@ -23,9 +23,10 @@ from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
 from pyspark_kafkalog.errors import GroupError, UnsupportedVersionError
 from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
 from pyspark_kafkalog.extensions.membership.member import Member
+from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
 from pyspark_kafkalog.model import Group as KafkaGroup
-from pyspark_kafkalog.options.brokers import ConnectionOptions, MembershipOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions
 from tests.kafka import Broker
 from tests.kafka_old import OldBroker
 from tests.kafka_service import KafkaService

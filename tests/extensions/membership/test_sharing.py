@@ -96,7 +96,7 @@ class Query:
             self.place,
             read_options({"path": "/log", "startingOffsets": "earliest", **self.options}, batch=False),
             groups=self.groups,
-            sharing=self.sharing,
+            share=self.sharing,
             topic_ids=self.topic_ids,
             keep_topic_ids=self._keep_ids,
             shared=self.shared,
