@@ -55,13 +55,6 @@ DOORS = {
     "broker": {"extensions.clouds"},
     "log": {"extensions.log_groups", "tools.care"},
     "places": {"extensions.exactly_once", "extensions.log_groups", "tools.redrive"},
-    "read": {"extensions.transform"},
-    "write": {"extensions.transform"},
-    "stream": {"extensions.membership"},
-    "client": {"extensions.transform"},
-    "spark": {
-        *("extensions.membership", "extensions.typed_values", "extensions.views"),
-    },
 }
 """Extensions and tools that rooms of the core name themselves. A contract takes one away; none is added."""
 NEEDS = {
@@ -72,7 +65,7 @@ NEEDS = {
     "extensions.log_groups": set(),
     "extensions.membership": set(),
     "extensions.transform": set(),
-    "extensions.typed_values": {"extensions.large_messages", "extensions.transform"},
+    "extensions.typed_values": {"extensions.large_messages"},
     "extensions.views": {"extensions.audit", "tools.groups"},
     "extensions.zookeeper": set(),
     "tools.backup": {"extensions.exactly_once", "tools.cli", "tools.groups"},
@@ -126,7 +119,7 @@ INNER_ROOMS = {
 IMPORTERS = {
     "pyspark": {
         "spark",
-        *("extensions.audit", "extensions.large_messages", "extensions.typed_values"),
+        *("extensions.audit", "extensions.large_messages", "extensions.typed_values", "extensions.views"),
         *("tools.backup", "tools.doctor", "tools.groups", "tools.try_out"),
     },
     "pyarrow.fs": {"filesystem", "log", "extensions.audit", "extensions.log_groups"},

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets, GroupOffsets
 from pyspark_kafkalog.options.columns import check_different, way_to_column
+from pyspark_kafkalog.options.contracts import RowTransform, transforms_of
 from pyspark_kafkalog.options.offsets_json import PLANNED
 from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
@@ -38,9 +39,6 @@ from pyspark_kafkalog.read.reader import (
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
-
-if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.transform.transform import Transform
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
 """Conditions that every row meets: column, one of ``= == < <= > >= != in``, and a value (or values)."""
@@ -89,17 +87,16 @@ class Reading:
         self._decoded = self._values.columns_of(self.options)
         self._messages = messages_of(self.options)
         self._messages.load()
-        self._transform: Transform | None = None
-        if self.options.transform is None:
+        self._transform: RowTransform | None = None
+        if not transforms_of(self.options).is_set:
             has_dropped = DROPPED_FIELD[0] in default
             names = [name for name in COLUMN_TYPES if name != DROPPED_FIELD[0] or has_dropped]
             made = dict.fromkeys(name for column in self._decoded for name in column.types)
             allowed = decoded_schema(dict.fromkeys([*names, *made]), self._decoded)
             default_names = list(default)
         else:
-            from pyspark_kafkalog.extensions.transform.transform import Transform
-
-            self._transform = Transform(self.options.transform, decoded_schema(default, self._decoded))
+            self._transform = transforms_of(self.options).load(decoded_schema(default, self._decoded))
+            assert self._transform is not None, "one is set"
             allowed = self._transform.schema
             default_names = allowed.names
         self.filters = filters = _checked(filters or (), allowed)

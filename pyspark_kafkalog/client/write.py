@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, LogDirectoryError, OptionError
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, place_options, write_options
 from pyspark_kafkalog.places import open_place, open_sink
 from pyspark_kafkalog.write.columns import Shaped, as_columns
@@ -76,7 +77,7 @@ def _shaping(settings: WriteOptions, first: pa.Schema | None) -> Callable[[pa.Re
     :param first: the columns of the rows, if they are known before the first one; then they are checked here.
     :raises OptionError: for a transform or a format that can't be used with them.
     """
-    if settings.transform is None and not written_values_of(settings).encoded:
+    if not transforms_of(settings).is_set and not written_values_of(settings).encoded:
         return partial(as_columns, topic=settings.topic)
     of_columns = lru_cache(1)(partial(Shaped, settings))
     if first is not None:

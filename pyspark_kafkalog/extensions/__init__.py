@@ -6,12 +6,14 @@ implements the contracts by which the core calls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model.groups import OWN_PREFIX
+from pyspark_kafkalog.options.table import Use
+from pyspark_kafkalog.options.user_options import UserOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
     from pyspark_kafkalog.options.settings import WriteOptions
-    from pyspark_kafkalog.options.user_options import UserOptions
+    from pyspark_kafkalog.spark.view import View
 
 
 def of_read(user: UserOptions) -> tuple[ExtensionOptions, ...]:
@@ -37,9 +39,10 @@ def of_read(user: UserOptions) -> tuple[ExtensionOptions, ...]:
         with _installed("typed_values", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.typed_values.options import value_options
         found.append(value_options(user))
+    found.append(_transform(user))
     found.append(offsets_store(user))
     if user.are_of_stream and (given := user.of_extension("membership")):
-        with _installed("membership", given):
+        with _installed("membership", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.membership.options import membership_options
         found.append(membership_options(user))
     return tuple(each for each in found if each is not None)
@@ -50,7 +53,7 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
 
     :raises OptionError: for malformed or contradictory options, and if one is not installed.
     """
-    found: list[ExtensionOptions | None] = []
+    found: list[ExtensionOptions | None] = [_transform(user)]
     if given := user.of_extension("typed_values"):
         with _installed("typed_values", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.typed_values.options import written_value_options
@@ -102,6 +105,27 @@ def without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
             raise
         return records
     return segments.without_reader_headers(records)
+
+
+def view(options: Mapping[str, str]) -> View | None:
+    """What the options show instead of records; None for records.
+
+    :raises OptionError: for malformed options, or those that it can't have, and if it is not installed.
+    """
+    if "view" not in UserOptions(options, Use.BATCH_READ):
+        return None
+    with _installed("views", "Option 'view'"):
+        from pyspark_kafkalog.extensions.views.options import view_options
+    return view_options(options)
+
+
+def _transform(user: UserOptions) -> ExtensionOptions | None:
+    given = user.of_extension("transform")
+    if not given:
+        return None
+    with _installed("transform", f"Option {given[0]!r}"):
+        from pyspark_kafkalog.extensions.transform.options import transform_options
+    return transform_options(user)
 
 
 def _audit(user: UserOptions) -> ExtensionOptions | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.errors import KafkaLogError
     from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.options.brokers import ConnectionOptions
-    from pyspark_kafkalog.options.settings import ReadOptions
+    from pyspark_kafkalog.options.settings import ReadOptions, WriteOptions
 
 _Contract = TypeVar("_Contract", bound="ExtensionOptions")
 
@@ -42,6 +45,55 @@ class ExtensionOptions:
 def implementing(contract: type[_Contract], extensions: Iterable[ExtensionOptions]) -> _Contract:
     """What does this of a contract: the one of these extensions that has it, or else the core itself."""
     return next((found for found in extensions if isinstance(found, contract)), None) or contract()
+
+
+class RowTransform(Protocol):
+    """A function that takes rows as an Arrow batch, and returns them changed."""
+
+    path: str
+    """Its import path, for errors."""
+    given: list[str]
+    """The names of the columns that it gets."""
+    schema: pa.Schema
+    """The columns that it returns, all nullable."""
+
+    def __call__(
+        self, rows: pa.RecordBatch, *, topic_partition: object | None = None, offset: int | None = None
+    ) -> pa.RecordBatch:
+        """What it makes of ``rows``: any number of rows, all of :attr:`schema`.
+
+        :param topic_partition: where the rows are from, and ``offset`` that of the first one, for errors.
+        :raises KafkaLogError: if it raises anything, or returns something else.
+        """
+
+    def error(self, did: str, **place: Any) -> KafkaLogError:
+        """That it ``did`` this, at a place."""
+
+
+class Transforms(ExtensionOptions):
+    """Whether a function changes rows: last in a read, first in a write. The core has none."""
+
+    __slots__ = ()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether one does."""
+        return False
+
+    def load(self, given: pa.Schema, promised: pa.Schema | None = None) -> RowTransform | None:
+        """The function; None without one.
+
+        :param given: the columns that it gets.
+        :param promised: the columns that it returned where the query was planned; None there.
+        :raises OptionError: if it can't be imported, or returns no columns, or others than promised, when it
+            is called with no rows.
+        """
+        return None
+
+
+def transforms_of(options: ReadOptions | WriteOptions) -> Transforms:
+    """Whether a function changes the rows of this read or write."""
+    return implementing(Transforms, options.extensions)
 
 
 class OffsetsStore(ExtensionOptions, ABC):

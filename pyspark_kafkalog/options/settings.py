@@ -163,10 +163,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream.
-
-    ``transform`` is ``module:name``.
-    """
+    """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream."""
 
     selection: Selection
     starting: OffsetsOption
@@ -174,7 +171,6 @@ class ReadOptions:
     limits: TriggerLimits
     no_match_is_latest: bool = from_option("startingOffsetsByTimestampStrategy")
     include_headers: bool = from_option("includeHeaders")
-    transform: str | None = from_option("transform")
     fail_on_data_loss: bool = from_option("failOnDataLoss")
     min_partitions: int | None = from_option("minPartitions")
     max_records_per_partition: int | None = from_option("maxRecordsPerPartition")
@@ -203,7 +199,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer does. ``transform`` and ``partitioner`` are ``module:name``; sizes in bytes, as in Kafka.
+    """What a writer does. ``partitioner`` is ``module:name``; sizes in bytes, as in Kafka.
 
     For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; settings that
     the topic has there (number of partitions, segments) keep their defaults.
@@ -212,7 +208,6 @@ class WriteOptions:
 
     root: str
     topic: str | None = from_option("topic")
-    transform: str | None = from_option("transform")
     partitioner: str | None = from_option("partitioner")
     num_partitions: int = from_option("numPartitions")
     compression: str = from_option("compression.type", "kafka.compression.type")

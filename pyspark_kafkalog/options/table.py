@@ -217,7 +217,8 @@ SECTIONS = (
                "Read the column `headers`. A write needs only the column."),
         Option("transform", _READ | _WRITE, import_path, None,
                "Import path `package.module:function` of a function that takes rows as an Arrow batch and"
-               " returns them changed ([how](plug-ins.md#transform)): last in a read, first in a write."),
+               " returns them changed ([how](plug-ins.md#transform)): last in a read, first in a write.",
+               extension="transform"),
         Option("failOnDataLoss", _READ, boolean, "true",
                "`false`: log a warning and continue where records are gone or corrupt."),
         Option("minPartitions", _READ | Use.BATCHES_VIEW, integer(1), None,

@@ -14,7 +14,7 @@ from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.read.ranges import ReadRules
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.transform.transform import Transform
+    from pyspark_kafkalog.options.contracts import RowTransform
     from pyspark_kafkalog.read.values import DecodedColumn
 
 _SEGMENT = pa.struct([("offset", pa.int64()), ("number", pa.int32()), ("value", pa.binary())])
@@ -77,7 +77,7 @@ def decoded_parts(columns: Iterable[DecodedColumn], wanted: pa.Schema) -> tuple[
 
 
 def transformed(
-    rows: Iterable[pa.RecordBatch], transform: Transform, partition: TopicPartition
+    rows: Iterable[pa.RecordBatch], transform: RowTransform, partition: TopicPartition
 ) -> Iterator[pa.RecordBatch]:
     """What a transform makes of the rows of one partition; no batch is empty.
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_kafkalog.extensions.views.options import ViewOptions
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets
 from pyspark_kafkalog.options.columns import RECORD_FIELDS, read_columns
+from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import place_options, read_options
-from pyspark_kafkalog.places import open_groups, open_place, open_report
+from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.read.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.read.messages import messages_of
 from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from pyspark_kafkalog.extensions.typed_values.shaping import Shaping
     from pyspark_kafkalog.read.ranges import Existing, ReadRules
     from pyspark_kafkalog.read.values import DecodedColumn
+    from pyspark_kafkalog.spark.shaping import Shaping
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class LogReader:
         messages_of(self.options).load()
         self._run = QueryRun(uuid.uuid4().hex, self._streaming)
         self._shaping: Shaping | None = None
-        if self.options.transform is None and not values_of(self.options).decoded:
+        if not transforms_of(self.options).is_set and not values_of(self.options).decoded:
             allowed = {**RECORD_FIELDS, **self.options.record_fields}
             fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
             read_columns(fields, allowed)
         else:
-            from pyspark_kafkalog.extensions.typed_values.shaping import shaping_of
+            from pyspark_kafkalog.spark.shaping import shaping_of
 
             self._shaping = shaping_of(self.options, schema, decoded)
         self._schema: pa.Schema = arrow_schema(schema)
@@ -192,7 +192,7 @@ class FilteringLogBatchReader(LogBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Skip partitions and offsets that the filters rule out. Spark applies the filters to each row."""
-        if self.options.transform is None:  # what it returns need not be where the records are
+        if not transforms_of(self.options).is_set:  # what it returns need not be where the records are
             self._bounds = bounds_of(_comparisons(filters))
         return filters
 
@@ -204,65 +204,3 @@ def _comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
         if operator is not None and len(condition.attribute) == 1:  # type: ignore[attr-defined]
             value = compared(condition.value)  # type: ignore[attr-defined]
             yield Comparison(condition.attribute[0], operator, value)  # type: ignore[attr-defined]
-
-
-@with_short_errors
-class ViewReader(DataSourceReader):
-    """``option("view", ...)``: partitions, segments, groups, group offsets or audits, as rows of a batch.
-
-    One task looks everything up, so that each run of a DataFrame, whose plan Spark keeps, is current.
-    """
-
-    def __init__(self, options: Mapping[str, str], view: ViewOptions, schema: StructType) -> None:
-        from pyspark_kafkalog.extensions.views.views import VIEWS
-
-        self._place_options = place_options(options)
-        self._view = view
-        fields = ((field.name, field.dataType.simpleString(), field.nullable) for field in schema)
-        self._columns = read_columns(fields, VIEWS[view.view], of_records=False)
-        self._schema = arrow_schema(schema)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """The one task."""
-        return [InputPartition(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows, as arrow batches."""
-        from pyspark_kafkalog.extensions.views.views import view_table
-
-        table = view_table(self._place_options, self._view).select(list(self._columns))
-        yield from table.cast(self._schema).to_batches()
-
-
-@with_short_errors
-class BatchesReader(ViewReader):
-    """``view=batches``: a task for each segment of a log directory, or partition of a cluster.
-
-    Only the columns of the user's schema are made; the checksums are verified for ``valid`` alone.
-    """
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """The splits. The last of each partition is open, so that each run of a DataFrame is current."""
-        from pyspark_kafkalog.extensions.views.batch_headers import plan_batches
-
-        place, view = open_report(self._place_options), self._view
-        with said("Looking up segments"):
-            splits = plan_batches(place, view.selection, min_partitions=view.min_partitions)
-        return [LogInputPartition((split,)) for split in splits]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one split, as arrow batches."""
-        from pyspark_kafkalog.extensions.views.batch_headers import batches_of_split
-
-        if not isinstance(partition, LogInputPartition):
-            return  # for an empty plan Spark makes one empty partition
-        (split,) = partition.splits
-        rows = batches_of_split(
-            open_place(self._place_options, reached=True),
-            split,
-            self._columns,
-            check_crcs=self._view.check_crcs,
-            measure_raw_bytes=self._view.measure_raw_bytes,
-        )
-        for arrow_batch in rows:
-            yield arrow_batch.cast(self._schema)

@@ -65,24 +65,21 @@ class KafkaLogDataSource(DataSource):
         :raises OptionError: for options that are wrong in both a batch and a stream.
         :raises SchemaRegistryError: if a registry has no schema for a column, or does not answer.
         """
-        from pyspark_kafkalog.extensions.views.options import view_options
+        from pyspark_kafkalog import extensions
+        from pyspark_kafkalog.options.contracts import transforms_of
         from pyspark_kafkalog.options.settings import common_read_options
         from pyspark_kafkalog.read.values import values_of
 
-        view = view_options(self.options)
+        view = extensions.view(self.options)
         if view is None:
             options = common_read_options(self.options)
             values = values_of(options)
-            if options.transform is not None or values.decoded:
-                from pyspark_kafkalog.extensions.typed_values.shaping import shaped_columns
+            if transforms_of(options).is_set or values.decoded:
+                from pyspark_kafkalog.spark.shaping import shaped_columns
 
                 self._decoded = values.columns_of(options)
                 return shaped_columns(options, self._decoded)
-            columns = options.record_fields
-        else:
-            from pyspark_kafkalog.extensions.views.views import VIEWS
-
-            columns = dict(VIEWS[view.view])
+        columns = options.record_fields if view is None else view.columns
         # What "timestamp" means, spark.sql.timestampType says.
         return ", ".join(
             f"{name} {'timestamp_ltz' if kind == 'timestamp' else kind}" for name, kind in columns.items()
@@ -90,14 +87,11 @@ class KafkaLogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader; in Spark's worker for filter pushdown, the one that takes filters."""
-        from pyspark_kafkalog.extensions.views.options import view_options
+        from pyspark_kafkalog import extensions
 
-        view = view_options(self.options)
+        view = extensions.view(self.options)
         if view is not None:
-            from pyspark_kafkalog.spark.reader import BatchesReader, ViewReader
-
-            shown = BatchesReader if view.view == "batches" else ViewReader
-            return shown(self.options, view, schema)
+            return view.reader(self.options, schema)
         from pyspark_kafkalog.spark.reader import FilteringLogBatchReader, LogBatchReader
 
         kind = FilteringLogBatchReader if _is_worker(_FILTERING_WORKER) else LogBatchReader

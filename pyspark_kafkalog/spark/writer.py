@@ -16,6 +16,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
+from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import cluster_id, open_sink
 from pyspark_kafkalog.spark.counting import counting_of
@@ -85,7 +86,7 @@ def _checked(
     :param encoded: what encodes columns; None if it is to be found.
     """
     settings, shaping = write_options(options), None
-    if settings.transform is None and not written_values_of(settings).encoded:
+    if not transforms_of(settings).is_set and not written_values_of(settings).encoded:
         check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
     else:
         with loading():

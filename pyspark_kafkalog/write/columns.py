@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import HEADERS_FIELD
 from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
+from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.write.rows import RECORD
 from pyspark_kafkalog.write.values import written_values_of
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.transform.transform import Transform
     from pyspark_kafkalog.write.values import EncodedColumn
 
 _TO_RETURN = f"Have the function return value, or more of {', '.join(SINK_FIELDS)}."
@@ -35,11 +35,7 @@ class Shaped:
         self, options: WriteOptions, given: pa.Schema, encoded: tuple[EncodedColumn, ...] | None = None
     ) -> None:
         self._topic, self._given = options.topic, given
-        self._transform: Transform | None = None
-        if options.transform is not None:
-            from pyspark_kafkalog.extensions.transform.transform import Transform
-
-            self._transform = Transform(options.transform, given)
+        self._transform = transforms_of(options).load(given)
         schema = given if self._transform is None else self._transform.schema
         values = written_values_of(options)
         found = [pa.field(f.name, pa.binary()) if f.name in values.encoded else f for f in schema]

@@ -21,6 +21,7 @@ class Transform:
     """
 
     def __init__(self, path: str, given: pa.Schema, promised: pa.Schema | None = None) -> None:
+        self.path = path
         self._function = PlugIn("transform", path)
         self.given: list[str] = given.names
         """The names of the columns that it gets."""

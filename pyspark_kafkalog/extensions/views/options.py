@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.settings import Selection, selection
 from pyspark_kafkalog.options.table import VIEW_USES, Use, Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import separated
+from pyspark_kafkalog.spark.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
 
 _GROUP = "kafka.group.id"
 _OF_FOLDERS = {
@@ -20,7 +26,7 @@ _OF_FOLDERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ViewOptions:
+class ViewOptions(View):
     """What to show: a key of :data:`.table.VIEW_USES`, which partitions, and which groups (None: all).
 
     The other fields are for ``batches``: whether to verify checksums, whether to decompress what states no
@@ -33,6 +39,19 @@ class ViewOptions:
     check_crcs: bool = from_option("checkCrcs")
     measure_raw_bytes: bool = from_option("rawBytes")
     min_partitions: int | None = from_option("minPartitions")
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """See :attr:`.view.View.columns`."""
+        from pyspark_kafkalog.extensions.views.views import VIEWS
+
+        return VIEWS[self.view]
+
+    def reader(self, options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+        """See :meth:`.view.View.reader`."""
+        from pyspark_kafkalog.extensions.views.reader import BatchesReader, ViewReader
+
+        return (BatchesReader if self.view == "batches" else ViewReader)(options, self, schema)
 
 
 def view_options(options: Mapping[str, str]) -> ViewOptions | None:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.transform.transform import Transform
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.columns import check_different, read_columns, way_to_column
+from pyspark_kafkalog.options.contracts import RowTransform, Transforms, transforms_of
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.options.user_options import near_names, suggestion
 from pyspark_kafkalog.plugins import shown
@@ -43,14 +43,14 @@ class Shaping:
     """What a task needs to give Spark the rows of such a read. Sent to the tasks.
 
     ``read`` are the columns of records. ``decoded`` says which of them are decoded, by ``values``.
-    ``transform`` is the function's path, the columns that it gets, and those that it returned where the query
-    was planned. ``wanted`` are some of what comes of that, with Spark's types.
+    ``transform`` says which function changes them, which columns it gets, and which it returned where the
+    query was planned. ``wanted`` are some of what comes of that, with Spark's types.
     """
 
     read: pa.Schema
     decoded: tuple[DecodedColumn, ...]
     values: Values
-    transform: tuple[str, pa.Schema, pa.Schema] | None
+    transform: tuple[Transforms, pa.Schema, pa.Schema] | None
     wanted: pa.Schema
 
     def load(self) -> Callable[..., Iterator[pa.RecordBatch]]:
@@ -59,12 +59,16 @@ class Shaping:
         :raises OptionError: if the transform is not here what it was where the query was planned.
         """
         decoding = self.values.decoding(self.decoded, session_zone())
-        return partial(self._rows, decoding, Transform(*self.transform) if self.transform else None)
+        transform = None
+        if self.transform is not None:
+            transforms, given, promised = self.transform
+            transform = transforms.load(given, promised)
+        return partial(self._rows, decoding, transform)
 
     def _rows(
         self,
         decoding: Decode | None,
-        transform: Transform | None,
+        transform: RowTransform | None,
         read: Read,
         split: Split,
         *found: object,
@@ -78,7 +82,7 @@ class Shaping:
             yield self._with_wanted_types(transform, arrow_batch, split.partition)
 
     def _with_wanted_types(
-        self, transform: Transform | None, rows: pa.RecordBatch, partition: TopicPartition
+        self, transform: RowTransform | None, rows: pa.RecordBatch, partition: TopicPartition
     ) -> pa.RecordBatch:
         columns = [rows.column(field.name) for field in self.wanted]
         try:
@@ -106,9 +110,8 @@ def shaped_columns(options: ReadOptions, decoded: Iterable[DecodedColumn]) -> St
     :raises OptionError: if the transform can't be called, or returns types that Spark does not have.
     """
     given = decoded_schema(options.record_fields, decoded)
-    return (
-        spark_schema(given) if options.transform is None else _in_spark(Transform(options.transform, given))
-    )
+    transform = transforms_of(options).load(given)
+    return spark_schema(given) if transform is None else _in_spark(transform)
 
 
 def shaping_of(
@@ -125,12 +128,14 @@ def shaping_of(
         values_of(options).columns_of(options) if decoded is None else decoded,
     )
     check_different(field.name for field in wanted)
-    if options.transform is None:
+    transforms = transforms_of(options)
+    if not transforms.is_set:
         return _decoded_alone(names, decoded, options, wanted)
     given = decoded_schema(names, decoded)
-    returned, decoded = Transform(options.transform, given), decoded_parts(decoded, given)
-    _check_returned(options.transform, _in_spark(returned), wanted)
-    transform = options.transform, given, returned.schema
+    returned, decoded = transforms.load(given), decoded_parts(decoded, given)
+    assert returned is not None, "one is set"
+    _check_returned(returned.path, _in_spark(returned), wanted)
+    transform = transforms, given, returned.schema
     read = columns_of(record_columns(decoded, names))
     return Shaping(read, decoded, values_of(options), transform, arrow_schema(wanted))
 
@@ -193,7 +198,7 @@ def _check_returned(path: str, returned: StructType, wanted: StructType) -> None
         raise OptionError("The schema has no columns", hint=f"Use some of {', '.join(kinds)}.")
 
 
-def _in_spark(transform: Transform) -> StructType:
+def _in_spark(transform: RowTransform) -> StructType:
     for field in transform.schema:
         try:
             arrow_schema(spark_schema(pa.schema([field])))  # which refuses numbers too long for Spark, too
