@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import BrokerConnectionError, together
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
-from pyspark_kafkalog.model.groups import GroupOffsets, SoleCommits
+from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.sinks import Sink
 from pyspark_kafkalog.model.topics import ClusterTopics, Topics
 from pyspark_kafkalog.options.brokers import (
@@ -170,23 +170,6 @@ def open_producer(options: WriteOptions, producer_id: tuple[int, int, str]) -> P
     assert options.brokers is not None
     assert options.produce is not None
     return open_producer(options.brokers, options.produce, options.encode_settings, producer_id)
-
-
-def open_sole_commits(options: WriteOptions, group: str, name: str) -> SoleCommits:
-    """What one run at a time commits for ``group``.
-
-    :param options: of a write that is exactly once.
-    :param name: what the runs have in common that exclude each other.
-    """
-    if options.brokers is not None:
-        from pyspark_kafkalog.tools.redrive.fenced_commits import FencedCommits
-
-        assert options.produce is not None
-        assert options.transactions is not None, "it is exactly once"
-        return FencedCommits(options.brokers, options.produce, options.transactions, group, name)
-    from pyspark_kafkalog.extensions.log_groups.groups import SoleDirectoryCommits
-
-    return SoleDirectoryCommits(options.root, group)
 
 
 def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[Any]:

@@ -54,7 +54,7 @@ CORE = {
 DOORS = {
     "broker": {"extensions.clouds"},
     "log": {"extensions.log_groups", "tools.care"},
-    "places": {"extensions.exactly_once", "extensions.log_groups", "tools.redrive"},
+    "places": {"extensions.exactly_once", "extensions.log_groups"},
 }
 """Extensions and tools that rooms of the core name themselves. A contract takes one away; none is added."""
 NEEDS = {
@@ -79,7 +79,7 @@ NEEDS = {
         *("extensions.large_messages", "extensions.typed_values", "extensions.views"),
         *("tools.care", "tools.cli", "tools.redrive"),
     },
-    "tools.redrive": {"extensions.exactly_once", "tools.cli"},
+    "tools.redrive": {"extensions.exactly_once", "extensions.log_groups", "tools.cli"},
     "tools.topics": {"tools.cli", "tools.doctor"},
     "tools.try_out": {"tools.cli"},
 }

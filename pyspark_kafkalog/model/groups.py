@@ -88,20 +88,6 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
         """
 
 
-class SoleCommits(Protocol):
-    """What a group commits for one run at a time: of runs with the same name, the first to commit excludes
-    those that have read before, or the last to begin those before it.
-    """
-
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """As :meth:`CommittedOffsets.committed`, settled. Called once, and first."""
-
-    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        """Commit for some of these partitions. False if the group has other commits than this run has read
-        and made, or another run has begun: then nothing is committed.
-        """
-
-
 class GroupMember(Protocol):
     """One member of a consumer group, which reads in steps; what the group assigns changes between them.
 

@@ -468,26 +468,6 @@ class DirectoryGroups:
         return ", ".join(root.folder.label() for root in self._roots)
 
 
-class SoleDirectoryCommits:
-    """See :class:`pyspark_kafkalog.model.groups.SoleCommits`. Each commit holds the directory's lock."""
-
-    def __init__(self, root: str, group: str) -> None:
-        self._groups, self._group = DirectoryGroups.open(root), group
-        self._known: dict[TopicPartition, tuple[int, str] | None] = {}
-
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """See :meth:`pyspark_kafkalog.model.groups.SoleCommits.committed`."""
-        found = self._groups.committed(self._group, partitions)
-        self._known = {p: found[p].said if p in found else None for p in partitions}
-        return found
-
-    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        """See :meth:`pyspark_kafkalog.model.groups.SoleCommits.commit`."""
-        is_known = self._groups.commit_after(self._group, offsets, self._known)
-        self._known |= {partition: committed.said for partition, committed in offsets.items()}
-        return is_known
-
-
 def _holds(target: GroupPartition, group: str, partition: TopicPartition) -> bool:
     """Whether the group has an offset of a partition, or a transaction that may give it one."""
     if target.state is None or target.table is None:

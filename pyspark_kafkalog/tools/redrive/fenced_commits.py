@@ -1,6 +1,6 @@
 """The commits of one run at a time for a consumer group of a cluster: a later run fences an earlier one.
 
-See :class:`pyspark_kafkalog.model.groups.SoleCommits`. Each commit is a transaction. Its transactional id is
+See :class:`.sole_commits.SoleCommits`. Each commit is a transaction. Its transactional id is
 taken over before the group is read, so what is read holds until a later run does the same.
 """
 
@@ -44,13 +44,13 @@ class FencedCommits:
         self._producer = ProducerId(*found, None)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """See :meth:`pyspark_kafkalog.model.groups.SoleCommits.committed`."""
+        """See :meth:`.sole_commits.SoleCommits.committed`."""
         found = self._requests.committed(self._group, partitions, deadline=self._patience())
         self._asked, self._known = frozenset(partitions), _said(found)
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        """See :meth:`pyspark_kafkalog.model.groups.SoleCommits.commit`."""
+        """See :meth:`.sole_commits.SoleCommits.commit`."""
         told = with_leader_epochs(self._cluster, offsets, self._patience_ms / 1000)
         try:
             is_known = self._stage(told)

@@ -38,17 +38,17 @@ from pyspark_kafkalog.model import (
     QueryBatch,
     TopicPartition,
 )
-from pyspark_kafkalog.model.groups import SoleCommits
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.model.topics import check_writable
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.settings import Selection, place_options, write_options
 from pyspark_kafkalog.options.table import BY_NAME, Use, Where
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.places import check_usable, open_groups, open_place, open_sole_commits
+from pyspark_kafkalog.places import check_usable, open_groups, open_place
 from pyspark_kafkalog.read.commits import check_commits, check_inactive
 from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.read.splits import Split
+from pyspark_kafkalog.tools.redrive.sole_commits import SoleCommits, open_sole_commits
 
 GROUP = "kafkalog-redrive"
 """The consumer group that knows how far dead letters are sent, unless another one is named."""
