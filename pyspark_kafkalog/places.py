@@ -16,6 +16,7 @@ from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
+from pyspark_kafkalog.write.delivery import delivery_of
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.place import Brokers
@@ -180,16 +181,7 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[An
     :raises LogDirectoryError: if it can't be written to.
     """
     if options.brokers is not None:
-        assert options.produce is not None
-        if options.transactions is not None:
-            from pyspark_kafkalog.extensions.exactly_once.sink import TransactionalSink
-
-            return TransactionalSink.on_driver(
-                options.brokers, options.produce, options.encode_settings, options.transactions, batch
-            )
-        from pyspark_kafkalog.broker.produce.sink import BrokerSink
-
-        return BrokerSink(options.brokers, options.produce, options.encode_settings)
+        return delivery_of(options).open_sink(options, batch)
     from pyspark_kafkalog.log.sink import DirectorySink
 
     return DirectorySink.on_driver(

@@ -54,7 +54,7 @@ CORE = {
 DOORS = {
     "broker": {"extensions.clouds"},
     "log": {"extensions.log_groups", "tools.care"},
-    "places": {"extensions.exactly_once", "extensions.log_groups"},
+    "places": {"extensions.log_groups"},
 }
 """Extensions and tools that rooms of the core name themselves. A contract takes one away; none is added."""
 NEEDS = {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.model.groups import GroupOffsets
+    from pyspark_kafkalog.options.brokers import ProduceOptions
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
     from pyspark_kafkalog.options.settings import WriteOptions
     from pyspark_kafkalog.spark.view import View
@@ -63,6 +64,8 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
         with _installed("large_messages", f"Option {given[0]!r}"):
             from pyspark_kafkalog.extensions.large_messages.options import split_options
         found.append(split_options(user, write))
+    if write.produce is not None:
+        found.append(_transactions(user, write.produce))
     return tuple(each for each in found if each is not None)
 
 
@@ -117,6 +120,16 @@ def view(options: Mapping[str, str]) -> View | None:
     with _installed("views", "Option 'view'"):
         from pyspark_kafkalog.extensions.views.options import view_options
     return view_options(options)
+
+
+def _transactions(user: UserOptions, produce: ProduceOptions) -> ExtensionOptions | None:
+    of_directories = [name for name in ("txnAppId", "failOnMissingMarker") if name in user]
+    given = [*user.of_extension("exactly_once"), *of_directories]
+    if not given:
+        return None
+    with _installed("exactly_once", f"Option {given[0]!r}"):
+        from pyspark_kafkalog.extensions.exactly_once.options import transaction_options
+    return transaction_options(user, produce)
 
 
 def _transform(user: UserOptions) -> ExtensionOptions | None:

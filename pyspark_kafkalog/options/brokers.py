@@ -17,13 +17,8 @@ from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 REPORT_MS = 5000
 """How long a report waits for a broker, as Kafka's own tools do (ConsumerGroupCommand's --timeout)."""
-_MAX_IN_FLIGHT_IF_IDEMPOTENT = 5
-_ONLY_EXACTLY_ONCE = (
-    "txnAppId",
-    "stagingLocation",
-    "failOnMissingMarker",
-    "commitSourceOffsets",
-)
+MAX_IN_FLIGHT_IF_IDEMPOTENT = 5
+"""Requests to a broker that an idempotent producer may have on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +76,6 @@ class ProduceOptions:
     buffer_memory: int = from_option("kafka.buffer.memory")
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionOptions:
-    """How batches are written exactly once. Locations are not shown, because a URI may hold a secret."""
-
-    timeout_ms: int = from_option("kafka.transaction.timeout.ms")
-    fail_on_missing_marker: bool = from_option("failOnMissingMarker")
-    staging_location: str | None = field(default=None, repr=False)
-    checkpoint_location: str | None = field(default=None, repr=False)
-    source_group: str | None = None
-    """The group that gets the sources' offsets."""
-    is_job: bool = False
-    """Whether a job names the batches, rather than a checkpoint."""
-
-
 def connection_options(user: UserOptions) -> ConnectionOptions:
     """How to reach the brokers that ``kafka.bootstrap.servers`` names."""
     return user.fill(
@@ -115,49 +96,6 @@ def produce_options(user: UserOptions) -> ProduceOptions:
     )
 
 
-def transaction_options(user: UserOptions, produce: ProduceOptions) -> TransactionOptions | None:
-    """How a writer to brokers writes exactly once; None if it does not.
-
-    :raises OptionError: for options that contradict each other, or have no effect.
-    """
-    if user.value("delivery.guarantee") != "exactly-once":
-        needless = [name for name in _ONLY_EXACTLY_ONCE if user.value(name) != DEFAULTS[name.lower()]]
-        if needless:
-            raise OptionError(
-                f"Option {needless[0]!r} needs delivery.guarantee=exactly-once",
-                hint="Set that, or leave it out.",
-            )
-        return None
-    if not produce.enable_idempotence:
-        raise OptionError(
-            "Option 'delivery.guarantee': exactly-once needs kafka.acks=all, kafka.retries above 0,"
-            " kafka.enable.idempotence=true and"
-            f" kafka.max.in.flight.requests.per.connection up to {_MAX_IN_FLIGHT_IF_IDEMPOTENT}",
-            hint="Leave these out: they are the defaults.",
-        )
-    checkpoint = user.value("checkpointLocation")
-    if "txnAppId" in user and not (checkpoint or "stagingLocation" in user):
-        raise OptionError(
-            "Option 'txnAppId' needs 'stagingLocation'",
-            hint="It is also where the job keeps what it must remember from one batch to the next.",
-        )
-    group = user.value("kafka.group.id")
-    commits_sources = user.value("commitSourceOffsets") == "transaction"
-    if commits_sources and (group is None or checkpoint is None):
-        missing = "kafka.group.id" if group is None else "checkpointLocation"
-        raise OptionError(
-            f"Option 'commitSourceOffsets' needs {missing!r}",
-            hint="The offsets of a micro-batch are in the checkpoint, and go to the group.",
-        )
-    return user.fill(
-        TransactionOptions,
-        staging_location=user.value("stagingLocation"),
-        checkpoint_location=checkpoint,
-        source_group=group if commits_sources else None,
-        is_job="txnAppId" in user,
-    )
-
-
 def _is_idempotent(user: UserOptions, produce: ProduceOptions) -> bool:
     name = "kafka.enable.idempotence"
     if not produce.enable_idempotence:
@@ -168,8 +106,8 @@ def _is_idempotent(user: UserOptions, produce: ProduceOptions) -> bool:
             (produce.acks == -1, "kafka.acks=all"),
             (produce.retries > 0, "kafka.retries above 0"),
             (
-                produce.max_in_flight <= _MAX_IN_FLIGHT_IF_IDEMPOTENT,
-                f"kafka.max.in.flight.requests.per.connection up to {_MAX_IN_FLIGHT_IF_IDEMPOTENT}",
+                produce.max_in_flight <= MAX_IN_FLIGHT_IF_IDEMPOTENT,
+                f"kafka.max.in.flight.requests.per.connection up to {MAX_IN_FLIGHT_IF_IDEMPOTENT}",
             ),
         )
         if not holds

@@ -33,10 +33,8 @@ from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
     ProduceOptions,
-    TransactionOptions,
     connection_options,
     produce_options,
-    transaction_options,
 )
 from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
 from pyspark_kafkalog.options.offsets_json import Offsets
@@ -219,8 +217,6 @@ class WriteOptions:
     distribution: Distribution = "key"
     brokers: ConnectionOptions | None = None
     produce: ProduceOptions | None = None
-    transactions: TransactionOptions | None = None
-    """Only for brokers: how to write exactly once; None for at least once."""
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     """Only for directories: what was given of :data:`.table.WRITTEN_CONFIGS`."""
     batch: QueryBatch | None = None
@@ -471,7 +467,6 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         root="" if to_brokers else _one_root(paths("path", user.text(place) or "")),
         brokers=connection_options(user) if to_brokers else None,
         produce=produce,
-        transactions=None if produce is None else transaction_options(user, produce),
         max_message_bytes=EncodeSettings().max_message_bytes if largest is None else largest,
         topic_configs=user.given(*WRITTEN_CONFIGS),
         batch=_named_batch(user),

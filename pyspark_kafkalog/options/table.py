@@ -148,6 +148,7 @@ _directory = partial(Option, where=Where.DIRECTORY)
 _brokers = partial(Option, where=Where.BROKERS)
 _zookeeper = partial(_brokers, extension="zookeeper")
 _member = partial(_brokers, extension="membership")
+_once = partial(_brokers, extension="exactly_once")
 
 
 def _levels(option: Callable[..., Option], prefix: str) -> Iterator[Option]:
@@ -426,23 +427,24 @@ SECTIONS = (
         Option("delivery.guarantee", _WRITE, one_of("at-least-once", "exactly-once"), None,
                "`exactly-once`: brokers show each batch whole and once to `read_committed` readers"
                " ([how](exactly-once.md)). Default for brokers: `at-least-once`. A log directory always"
-               " shows each micro-batch once."),
+               " shows each micro-batch once.",
+               extension="exactly_once"),
         Option("txnAppId", _WRITE, not_blank(stripped), None,
                "With `txnVersion`: the name of the job that writes a batch, the same at each run."),
         Option("txnVersion", _WRITE, integer(0, MAX_LONG - 1), None,
                "Number of the batch. It is not written if the job `txnAppId` has written it before; each"
                " batch must have a higher number than the last."),
-        _brokers("stagingLocation", _WRITE, not_blank(location), None,
+        _once("stagingLocation", _WRITE, not_blank(location), None,
                  "Folder (path or URI) for rows on their way, that the driver and all workers see. Default:"
                  " the checkpoint, or on a single machine its folder for temporary files."),
         Option("failOnMissingMarker", _WRITE, boolean, "true",
                "`false`: write a batch although nothing tells if it was written: the cluster or the directory"
                " has lost that, or is older than the checkpoint, or the checkpoint can't be read."),
-        _brokers("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
+        _once("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
                  "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
                  " transaction of its rows. The source reads the sink's cluster without `groupMembership`,"
                  " and is given the query's `checkpointLocation`, too."),
-        _brokers("kafka.transaction.timeout.ms", _WRITE, integer(1), "60000",
+        _once("kafka.transaction.timeout.ms", _WRITE, integer(1), "60000",
                  "The longest time that producing a batch may take, once it is staged."),
     ),
     Section(

@@ -24,6 +24,7 @@ from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.without_delay import without_delay
+from pyspark_kafkalog.write.delivery import delivery_of
 from pyspark_kafkalog.write.splitting import splitting_of
 from pyspark_kafkalog.write.values import written_values_of
 
@@ -49,7 +50,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
             "mode('overwrite') is not supported: a log can only be appended to", hint="Use mode('append')."
         )
     settings, shaping = _checked(options, schema)
-    if settings.transactions is not None and settings.transactions.source_group is not None:
+    if delivery_of(settings).source_group is not None:
         raise OptionError("Option 'commitSourceOffsets' is for streaming queries only", hint="Leave it out.")
     return LogBatchWriter(settings, shaping)
 
@@ -68,13 +69,7 @@ def stream_writer(
             "Option 'txnAppId' is not valid in streaming queries",
             hint="Leave it out: the checkpoint names the micro-batches.",
         )
-    transactions = settings.transactions
-    if transactions and not (transactions.checkpoint_location or transactions.staging_location):
-        raise OptionError(
-            "Option 'delivery.guarantee': exactly-once needs 'checkpointLocation' or 'stagingLocation'",
-            hint="Give the checkpoint as an option of writeStream, even if Spark has a default for it: Spark"
-            " does not pass the default to its sink.",
-        )
+    delivery_of(settings).check_stream()
     return LogStreamWriter(settings, shaping=shaping)
 
 
@@ -256,16 +251,16 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         if not self._sink.needs_commit:
             return Plan()
         assert query is not None, "Spark names the query in a streaming task"
-        given, transactions = self._options.checkpoint_location, self._options.transactions
+        given = self._options.checkpoint_location
         if given is None and query.is_never_resumed:
             return Plan()
-        group = None if transactions is None else transactions.source_group
+        group = delivery_of(self._options).source_group
         try:
             plan = _plan(
                 given or query.default_checkpoint,
                 query,
                 group=group,
-                keeps=transactions is not None and given is not None,
+                keeps=self._options.brokers is not None and given is not None,
             )
             if plan.group is not None:
                 assert given is not None, "commitSourceOffsets needs it"

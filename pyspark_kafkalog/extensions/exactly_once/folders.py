@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import TransactionError
+from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.model import QueryBatch
-from pyspark_kafkalog.options.brokers import TransactionOptions
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.filesystem.folder import Folder

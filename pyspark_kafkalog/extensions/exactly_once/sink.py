@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError, TransactionError
 from pyspark_kafkalog.extensions.exactly_once.folders import Folders
+from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
-from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions, TransactionOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.staging import Staged, Staging

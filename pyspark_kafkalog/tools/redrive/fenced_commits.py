@@ -15,10 +15,11 @@ from pyspark_kafkalog.broker.produce.ids import ProducerId
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import FencedError, KafkaLogError
 from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
+from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.extensions.exactly_once.requests import Requests
 from pyspark_kafkalog.extensions.exactly_once.stops import stop_at
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions, TransactionOptions
+from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 
 
 class FencedCommits:

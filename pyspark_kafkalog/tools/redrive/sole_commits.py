@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.options.settings import WriteOptions
+from pyspark_kafkalog.write.delivery import delivery_of
 
 
 class SoleCommits(Protocol):
@@ -54,6 +56,7 @@ def open_sole_commits(options: WriteOptions, group: str, name: str) -> SoleCommi
         return SoleDirectoryCommits(options.root, group)
     from pyspark_kafkalog.tools.redrive.fenced_commits import FencedCommits
 
+    transactions = delivery_of(options)
     assert options.produce is not None
-    assert options.transactions is not None, "it is exactly once"
-    return FencedCommits(options.brokers, options.produce, options.transactions, group, name)
+    assert isinstance(transactions, TransactionOptions), "it is exactly once"
+    return FencedCommits(options.brokers, options.produce, transactions, group, name)

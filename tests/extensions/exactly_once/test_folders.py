@@ -11,14 +11,16 @@ import pytest
 
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.extensions.exactly_once.folders import Folders
+from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.settings import write_options
+from pyspark_kafkalog.write.delivery import delivery_of
 
 
 def folders(**options: str) -> Folders:
     named = {"kafka.bootstrap.servers": "h:1", "topic": "t", "delivery.guarantee": "exactly-once", **options}
-    transactions = write_options(named).transactions
-    assert transactions is not None
+    transactions = delivery_of(write_options(named))
+    assert isinstance(transactions, TransactionOptions)
     return Folders.of(transactions)
 
 

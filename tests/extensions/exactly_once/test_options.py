@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.brokers import TransactionOptions
+from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.options.settings import write_options
+from pyspark_kafkalog.write.delivery import Delivery, delivery_of
 
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
 ONCE = {**BROKERS, "delivery.guarantee": "exactly-once"}
@@ -14,9 +15,9 @@ ONCE = {**BROKERS, "delivery.guarantee": "exactly-once"}
 
 def test_the_default_is_at_least_once() -> None:
     for options in (BROKERS, {**BROKERS, "delivery.guarantee": "at-least-once"}, {"path": "/log"}):
-        assert write_options(options).transactions is None
+        assert type(delivery_of(write_options(options))) is Delivery
     # A directory always shows a micro-batch once.
-    assert write_options({"path": "/log", "delivery.guarantee": "exactly-once"}).transactions is None
+    assert not write_options({"path": "/log", "delivery.guarantee": "exactly-once"}).extensions
 
 
 def test_what_is_given() -> None:
@@ -28,7 +29,7 @@ def test_what_is_given() -> None:
         "kafka.group.id": "g",
         "commitSourceOffsets": "transaction",
     }
-    transactions = write_options({**ONCE, **given}).transactions
+    transactions = delivery_of(write_options({**ONCE, **given}))
     assert transactions == TransactionOptions(
         90_000, False, "s3://key:secret@bucket/staging", "/checkpoint", "g", False
     )
