@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import BrokerConnectionError, together
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
@@ -15,8 +16,8 @@ from pyspark_kafkalog.model.topics import ClusterTopics, Topics
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
 )
+from pyspark_kafkalog.options.contracts import delivery_of
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
-from pyspark_kafkalog.write.delivery import delivery_of
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.place import Brokers
@@ -124,12 +125,10 @@ def open_groups(options: PlaceOptions, *, timeout: float | None = None) -> Group
         if options.offsets_store is None:
             return BrokerGroups(options.brokers, timeout=timeout)
         return options.offsets_store.open_groups(options.brokers, timeout=timeout)
-    from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
-
-    retention = options.offsets_retention_minutes
+    groups, retention = extensions.directory_groups(), options.offsets_retention_minutes
     if timeout is None:
-        return DirectoryGroups.open(options.paths, retention_minutes=retention)
-    return DirectoryGroups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
+        return groups.open(options.paths, retention_minutes=retention)
+    return groups.open(options.paths, retention_minutes=retention, lock_timeout=timeout)
 
 
 def open_topics(options: PlaceOptions) -> Topics:
@@ -181,7 +180,13 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[An
     :raises LogDirectoryError: if it can't be written to.
     """
     if options.brokers is not None:
-        return delivery_of(options).open_sink(options, batch)
+        sink = delivery_of(options).open_sink(options, batch)
+        if sink is not None:
+            return sink
+        from pyspark_kafkalog.broker.produce.sink import BrokerSink
+
+        assert options.produce is not None
+        return BrokerSink(options.brokers, options.produce, options.encode_settings)
     from pyspark_kafkalog.log.sink import DirectorySink
 
     return DirectorySink.on_driver(
@@ -191,16 +196,4 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[An
         options.topic_configs,
         is_job=options.batch is not None,
         required=options.fail_on_missing_marker,
-    )
-
-
-def backup_groups(root: str, num_partitions: int = 0) -> GroupOffsets:
-    """The consumer groups of a log root whose lock this process holds. Their offsets never expire.
-
-    :param num_partitions: of their topic, if it is new; 0 for Kafka's default.
-    """
-    from pyspark_kafkalog.extensions.log_groups.groups import NUM_PARTITIONS, DirectoryGroups
-
-    return DirectoryGroups.open(
-        root, retention_minutes=None, num_partitions=num_partitions or NUM_PARTITIONS, lock_timeout=None
     )

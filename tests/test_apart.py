@@ -81,6 +81,7 @@ def test_a_group_that_may_hold_a_marker_is_left_alone_without_what_reads_it(tmp_
         ("large_messages", "large.message.enabled", "true"),
         ("typed_values", "value.format", "json"),
         ("audit", "auditLocation", "/audit"),
+        ("transform", "transform", "package:function"),
     ],
 )
 def test_an_option_of_what_is_not_installed_is_refused(

@@ -51,12 +51,6 @@ CORE = {
     "build": {"make_library"},
 }
 """For each room of the core those that it may import; its own modules it always may."""
-DOORS = {
-    "broker": {"extensions.clouds"},
-    "log": {"extensions.log_groups", "tools.care"},
-    "places": {"extensions.log_groups"},
-}
-"""Extensions and tools that rooms of the core name themselves. A contract takes one away; none is added."""
 NEEDS = {
     "extensions.audit": {"extensions.large_messages"},
     "extensions.clouds": set(),
@@ -64,14 +58,15 @@ NEEDS = {
     "extensions.large_messages": {"extensions.audit"},
     "extensions.log_groups": set(),
     "extensions.membership": set(),
+    "extensions.retention": set(),
     "extensions.transform": set(),
     "extensions.typed_values": {"extensions.large_messages"},
     "extensions.views": {"extensions.audit", "tools.groups"},
     "extensions.zookeeper": set(),
-    "tools.backup": {"extensions.exactly_once", "tools.cli", "tools.groups"},
-    "tools.care": {"tools.backup", "tools.cli"},
+    "tools.backup": {"extensions.exactly_once", "extensions.log_groups", "tools.cli", "tools.groups"},
+    "tools.care": {"extensions.retention", "tools.backup", "tools.cli"},
     "tools.cli": {"tools.groups"},
-    "tools.doctor": {"extensions.clouds", "tools.cli"},
+    "tools.doctor": {"tools.cli"},
     "tools.groups": {
         *("extensions.audit", "extensions.exactly_once", "extensions.large_messages", "tools.cli"),
     },
@@ -83,7 +78,7 @@ NEEDS = {
     "tools.topics": {"tools.cli", "tools.doctor"},
     "tools.try_out": {"tools.cli"},
 }
-"""For each extension and tool the others that it names. Those of the core it all may."""
+"""For each extension and tool the others that it names. Of the core each may name all."""
 
 _FILES = {"layout", "checkpoints", "snapshot", "topic_configs", "topic_settings"}
 INNER_ROOMS = {
@@ -174,9 +169,9 @@ IMPURE_MODULES = {
 }
 """Two find compiled code, and a place for it; rows hold times; one reads ISO 8601, but no clock; the last one
 knows regions, and which day a time without a date is of."""
-OPENERS = {"extensions.clouds.files", "tools.doctor.probe"}
+OPENERS = {"broker.wire.token_files", "tools.doctor.probe"}
 """Modules outside of the log that open a file: one with a login; and one where all else is missing."""
-LOGS = {"log", "extensions.log_groups", "tools.care", "tools.backup"}
+LOGS = {"log", "extensions.log_groups", "extensions.retention", "tools.care", "tools.backup"}
 """What works on the files of a log directory."""
 
 
@@ -246,14 +241,12 @@ def test_imports_point_one_way() -> None:
 
 
 def test_extensions_and_tools_are_named_by_few() -> None:
+    """The core asks for extensions through their list alone, and for no tool."""
     found: dict[str, set[str]] = {}
     for module, name in crossings():
         if room(name) not in CORE:
             found.setdefault(room(module), set()).add(room(name))
-    assert {place: names for place, names in found.items() if place in CORE} == DOORS
-    assert {place: names for place, names in found.items() if place not in CORE} == {
-        place: names for place, names in NEEDS.items() if names
-    }
+    assert found == {place: names for place, names in NEEDS.items() if names}, "the core names none of them"
 
 
 def test_imports_within_a_room_point_one_way() -> None:

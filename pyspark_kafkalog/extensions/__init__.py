@@ -18,6 +18,9 @@ from pyspark_kafkalog.options.user_options import UserOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_kafkalog.broker.wire.clouds import Clouds
+    from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
+    from pyspark_kafkalog.log.sink import Retain
     from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.options.brokers import ProduceOptions
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
@@ -120,6 +123,36 @@ def view(options: Mapping[str, str]) -> View | None:
     with _installed("views", "Option 'view'"):
         from pyspark_kafkalog.extensions.views.options import view_options
     return view_options(options)
+
+
+def cloud_services() -> Clouds:
+    """What machines in clouds can ask and sign, for an option that names a cloud.
+
+    :raises OptionError: if the extension is not installed.
+    """
+    with _installed("clouds", "A login or rack of a cloud"):
+        from pyspark_kafkalog.extensions.clouds import services
+    return services
+
+
+def directory_groups() -> type[DirectoryGroups]:
+    """The consumer groups of log directories.
+
+    :raises OptionError: if the extension is not installed.
+    """
+    with _installed("log_groups", "A group of a log directory"):
+        from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
+    return DirectoryGroups
+
+
+def commit_retention() -> Retain:
+    """What deletes the records that are due in topics that a write to a log directory has written to.
+
+    :raises OptionError: if the extension is not installed.
+    """
+    with _installed("retention", "A log directory's retention"):
+        from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
+    return retain_after_commit
 
 
 def _transactions(user: UserOptions, produce: ProduceOptions) -> ExtensionOptions | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
@@ -24,6 +25,26 @@ from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.publish.publish import Published
     from pyspark_kafkalog.staging import Staged, Staging
+
+
+class Retain(Protocol):
+    """Deletes what is due in topics that a commit has written. Never raises: their records are visible."""
+
+    def __call__(
+        self,
+        root: str,
+        topics: Collection[str],
+        configs: Mapping[str, str],
+        progress: Callable[[], None],
+        *,
+        rolled: bool,
+    ) -> None:
+        """The caller holds the directory's lock.
+
+        :param configs: of all topics; they take precedence over their own.
+        :param progress: called now and then.
+        :param rolled: whether a segment has begun.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +135,11 @@ class DirectorySink:
         if not self.configs and not os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
             return lambda *_: None
         with loading():
-            from pyspark_kafkalog.tools.care.deleting import retain_after_commit
+            retain_due = extensions.commit_retention()
 
         def retain(published: Published, progress: Callable[[], None]) -> None:
             topics = {partition.topic for partition in published.offsets}
-            retain_after_commit(self.root, topics, self.configs, progress, rolled=published.rolled)
+            retain_due(self.root, topics, self.configs, progress, rolled=published.rolled)
 
         return retain
 

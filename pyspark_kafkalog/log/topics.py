@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
-from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.publish import topics as on_disk
@@ -85,7 +85,7 @@ class DirectoryTopics:
 
         :raises GroupError: if a group that may be reading them has live members; then nothing is deleted.
         """
-        groups = DirectoryGroups.open(self._paths, lock_timeout=None)
+        groups = extensions.directory_groups().open(self._paths, lock_timeout=None)
         on_disk.delete_topics(self._root(), topics, groups.tombstones)
 
     def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:

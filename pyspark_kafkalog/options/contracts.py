@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.errors import KafkaLogError
+    from pyspark_kafkalog.model import QueryBatch
     from pyspark_kafkalog.model.groups import GroupOffsets
+    from pyspark_kafkalog.model.sinks import Sink
     from pyspark_kafkalog.options.brokers import ConnectionOptions
     from pyspark_kafkalog.options.settings import ReadOptions, WriteOptions
 
@@ -94,6 +96,36 @@ class Transforms(ExtensionOptions):
 def transforms_of(options: ReadOptions | WriteOptions) -> Transforms:
     """Whether a function changes the rows of this read or write."""
     return implementing(Transforms, options.extensions)
+
+
+class Delivery(ExtensionOptions):
+    """How the rows of a write get to brokers: at least once, unless an extension does it exactly once."""
+
+    __slots__ = ()
+
+    @property
+    def source_group(self) -> str | None:
+        """The group that gets the offsets that a micro-batch has read, with its rows; None for none."""
+        return None
+
+    def check_stream(self) -> None:
+        """Check the options of a streaming query.
+
+        :raises OptionError: if one is missing.
+        """
+
+    def open_sink(self, options: WriteOptions, batch: QueryBatch | None) -> Sink[Any] | None:
+        """The sink of the brokers that the options name; None for one that shows rows as they are written.
+
+        :param batch: of a job, which begins now; None for a query.
+        :raises KafkaLogError: if rows can't be kept where the options say.
+        """
+        return None
+
+
+def delivery_of(options: WriteOptions) -> Delivery:
+    """How the rows of this write get to brokers."""
+    return implementing(Delivery, options.extensions)
 
 
 class OffsetsStore(ExtensionOptions, ABC):

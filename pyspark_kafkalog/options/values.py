@@ -265,7 +265,7 @@ def import_path(name: str, text: str) -> str:
 def rack(name: str, text: str) -> str:
     """A rack, ``env:NAME``, or with another colon an import path.
 
-    See :mod:`pyspark_kafkalog.extensions.clouds.rack`.
+    See :mod:`pyspark_kafkalog.broker.fetch.rack`.
     """
     before, colon, after = text.strip().partition(":")
     if not colon or (before == "env" and _VARIABLE.fullmatch(after)):

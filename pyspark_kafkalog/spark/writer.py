@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.columns import check_written_columns
-from pyspark_kafkalog.options.contracts import transforms_of
+from pyspark_kafkalog.options.contracts import delivery_of, transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import cluster_id, open_sink
 from pyspark_kafkalog.spark.counting import counting_of
@@ -24,7 +24,6 @@ from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.short_errors import with_short_errors
 from pyspark_kafkalog.spark.without_delay import without_delay
-from pyspark_kafkalog.write.delivery import delivery_of
 from pyspark_kafkalog.write.splitting import splitting_of
 from pyspark_kafkalog.write.values import written_values_of
 

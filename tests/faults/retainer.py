@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
+from pyspark_kafkalog.extensions.retention.deleting import delete_records, retain
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.tools.care.deleting import delete_records, retain
 from tests.faults.steps import count_steps, serve
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -23,6 +23,7 @@ from pyspark_kafkalog.client.kafka import connect
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.extensions.log_groups.cleaner import clean
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
+from pyspark_kafkalog.extensions.retention import deleting
 from pyspark_kafkalog.log.checkpoints import write_offsets
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, RECOVERY_POINT_CHECKPOINT
 from pyspark_kafkalog.log.publish import journal, publish
@@ -38,7 +39,6 @@ from pyspark_kafkalog.model import (
 )
 from pyspark_kafkalog.tools.backup.copies.directory import open_backup
 from pyspark_kafkalog.tools.backup.copies.log import BackupLog
-from pyspark_kafkalog.tools.care import deleting
 from pyspark_kafkalog.tools.care.compacting import compact_partition
 from pyspark_kafkalog.tools.care.compaction import CompactionSettings
 from pyspark_kafkalog.tools.care.partition_repair import RepairMode

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
 from pyspark_kafkalog.log.publish.journal import ledger_file
 from pyspark_kafkalog.log.publish.ledger import History
 from pyspark_kafkalog.log.publish.publish import Published
 from pyspark_kafkalog.log.publish.topics import delete_topics
 from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
-from pyspark_kafkalog.tools.care.deleting import retain_after_commit
 from tests.log.writing import (
     T0,
     T1,

@@ -26,11 +26,11 @@ from pyspark_kafkalog.broker.fetch.protocol import (
     read_fetch_responses,
     uuid_of,
 )
+from pyspark_kafkalog.broker.fetch.rack import rack_of
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import BrokerError
-from pyspark_kafkalog.extensions.clouds.rack import rack_of
 from pyspark_kafkalog.model import Fetch, TopicPartition
 from pyspark_kafkalog.options.brokers import FetchOptions
 

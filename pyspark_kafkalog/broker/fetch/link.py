@@ -22,11 +22,11 @@ from pyspark_kafkalog.broker.fetch.protocol import (
     fetch_request,
     read_fetch_response,
 )
+from pyspark_kafkalog.broker.fetch.rack import rack_of
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of, is_retriable
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
-from pyspark_kafkalog.extensions.clouds.rack import rack_of
 from pyspark_kafkalog.model import Fetch
 from pyspark_kafkalog.options.brokers import FetchOptions
 

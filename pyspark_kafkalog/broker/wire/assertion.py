@@ -8,8 +8,8 @@ import time
 import uuid
 from typing import Any
 
+from pyspark_kafkalog.broker.wire.token_files import content_of
 from pyspark_kafkalog.errors import AuthenticationError
-from pyspark_kafkalog.extensions.clouds.files import content_of
 from pyspark_kafkalog.options.security.assertion import FILE, KEY, TEMPLATE, AssertionOptions
 from pyspark_kafkalog.options.security.oauth import is_token
 

@@ -26,10 +26,11 @@ from typing import Any
 
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.broker.wire.assertion import assertion
+from pyspark_kafkalog.broker.wire.kept import Kept
+from pyspark_kafkalog.broker.wire.token_files import content_of
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
-from pyspark_kafkalog.extensions.clouds.files import content_of
-from pyspark_kafkalog.extensions.clouds.kept import Kept
 from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of
 from pyspark_kafkalog.options.security.oauth import ENDPOINT, HANDLER, OAuthOptions, is_token
 from pyspark_kafkalog.plugins import imported, raised
@@ -67,9 +68,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         if options.provider is not None:
             return _from_callable(options.provider, dict(options.given))
         if options.aws is not None:
-            from pyspark_kafkalog.extensions.clouds.aws import bearer_token  # only who names a cloud loads it
-
-            return bearer_token(options.aws, self._host)
+            return extensions.cloud_services().bearer_token(options.aws, self._host)
         if options.cloud is None:
             return _fetched.get(self._source(), partial(_from_endpoint, options))
         return _fetched.get(self._source(), partial(_from_cloud, options, self._resource()))
@@ -79,9 +78,7 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         if self._options.aws is None:
             _fetched.forget(self._source())
         else:
-            from pyspark_kafkalog.extensions.clouds.aws import forget
-
-            forget(self._options.aws, self._host)
+            extensions.cloud_services().forget(self._options.aws, self._host)
 
     def _source(self) -> Hashable:
         return self._options, self._resource() if self._options.cloud == "azure" else ""
@@ -115,9 +112,9 @@ def _from_callable(path: str, given: dict[str, str]) -> str:
 
 def _from_cloud(options: OAuthOptions, resource: str) -> tuple[str, float, float]:
     """A token, the time until which to use it, and its end."""
-    from pyspark_kafkalog.extensions.clouds.tokens import token_of_azure, token_of_gcp
-
-    token, end = token_of_gcp() if options.cloud == "gcp" else token_of_azure(resource, options.client_id)
+    clouds = extensions.cloud_services()
+    is_gcp = options.cloud == "gcp"
+    token, end = clouds.token_of_gcp() if is_gcp else clouds.token_of_azure(resource, options.client_id)
     return token, time.time() + _USE_FOR * (end - time.time()), end
 
 

@@ -15,6 +15,7 @@ from kafka.net.sasl import get_sasl_mechanism
 from kafka.net.sasl.msk import SaslMechanismAwsMskIam
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, name_of
 from pyspark_kafkalog.broker.wire.sockets import Address
 from pyspark_kafkalog.errors import AuthenticationError, KafkaLogError, OptionError
@@ -104,9 +105,7 @@ def _forget(security: SecurityOptions, host: str) -> None:
 
         Tokens(security.oauth, host).forget()
     if security.aws is not None:
-        from pyspark_kafkalog.extensions.clouds.aws import forget
-
-        forget(security.aws, host)
+        extensions.cloud_services().forget(security.aws, host)
 
 
 def _check_scram(message: bytes, number: int) -> None:
@@ -166,9 +165,7 @@ class _MskIam(SaslMechanismAwsMskIam):  # type: ignore[misc]
         self._is_done = self._is_authenticated = False
 
     def auth_bytes(self) -> bytes:
-        from pyspark_kafkalog.extensions.clouds.aws import iam_message  # only who names a cloud loads it
-
-        return iam_message(self._options, self._host)
+        return extensions.cloud_services().iam_message(self._options, self._host)
 
 
 def sasl_configs(security: SecurityOptions, host: str) -> dict[str, Any]:

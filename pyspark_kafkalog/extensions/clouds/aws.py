@@ -11,8 +11,8 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from pyspark_kafkalog.broker.wire.kept import Kept
 from pyspark_kafkalog.errors import AuthenticationError
-from pyspark_kafkalog.extensions.clouds.kept import Kept
 from pyspark_kafkalog.extensions.clouds.sdk import ATTEMPTS, SECONDS, SdkError, sdk
 from pyspark_kafkalog.options.security.aws import REGION, AwsOptions
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.brokers import MAX_IN_FLIGHT_IF_IDEMPOTENT, ProduceOptions
+from pyspark_kafkalog.options.contracts import Delivery
 from pyspark_kafkalog.options.table import DEFAULTS, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
-from pyspark_kafkalog.write.delivery import Delivery
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.model import QueryBatch
@@ -33,12 +33,12 @@ class TransactionOptions(Delivery):
     staging_location: str | None = field(default=None, repr=False)
     checkpoint_location: str | None = field(default=None, repr=False)
     source_group: str | None = None
-    """See :attr:`.delivery.Delivery.source_group`."""
+    """See :attr:`.contracts.Delivery.source_group`."""
     is_job: bool = False
     """Whether a job names the batches, rather than a checkpoint."""
 
     def check_stream(self) -> None:
-        """See :meth:`.delivery.Delivery.check_stream`."""
+        """See :meth:`.contracts.Delivery.check_stream`."""
         if not (self.checkpoint_location or self.staging_location):
             raise OptionError(
                 "Option 'delivery.guarantee': exactly-once needs 'checkpointLocation' or 'stagingLocation'",
@@ -47,7 +47,7 @@ class TransactionOptions(Delivery):
             )
 
     def open_sink(self, options: WriteOptions, batch: QueryBatch | None) -> Sink[Any]:
-        """See :meth:`.delivery.Delivery.open_sink`."""
+        """See :meth:`.contracts.Delivery.open_sink`."""
         from pyspark_kafkalog.extensions.exactly_once.sink import TransactionalSink
 
         assert options.brokers is not None

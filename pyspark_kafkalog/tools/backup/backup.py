@@ -11,10 +11,12 @@ from pyspark_kafkalog.client.partitions import topics_of
 from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.exactly_once.group_marker import marked_query
+from pyspark_kafkalog.extensions.log_groups.groups import NUM_PARTITIONS, DirectoryGroups
 from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options
-from pyspark_kafkalog.places import backup_groups, open_groups, open_place
+from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.tools.backup.copies import adopt as adopting
 from pyspark_kafkalog.tools.backup.copies.adopt import AdoptedPartition
@@ -63,7 +65,7 @@ def backup(
         if rules.groups is None or rules.groups:
             groups = open_groups(place)
             number = offsets_partitions(stored)
-        saved = backup_groups(directory, number)
+        saved = _groups_of_copy(directory, number)
         copying = (
             Threads(lambda: open_place(place), target, rules, saved, progress, place.max_record_bytes)
             if executor is None
@@ -116,7 +118,7 @@ def _adopt_groups(
 
     As in a restore, the markers of exactly-once queries are left out.
     """
-    saved, groups = (backup_groups(root) for root in (directory, log_dir))
+    saved, groups = (_groups_of_copy(root) for root in (directory, log_dir))
     has_topic = bool(open_place(place_options({"path": log_dir})).topics([OFFSETS_TOPIC]))
     for group in saved.group_ids():
         commits = saved.committed(group, partitions)
@@ -138,3 +140,13 @@ def _adopt_groups(
             )
         if execute:
             groups.commit(group, new)
+
+
+def _groups_of_copy(root: str, num_partitions: int = 0) -> GroupOffsets:
+    """The consumer groups of a log root whose lock this process holds. Their offsets never expire.
+
+    :param num_partitions: of their topic, if it is new; 0 for Kafka's default.
+    """
+    return DirectoryGroups.open(
+        root, retention_minutes=None, num_partitions=num_partitions or NUM_PARTITIONS, lock_timeout=None
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark_kafkalog.client.partitions import topics_of
 from pyspark_kafkalog.errors import KafkaLogError, OptionError, UnknownTopicOrPartitionError, why
+from pyspark_kafkalog.extensions.retention import deleting
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, STRINGS, column
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
@@ -16,7 +17,6 @@ from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
 from pyspark_kafkalog.options.user_options import UserOptions, suggestion
 from pyspark_kafkalog.places import open_place
-from pyspark_kafkalog.tools.care import deleting
 
 _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyspark_kafkalog
+from pyspark_kafkalog.broker.fetch.rack import rack_of
 from pyspark_kafkalog.codec import library
 from pyspark_kafkalog.codec.kernel import kernels as all_kernels
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.extensions.clouds.rack import rack_of
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file

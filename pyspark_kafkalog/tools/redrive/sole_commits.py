@@ -8,8 +8,8 @@ from typing import Protocol
 from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.options.contracts import delivery_of
 from pyspark_kafkalog.options.settings import WriteOptions
-from pyspark_kafkalog.write.delivery import delivery_of
 
 
 class SoleCommits(Protocol):

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_kafkalog import by_value
+from pyspark_kafkalog.broker.fetch import rack
+from pyspark_kafkalog.broker.fetch.rack import rack_of
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.extensions.clouds import metadata, rack
-from pyspark_kafkalog.extensions.clouds.rack import rack_of
+from pyspark_kafkalog.extensions.clouds import metadata
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.tools.doctor.look import look
 from tests.extensions.clouds.metadata_services import MetadataServices, metadata_services

@@ -13,8 +13,8 @@ from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.extensions.exactly_once.folders import Folders
 from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
 from pyspark_kafkalog.model import QueryBatch
+from pyspark_kafkalog.options.contracts import delivery_of
 from pyspark_kafkalog.options.settings import write_options
-from pyspark_kafkalog.write.delivery import delivery_of
 
 
 def folders(**options: str) -> Folders:

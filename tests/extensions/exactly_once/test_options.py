@@ -6,8 +6,8 @@ import pytest
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.exactly_once.options import TransactionOptions
+from pyspark_kafkalog.options.contracts import Delivery, delivery_of
 from pyspark_kafkalog.options.settings import write_options
-from pyspark_kafkalog.write.delivery import Delivery, delivery_of
 
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
 ONCE = {**BROKERS, "delivery.guarantee": "exactly-once"}

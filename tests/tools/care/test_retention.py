@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import InvalidRecordError, OptionError
+from pyspark_kafkalog.extensions.retention import deleting, retention
+from pyspark_kafkalog.extensions.retention.deleting import delete_records, retain, retain_after_commit
+from pyspark_kafkalog.extensions.retention.retention import Deletion, RetentionRules
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -31,9 +34,6 @@ from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot, parse_snapshot
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
-from pyspark_kafkalog.tools.care import deleting, retention
-from pyspark_kafkalog.tools.care.deleting import delete_records, retain, retain_after_commit
-from pyspark_kafkalog.tools.care.retention import Deletion, RetentionRules
 from tests.codec.strategies import Row, arrow_batch
 from tests.log.partitions import batch, data_batch, write_segment
 from tests.log.writing import T0, T1, configs_of, read, stage, values, write
@@ -436,8 +436,8 @@ def test_what_retention_needs_is_loaded_before_anything_is_visible(
     writer.commit()
     held = sorted(tmp_path.glob("t-0/*.log"))
     sizes = [log.stat().st_size for log in held]
-    monkeypatch.setitem(sys.modules, "pyspark_kafkalog.tools.care.deleting", None)
-    with pytest.raises(ImportError):
+    monkeypatch.setitem(sys.modules, "pyspark_kafkalog.extensions.retention.deleting", None)
+    with pytest.raises(OptionError, match="needs retention, which is not installed"):
         writer.commit()
     assert [log.stat().st_size for log in sorted(tmp_path.glob("t-0/*.log"))] == sizes
 

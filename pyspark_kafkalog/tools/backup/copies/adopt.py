@@ -60,12 +60,12 @@ from pyspark_kafkalog.log.segment.recovery import (
     write_indexes,
 )
 from pyspark_kafkalog.log.segment.scan import Piece, Scan, ends_in_zeros
+from pyspark_kafkalog.log.segment.snapshots import read_snapshot
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import AbortedTransaction, LogSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, Kind, column
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.tools.backup.copies.directory import check_backup, open_backup
-from pyspark_kafkalog.tools.backup.copies.log import read_snapshot
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
 _LOCK_TIMEOUT = 10.0

@@ -7,7 +7,7 @@ Nothing in a batch is changed, but that one in which a gap ends loses its record
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import (
     OversizedRecordError,
 )
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder, write_new
-from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
+from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.filesystem.sharing import new_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, write_epochs
 from pyspark_kafkalog.log.layout import (
@@ -44,9 +44,9 @@ from pyspark_kafkalog.log.segment.recovery import (
     recover_segment,
     remove_segment,
 )
-from pyspark_kafkalog.log.segment.scan import Scan
+from pyspark_kafkalog.log.segment.snapshots import producers_at, read_snapshot
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
-from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
+from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import Fetch, LogSettings, OffsetRange, Slice, TopicPartition
 
 _SLICE_BYTES = 8 << 20
@@ -411,29 +411,3 @@ def _closed_segment(
             is_end = snapshots[-1] == max(segment.next_offset, log_start_offset)
             return (segment, producers) if is_end else None
     return None
-
-
-def read_snapshot(folder: str, offset: int) -> list[ProducerEntry] | None:
-    """The producers in a partition's snapshot for an offset; None without one that is valid.
-
-    :raises LogDirectoryError: if it is too large for one, or a link that leads out of the folder.
-    """
-    data = local_folder(folder).read(segment_file(offset, SNAPSHOT_SUFFIX))
-    return None if data is None else parse_snapshot(data)
-
-
-def producers_at(folder: str, bases: list[int], progress: Callable[[], None] = lambda: None) -> ProducerState:
-    """The producers at the last base offset: by a snapshot, and the segments between.
-
-    :param progress: called after each piece that was read.
-    """
-    for at in range(len(bases) - 1, -1, -1):
-        entries = read_snapshot(folder, bases[at])
-        if entries is not None or at == 0:
-            producers = ProducerState(entries or ())
-            for base_offset in bases[at:-1]:
-                for piece in Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset):
-                    producers.add(piece.data, piece.batches)
-                    progress()
-            return producers
-    return ProducerState()

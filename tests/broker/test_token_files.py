@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.extensions.clouds import files
-from pyspark_kafkalog.extensions.clouds.files import content_of
+from pyspark_kafkalog.broker.wire import token_files
+from pyspark_kafkalog.broker.wire.token_files import content_of
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_one_that_is_about_to_be_written_is_waited_for(file: Path, before: bytes
 def test_it_is_not_waited_for_for_long(
     file: Path, content: bytes | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_PAUSE", 0.01)
+    monkeypatch.setattr(token_files, "_PAUSE", 0.01)
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ValueError, match=why) as caught:

@@ -22,6 +22,7 @@ from pyspark_kafkalog.errors import (
     OptionError,
     UnknownTopicOrPartitionError,
 )
+from pyspark_kafkalog.extensions.retention.retention import Deletion, RetentionRules, delete, plan_deletion
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace
 from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
@@ -32,7 +33,6 @@ from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
-from pyspark_kafkalog.tools.care.retention import Deletion, RetentionRules, delete, plan_deletion
 
 CHECK_MS = 300_000
 """How often partitions in which no segment rolls are looked at: Kafka's log.retention.check.interval.ms."""

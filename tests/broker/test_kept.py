@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pyspark_kafkalog.broker.wire import kept
+from pyspark_kafkalog.broker.wire.kept import Kept
 from pyspark_kafkalog.errors import AuthenticationError
-from pyspark_kafkalog.extensions.clouds import kept
-from pyspark_kafkalog.extensions.clouds.kept import Kept
 
 
 class Source:

@@ -33,10 +33,10 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.read.times import largest_timestamp
 from pyspark_kafkalog.log.segment.recovery import begin_segment, offsets_of
 from pyspark_kafkalog.log.segment.segment import Segment
+from pyspark_kafkalog.log.segment.snapshots import producers_at, read_snapshot
 from pyspark_kafkalog.log.topic_settings import invalid, number
 from pyspark_kafkalog.model import TopicPartition, not_here
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS, cleanup_policies
-from pyspark_kafkalog.tools.backup.copies.log import producers_at, read_snapshot
 
 _log = logging.getLogger("pyspark_kafkalog")
 _POLICIES = {"delete", "compact"}

@@ -8,19 +8,19 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import time
 from functools import cache
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.errors import KafkaLogError
+
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.clouds.kept import Kept
+    from pyspark_kafkalog.broker.wire.kept import Kept
 
 ENVIRONMENT = "env:"
 _log = logging.getLogger("pyspark_kafkalog")
 
 _CLOUDS = ("aws", "gcp", "azure")
-_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ASK_AGAIN = 600.0
 """Seconds after which a rack that is not known is asked for again: a metadata service may have been busy."""
 
@@ -44,7 +44,7 @@ def rack_of(given: str) -> str:
 
 @cache
 def _racks() -> Kept[str]:
-    from pyspark_kafkalog.extensions.clouds.kept import Kept
+    from pyspark_kafkalog.broker.wire.kept import Kept
 
     return Kept()
 
@@ -67,19 +67,12 @@ def _found(given: str) -> str:
 
 
 def _zone(cloud: str) -> str:
-    """What brokers there take for their racks: MSK's have the id of the zone, use1-az1, not its name."""
-    from pyspark_kafkalog.extensions.clouds import metadata
+    from pyspark_kafkalog import extensions
 
     try:
-        if cloud == "aws":
-            zone = metadata.of_aws("placement/availability-zone-id")
-        elif cloud == "gcp":
-            zone = metadata.of_gcp("instance/zone").rpartition("/")[2]
-        else:
-            zone = metadata.of_azure("instance/compute/zone?api-version=2021-02-01&format=text")
-    except metadata.MetadataError as e:
-        return _unknown(f"{cloud} does not tell the zone of this machine: {e}")
-    return zone if _ZONE.fullmatch(zone) else _unknown(f"{cloud} tells no zone of this machine")
+        return extensions.cloud_services().zone_of(cloud)
+    except KafkaLogError as e:
+        return _unknown(e.message)
 
 
 def _unknown(reason: str) -> str:
