@@ -133,7 +133,7 @@ class MicroBatches:
                 self._place,
                 self._reader.open_committed,
                 self._as_committed,
-                {} if self._kept is None else self._kept.begins(),
+                dict if self._kept is None else self._kept.begins,
                 self._keep_begins,
             )
         )

@@ -114,7 +114,7 @@ class StreamRun:
 
     :param groups: opens the query's groups, with the seconds for which to ask them.
     :param as_committed: gives what is committed for offsets below which everything is processed.
-    :param begins: where the newest planned micro-batch began, as far as the one before ended elsewhere.
+    :param begins: reads where the newest planned micro-batch began, as far as the one before ended elsewhere.
     :param keep_begins: keeps that for the micro-batch that is planned now.
     """
 
@@ -123,7 +123,7 @@ class StreamRun:
     place: Place
     groups: Callable[[float], CommittedOffsets]
     as_committed: Callable[[], AsCommitted]
-    begins: Offsets
+    begins: Callable[[], Offsets]
     keep_begins: Callable[[Offsets], None]
 
 

@@ -70,7 +70,7 @@ class MembershipOptions(Sharing):
             partial(run.groups, self.patience),
             run.as_committed(),
             patience=self.max_poll_interval_ms / 1000 if self.is_cooperative else 0,
-            noted=run.begins,
+            noted=run.begins(),
             note=run.keep_begins,
             fail_on_data_loss=run.options.fail_on_data_loss,
         )
