@@ -31,7 +31,7 @@ _RUN_BYTES = 4 << 20
 """Sections are read together up to this size; a larger one is read as a whole, as its task had it."""
 
 
-class Section(NamedTuple):
+class StagedSection(NamedTuple):
     """Record batches of one partition: their place among what is staged, and the CRC-32C of these bytes."""
 
     topic: str
@@ -52,7 +52,7 @@ class Staged:
     """What a task has staged: ``sections``, which cover the file ``name`` or, without one, ``data``."""
 
     name: str | None
-    sections: tuple[Section, ...]
+    sections: tuple[StagedSection, ...]
     data: bytes = b""
 
     @property
@@ -114,7 +114,7 @@ class Staging(TaskSink[Staged]):
         self._file: NewFile | None = None
         self._held = bytearray()
         self._size = 0
-        self._sections: list[Section] = []
+        self._sections: list[StagedSection] = []
         self._finished = False
 
     def __enter__(self) -> Staging:
@@ -149,7 +149,7 @@ class Staging(TaskSink[Staged]):
                     self._file.write(self._held)
                     self._held.clear()
                 self._file.write(data)
-        section = Section(*partition, self._size, data.size, encoded.records, crc32c(data))
+        section = StagedSection(*partition, self._size, data.size, encoded.records, crc32c(data))
         self._sections.append(section)
         self._size += data.size
 
@@ -190,7 +190,7 @@ class Inline:
         return memoryview(self._data)[position : position + size]
 
 
-def read_staged(staged: Staged, source: StagedBytes) -> Iterator[tuple[list[Section], np.ndarray]]:
+def read_staged(staged: Staged, source: StagedBytes) -> Iterator[tuple[list[StagedSection], np.ndarray]]:
     """What a task has staged, some sections at a time with their bytes, found to be as the task left them.
 
     :raises ChangedError: if anything has changed.
@@ -198,7 +198,7 @@ def read_staged(staged: Staged, source: StagedBytes) -> Iterator[tuple[list[Sect
     """
     if source.size != staged.size:
         raise ChangedError
-    run: list[Section] = []
+    run: list[StagedSection] = []
     for section in staged.sections:
         run.append(section)
         if section.position + section.size - run[0].position >= _RUN_BYTES:
@@ -208,7 +208,7 @@ def read_staged(staged: Staged, source: StagedBytes) -> Iterator[tuple[list[Sect
         yield run, _read_run(run, source)
 
 
-def _read_run(run: list[Section], source: StagedBytes) -> np.ndarray:
+def _read_run(run: list[StagedSection], source: StagedBytes) -> np.ndarray:
     start, end = run[0].position, run[-1].position + run[-1].size
     data = np.frombuffer(source.read(start, end - start), np.uint8)
     if data.size != end - start:

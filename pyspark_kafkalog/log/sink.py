@@ -115,11 +115,11 @@ class DirectorySink:
     def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
         """Publish what all tasks have staged, unless the batch was published before; apply retention."""
         with loading():
-            from pyspark_kafkalog.log.publish.ledger import History
+            from pyspark_kafkalog.log.publish.ledger import Provenance
             from pyspark_kafkalog.log.publish.publish import publish
 
         staged = [task for task in finished if task.sections]
-        history = History(plan, self.is_job, self.required)
+        history = Provenance(plan, self.is_job, self.required)
         publish(
             self.root,
             staged,

@@ -88,7 +88,7 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
         """
 
 
-class GroupMember(Protocol):
+class Membership(Protocol):
     """One member of a consumer group, which reads in steps; what the group assigns changes between them.
 
     Its heart beats in a thread of its own. It gives partitions up, or takes others, only while it is not

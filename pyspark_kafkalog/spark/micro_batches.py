@@ -26,7 +26,7 @@ from pyspark_kafkalog.spark.features import StreamCalls
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.stream.checkpoint import NamedCheckpoint, QueryLog
 from pyspark_kafkalog.stream.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
-from pyspark_kafkalog.stream.kept import Kept, Reader
+from pyspark_kafkalog.stream.kept import Reader, SourceState
 from pyspark_kafkalog.stream.planner import StreamPlanner
 from pyspark_kafkalog.stream.share import Share, StreamRun, sharing_of
 
@@ -183,13 +183,13 @@ class MicroBatches:
         return CompletionWatch(log, self._committer, own=share.own, committed=share.release)
 
     @cached_property
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> SourceState | None:
         """What the query keeps beside the checkpoint that the user names; None without one."""
         location, options, place = self._options.checkpoint_location, self._options, self._place_options
         if location is None:
             return None
         given = place.paths if place.brokers is None else place.brokers.bootstrap_servers
-        return Kept(
+        return SourceState(
             location,
             Reader(
                 self._identity[1],

@@ -84,7 +84,7 @@ class _Stored(NamedTuple):
         return self.turn, -1 if self.plan is None else self.plan.batch
 
 
-class Kept:
+class SourceState:
     """The files of one reader of a query, and what it finds in all of them.
 
     :param checkpoint_location: path or URI of the query's checkpoint.

@@ -56,7 +56,7 @@ from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.extensions.exactly_once.requests import Requests
 from pyspark_kafkalog.extensions.membership import member as member_module
-from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
+from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerProtocolMember
 from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, Fetch, OffsetRange, TopicPartition
@@ -658,7 +658,9 @@ def _be_a_member(options: ConnectionOptions) -> None:
 
 
 def _be_a_new_member(options: ConnectionOptions) -> None:
-    member = ConsumerMember(options, "g", MembershipOptions(session_timeout_ms=200, protocol="consumer"))
+    member = ConsumerProtocolMember(
+        options, "g", MembershipOptions(session_timeout_ms=200, protocol="consumer")
+    )
     member._counts = {"t": 2}
     member._join()
     member._heartbeat()

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pyspark_kafkalog.broker.wire import kept
-from pyspark_kafkalog.broker.wire.kept import Kept
+from pyspark_kafkalog.broker.wire.kept import ExpiringCache
 from pyspark_kafkalog.errors import AuthenticationError
 
 
@@ -42,7 +42,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return lambda seconds: monkeypatch.setattr(time, "time", lambda: now + seconds)
 
 
-def _together(values: Kept[int], source: Source) -> list[int | str]:
+def _together(values: ExpiringCache[int], source: Source) -> list[int | str]:
     """What each of eight threads gets that ask at once."""
 
     def get() -> int | str:
@@ -59,13 +59,13 @@ def _together(values: Kept[int], source: Source) -> list[int | str]:
 
 
 def test_of_many_threads_one_asks(source: Source) -> None:
-    assert _together(Kept(), source) == [1] * 8
+    assert _together(ExpiringCache(), source) == [1] * 8
     assert source.asked == 1
 
 
 def test_they_share_its_failure_and_ask_again(source: Source) -> None:
     source.fails = True
-    values: Kept[int] = Kept()
+    values: ExpiringCache[int] = ExpiringCache()
     assert _together(values, source) == ["not today"] * 8
     assert source.asked == 1
     source.fails = False
@@ -75,7 +75,7 @@ def test_they_share_its_failure_and_ask_again(source: Source) -> None:
 def test_a_fork_does_not_wait_for_threads_of_its_parent(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values: Kept[int] = Kept()
+    values: ExpiringCache[int] = ExpiringCache()
     with ThreadPoolExecutor(1) as threads:
         of_parent = threads.submit(values.get, "a", source)
         while not source.asked:
@@ -91,7 +91,7 @@ def test_what_can_not_be_renewed_is_used_until_it_ends(
     source: Source, later: Callable[[float], None]
 ) -> None:
     source.may_answer.set()
-    values: Kept[int] = Kept()
+    values: ExpiringCache[int] = ExpiringCache()
     assert values.get("a", source) == 1
     source.fails = True
     later(101)
@@ -111,7 +111,7 @@ def test_a_clock_that_is_set_back_makes_nothing_last_longer(
 ) -> None:
     """As of a machine whose clock was ahead when it started: the token would be refused until that time."""
     source.may_answer.set()
-    values: Kept[int] = Kept()
+    values: ExpiringCache[int] = ExpiringCache()
     wall, monotonic = time.time(), time.monotonic()
     monkeypatch.setattr(time, "time", lambda: wall + back)
     assert values.get("a", source) == 1
@@ -132,7 +132,7 @@ def test_a_clock_that_is_set_back_makes_nothing_last_longer(
 
 def test_what_was_refused_is_asked_for_again(source: Source) -> None:
     source.may_answer.set()
-    values: Kept[int] = Kept()
+    values: ExpiringCache[int] = ExpiringCache()
     assert values.get("a", source) == 1
     values.forget("a")
     values.forget("b")
@@ -141,7 +141,7 @@ def test_what_was_refused_is_asked_for_again(source: Source) -> None:
 
 def test_a_thread_that_is_interrupted_interrupts_no_other(source: Source) -> None:
     """As by Ctrl-C, which reaches the main thread only."""
-    values: Kept[int] = Kept()
+    values: ExpiringCache[int] = ExpiringCache()
     asking, waits = threading.Event(), threading.Event()
 
     def interrupted() -> tuple[int, float, float]:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.broker.wire import oauth
-from pyspark_kafkalog.broker.wire.oauth import Tokens
+from pyspark_kafkalog.broker.wire.oauth import OAuthTokens
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from tests.http_doubles import Silent, served
@@ -82,7 +82,7 @@ def granted(token: str, **more: Any) -> tuple[int, str]:
 
 def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> None:
     endpoint.answers = [granted("t1", expires_in=60)]
-    tokens = Tokens(options(endpoint.url, scope="a b", extensions=(("logicalCluster", "x"),)), "host")
+    tokens = OAuthTokens(options(endpoint.url, scope="a b", extensions=(("logicalCluster", "x"),)), "host")
     assert tokens.token() == "t1"
     ((authorization, kind, body),) = endpoint.requests
     assert authorization == "Basic " + base64.b64encode(f"id:{SECRET}".encode()).decode()
@@ -93,30 +93,32 @@ def test_client_credentials_are_exchanged_for_a_token(endpoint: Endpoint) -> Non
 
 def test_id_and_secret_are_encoded_if_asked_for(endpoint: Endpoint) -> None:
     endpoint.answers = [granted("t")]
-    Tokens(options(endpoint.url, client_id="i d", client_secret="s:/", urlencode_header=True), "host").token()
+    OAuthTokens(
+        options(endpoint.url, client_id="i d", client_secret="s:/", urlencode_header=True), "host"
+    ).token()
     assert endpoint.requests[0][0] == "Basic " + base64.b64encode(b"i+d:s%3A%2F").decode()
 
 
 def test_a_token_is_kept_for_most_of_its_life(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint.answers = [granted("t1", expires_in=100), granted("t2", expires_in=100), granted("t3")]
     chosen = options(endpoint.url)
-    assert [Tokens(chosen, "host").token() for _ in range(3)] == ["t1"] * 3
+    assert [OAuthTokens(chosen, "host").token() for _ in range(3)] == ["t1"] * 3
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 79)
-    assert Tokens(chosen, "host").token() == "t1"
+    assert OAuthTokens(chosen, "host").token() == "t1"
     monkeypatch.setattr(time, "time", lambda: now + 81)
-    assert Tokens(chosen, "host").token() == "t2"
+    assert OAuthTokens(chosen, "host").token() == "t2"
     monkeypatch.setattr(time, "time", lambda: now + 200)
-    assert [Tokens(chosen, "host").token() for _ in range(2)] == ["t3"] * 2
+    assert [OAuthTokens(chosen, "host").token() for _ in range(2)] == ["t3"] * 2
     assert len(endpoint.requests) == 4, "one without a lifetime is asked for each time"
 
 
 def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
     endpoint.answers = [(503, ""), (500, ""), granted("t")]
-    assert Tokens(options(endpoint.url), "host").token() == "t"
+    assert OAuthTokens(options(endpoint.url), "host").token() == "t"
     endpoint.answers = [(503, SECRET)]
     with pytest.raises(AuthenticationError, match="HTTP status 503"):
-        Tokens(options(endpoint.url), "host").token()
+        OAuthTokens(options(endpoint.url), "host").token()
     assert len(endpoint.requests) == 3 + 5
 
 
@@ -133,7 +135,7 @@ def test_an_endpoint_that_is_busy_is_asked_again(endpoint: Endpoint) -> None:
 def test_an_endpoint_that_gives_no_token(endpoint: Endpoint, answer: tuple[int, str], why: str) -> None:
     endpoint.answers = [answer]
     with pytest.raises(AuthenticationError, match=why) as caught:
-        Tokens(options(endpoint.url + f"?key={SECRET}"), "host").token()
+        OAuthTokens(options(endpoint.url + f"?key={SECRET}"), "host").token()
     assert len(endpoint.requests) == 1
     assert SECRET not in str(caught.value)
     assert "kafka.sasl.oauthbearer.token.endpoint.url" in str(caught.value)
@@ -141,18 +143,18 @@ def test_an_endpoint_that_gives_no_token(endpoint: Endpoint, answer: tuple[int, 
 
 def test_an_endpoint_that_is_not_there() -> None:
     with pytest.raises(AuthenticationError, match="Connection refused"):
-        Tokens(options("http://127.0.0.1:1/token"), "host").token()
+        OAuthTokens(options("http://127.0.0.1:1/token"), "host").token()
 
 
 def test_a_file_is_read_each_time(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    tokens = Tokens(OAuthOptions(endpoint=file.as_uri()), "host")
+    tokens = OAuthTokens(OAuthOptions(endpoint=file.as_uri()), "host")
     for token in ("t1", "t2"):
         file.write_text(token + "\n")
         assert tokens.token() == token
     file.unlink()
     with pytest.raises(AuthenticationError, match="No such file"):
-        Tokens(OAuthOptions(endpoint=file.as_uri(), retry_backoff_ms=0), "host").token()
+        OAuthTokens(OAuthOptions(endpoint=file.as_uri(), retry_backoff_ms=0), "host").token()
 
 
 def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
@@ -162,7 +164,7 @@ def test_a_redirect_is_not_followed(endpoint: Endpoint) -> None:
         for status in (301, 302, 303, 307, 308):
             endpoint.answers = [(status, "")]
             with pytest.raises(AuthenticationError, match=f"status {status}, a redirect.*origin only"):
-                Tokens(options(endpoint.url), "host").token()
+                OAuthTokens(options(endpoint.url), "host").token()
         assert len(endpoint.requests) == 5, "each was asked once"
         assert other.requests == []
 
@@ -174,7 +176,7 @@ def test_no_proxy_sees_the_secret(endpoint: Endpoint, monkeypatch: pytest.Monkey
             monkeypatch.setenv(name, proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         endpoint.answers = [granted("t")]
-        assert Tokens(options(endpoint.url), "host").token() == "t"
+        assert OAuthTokens(options(endpoint.url), "host").token() == "t"
         assert proxy.requests == []
     finally:
         proxy.server_close()
@@ -196,7 +198,7 @@ def test_a_proxy_only_passes_tls_through(monkeypatch: pytest.MonkeyPatch) -> Non
         thread = threading.Thread(target=refuse)
         thread.start()
         with pytest.raises(AuthenticationError):
-            Tokens(options("https://idp.example/token"), "host").token()
+            OAuthTokens(options("https://idp.example/token"), "host").token()
         thread.join()
     assert heard[0].startswith(b"CONNECT idp.example:443")
     assert not any(b"uthorization" in request for request in heard)
@@ -218,7 +220,7 @@ def test_an_endpoint_that_gives_a_byte_now_and_then() -> None:
         began = time.monotonic()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/token"
         with pytest.raises(AuthenticationError, match="gave no token: there is no answer in time"):
-            Tokens(options(url, connect_timeout_ms=100, read_timeout_ms=100), "host").token()
+            OAuthTokens(options(url, connect_timeout_ms=100, read_timeout_ms=100), "host").token()
         assert time.monotonic() - began < 5
         thread.join()
 
@@ -236,7 +238,7 @@ def test_what_is_not_http_shows_nothing() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(AuthenticationError, match="is not HTTP") as caught:
-            Tokens(options(f"http://127.0.0.1:{server.getsockname()[1]}/token"), "host").token()
+            OAuthTokens(options(f"http://127.0.0.1:{server.getsockname()[1]}/token"), "host").token()
         thread.join()
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
@@ -245,13 +247,13 @@ def test_a_lifetime_in_quotes(endpoint: Endpoint) -> None:
     """As Azure's older endpoints say it. Each login would ask for a token again."""
     endpoint.answers = [(200, '{"access_token":"t","expires_in":"3599"}')]
     for _ in range(2):
-        assert Tokens(options(endpoint.url), "host").token() == "t"
+        assert OAuthTokens(options(endpoint.url), "host").token() == "t"
     assert len(endpoint.requests) == 1
 
 
 def test_a_token_that_was_refused_is_not_used_again(endpoint: Endpoint) -> None:
     endpoint.answers = [granted("t1", expires_in=60), granted("t2")]
-    tokens = Tokens(options(endpoint.url), "host")
+    tokens = OAuthTokens(options(endpoint.url), "host")
     assert [tokens.token(), tokens.token()] == ["t1", "t1"]
     tokens.forget()
     assert tokens.token() == "t2"
@@ -262,7 +264,7 @@ def test_a_lifetime_that_is_none(endpoint: Endpoint, lifetime: str) -> None:
     """A token is kept for a day at most, whatever the endpoint says."""
     endpoint.answers = [(200, f'{{"access_token":"t","expires_in":{lifetime}}}')]
     chosen = options(endpoint.url)
-    assert Tokens(chosen, "host").token() == "t"
+    assert OAuthTokens(chosen, "host").token() == "t"
     assert oauth._fetched.values[chosen, ""].end <= time.time() + 86_400
 
 
@@ -270,14 +272,14 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "token")
     begun = time.monotonic()
     with pytest.raises(AuthenticationError, match="expected a regular file"):
-        Tokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri()), "host").token()
+        OAuthTokens(OAuthOptions(endpoint=(tmp_path / "token").as_uri()), "host").token()
     assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "/dev/tty", "/dev/null", "/proc/self/fd", "/"])
 def test_only_a_regular_file_is_read(path: str) -> None:
     with pytest.raises(AuthenticationError, match=r"regular file|No such|Is a directory"):
-        Tokens(OAuthOptions(endpoint=f"file://{path}", retry_backoff_ms=0), "host").token()
+        OAuthTokens(OAuthOptions(endpoint=f"file://{path}", retry_backoff_ms=0), "host").token()
 
 
 @pytest.mark.parametrize(
@@ -287,7 +289,7 @@ def test_a_file_that_holds_no_token_is_not_sent(tmp_path: Path, content: str) ->
     file = tmp_path / "token"
     file.write_text(content + " " * (len(content) == 1 << 20))
     with pytest.raises(AuthenticationError, match=r"nothing but a token|more than 1048576 bytes|is empty"):
-        Tokens(OAuthOptions(endpoint=file.as_uri()), "host").token()
+        OAuthTokens(OAuthOptions(endpoint=file.as_uri()), "host").token()
 
 
 def given_token() -> str:
@@ -326,7 +328,9 @@ def ends_its_process() -> str:
 def test_a_callable_of_the_user() -> None:
     options = (("kafka.bootstrap.servers", "given"),)
     for name in ("given_token", "given_pair", "given_of"):
-        assert Tokens(OAuthOptions(provider=f"{__name__}:{name}", given=options), "host").token() == "given"
+        assert (
+            OAuthTokens(OAuthOptions(provider=f"{__name__}:{name}", given=options), "host").token() == "given"
+        )
     for name, why in (
         ("given_nothing", "returned a NoneType"),
         ("fails", r"raised RuntimeError \(line \d+ of .*\): no network"),
@@ -335,4 +339,4 @@ def test_a_callable_of_the_user() -> None:
         ("missing", "no such callable"),
     ):
         with pytest.raises(AuthenticationError, match=why):
-            Tokens(OAuthOptions(provider=f"{__name__}:{name}"), "host").token()
+            OAuthTokens(OAuthOptions(provider=f"{__name__}:{name}"), "host").token()

@@ -19,9 +19,9 @@ from hypothesis.stateful import (
 )
 
 from pyspark_kafkalog.broker.produce.state import (
-    Answer,
     OldAnswerError,
     PartitionResult,
+    ProduceAnswer,
     ProduceLimits,
     ProduceState,
     Request,
@@ -63,7 +63,7 @@ def sent(state: ProduceState, now: float = 0.0) -> list[list[str]]:
 
 def answer(state: ProduceState, now: float = 0.0, node: int = 1, **codes: int) -> None:
     """Answer the oldest request: success, except for error codes given as ``a``, ``b``, ``c``."""
-    answers = {p: Answer(codes.get(name, OK)) for name, p in (("a", A), ("b", B), ("c", C))}
+    answers = {p: ProduceAnswer(codes.get(name, OK)) for name, p in (("a", A), ("b", B), ("c", C))}
     state.answered(node, answers, now)
 
 
@@ -249,9 +249,9 @@ def test_a_duplicate_is_written() -> None:
 def test_results_count_what_was_acknowledged() -> None:
     state = producer({A: 1, C: 1})
     sent(state)
-    state.answered(1, {A: Answer(OK, 70), C: Answer(OK, 7)}, 0.0)
+    state.answered(1, {A: ProduceAnswer(OK, 70), C: ProduceAnswer(OK, 7)}, 0.0)
     sent(state)
-    state.answered(1, {A: Answer(OK, 75)}, 0.0)
+    state.answered(1, {A: ProduceAnswer(OK, 75)}, 0.0)
     assert state.results() == {
         A: PartitionResult(2, 2, 70, 75),
         B: PartitionResult(0, 0, -1, -1),
@@ -300,7 +300,7 @@ def test_every_code_is_retried_or_ends_the_write(code: int) -> None:
     state = producer({A: 1, B: 2, C: 1})
     sent(state)
     answer(state)
-    state.answered(2, {B: Answer(OK)}, 0.0)
+    state.answered(2, {B: ProduceAnswer(OK)}, 0.0)
     assert sent(state) == [["a2"], ["a3"], ["a4"], ["b2"], ["b3"]]
     if code in RETRIED or code == DUPLICATE:
         answer(state, a=code)
@@ -313,7 +313,7 @@ def test_every_code_is_retried_or_ends_the_write(code: int) -> None:
     answer(state, a=NOT_ENOUGH)
     assert sent(state, 10.0) == []
     assert not state.is_idle, "broker 2 has not answered"
-    state.answered(2, {B: Answer(OK)}, 0.0)
+    state.answered(2, {B: ProduceAnswer(OK)}, 0.0)
     state.lost(2, "reset", 0.0)
     assert state.is_idle
     assert state.unacknowledged_bytes == state.waiting_bytes == state.in_flight() == 0
@@ -342,7 +342,7 @@ def test_a_partition_without_an_answer_is_an_error() -> None:
     state = producer()
     sent(state)
     with pytest.raises(KafkaLogError, match=r"lacks a partition of its request.*t-1"):
-        state.answered(1, {A: Answer(OK), C: Answer(OK)}, 0.0)
+        state.answered(1, {A: ProduceAnswer(OK), C: ProduceAnswer(OK)}, 0.0)
 
 
 def test_retries_are_bounded() -> None:
@@ -418,23 +418,23 @@ class ModelCluster:
         self.fault = OK
         """The error code for the next batch, whether or not it is appended."""
 
-    def append(self, node: int, sent: Sent) -> Answer:
+    def append(self, node: int, sent: Sent) -> ProduceAnswer:
         partition = self.partitions[sent.partition]
         fault, self.fault = self.fault, OK
         if partition.leader != node:
-            return Answer(NOT_LEADER)
+            return ProduceAnswer(NOT_LEADER)
         if fault not in (OK, NOT_ENOUGH_AFTER, TIMED_OUT):
-            return Answer(fault)
+            return ProduceAnswer(fault)
         if self.idempotent:
             for number, offset in partition.known:
                 if number == sent.number:
-                    return Answer(fault, offset)
+                    return ProduceAnswer(fault, offset)
             # A broker that does not know the producer accepts any number.
             if partition.known and partition.known[-1][0] + 1 != sent.number:
-                return Answer(OUT_OF_ORDER)
+                return ProduceAnswer(OUT_OF_ORDER)
         partition.known.append((sent.number, len(partition.log)))
         partition.log.append(sent.name)
-        return Answer(fault, len(partition.log) - 1)
+        return ProduceAnswer(fault, len(partition.log) - 1)
 
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
@@ -452,7 +452,7 @@ class ProducerAndBrokers(RuleBasedStateMachine):
         self.cluster = ModelCluster(PARTITIONS, idempotent=self.idempotent)
         self.requests: defaultdict[int, deque[list[Sent]]] = defaultdict(deque)
         """Sent on the open connection, and not processed yet."""
-        self.answers: defaultdict[int, deque[dict[TopicPartition, Answer]]] = defaultdict(deque)
+        self.answers: defaultdict[int, deque[dict[TopicPartition, ProduceAnswer]]] = defaultdict(deque)
         self.orphans: list[tuple[int, deque[list[Sent]]]] = []
         """What brokers have received on closed connections, and will process later."""
 
@@ -608,7 +608,7 @@ def test_a_success_that_is_an_earlier_batchs() -> None:
     state.set_leaders({A: 1, B: 1, C: 1})
     assert len(sent(state, 1.0)) == 1
     with pytest.raises(OldAnswerError, match=r"earlier one: expected offset 10 or later, got 9 .*t-1"):
-        state.answered(1, {A: Answer(0, 10), B: Answer(0, 9), C: Answer(0, 0)}, 1.0)
+        state.answered(1, {A: ProduceAnswer(0, 10), B: ProduceAnswer(0, 9), C: ProduceAnswer(0, 0)}, 1.0)
     assert state.is_idle
     assert state.results()[A].first_offset == 10
     assert state.results()[B].records == 0
@@ -621,4 +621,4 @@ def test_a_success_without_an_offset_may_be_an_earlier_batchs(code: int) -> None
     state.set_leaders({A: 1})
     assert sent(state) == [["a1"]]
     with pytest.raises(OldAnswerError, match="expected offset 0 or later, got -1"):
-        state.answered(1, {A: Answer(code, -1)}, 0.0)
+        state.answered(1, {A: ProduceAnswer(code, -1)}, 0.0)

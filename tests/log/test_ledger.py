@@ -10,7 +10,7 @@ import pytest
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
 from pyspark_kafkalog.log.publish.journal import ledger_file
-from pyspark_kafkalog.log.publish.ledger import History
+from pyspark_kafkalog.log.publish.ledger import Provenance
 from pyspark_kafkalog.log.publish.publish import Published
 from pyspark_kafkalog.log.publish.topics import delete_topics
 from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
@@ -37,7 +37,7 @@ def plan(number: int, history: str = "") -> Plan:
 def run(root: Path, number: int, history: str = "", rows: int = 1, *, required: bool = True) -> Published:
     """Write a micro-batch of so many rows; each is of its batch."""
     records = {T0: [b"%d" % number] * rows} if rows else {}
-    return write_batch(root, number, records, history=History(plan(number, history), required=required))
+    return write_batch(root, number, records, history=Provenance(plan(number, history), required=required))
 
 
 def test_a_micro_batch_that_runs_again_is_skipped(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_micro_batches_without_rows_are_noted(tmp_path: Path) -> None:
 def write_both(root: Path, number: int, *partitions: TopicPartition, required: bool = True) -> Published:
     """Write a micro-batch with a row for each of the partitions."""
     records = {partition: [b"%d" % number] for partition in partitions}
-    return write_batch(root, number, records, history=History(plan(number), required=required))
+    return write_batch(root, number, records, history=Provenance(plan(number), required=required))
 
 
 def set_back(root: Path, partition: TopicPartition, copy: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_micro_batch_that_runs_again_misses_its_partition(tmp_path: Path) -> N
 
 def test_partitions_that_a_query_has_not_written_to_are_not_its_matter(older: Path) -> None:
     write_both(older, 4, T0)
-    write_batch(older, 0, {T1: [b"other"]}, "other", history=History(plan(0)))
+    write_batch(older, 0, {T1: [b"other"]}, "other", history=Provenance(plan(0)))
     assert read(older)[T1] == [b"0", b"other"]
 
 
@@ -201,15 +201,15 @@ def test_without_knowing_the_checkpoint(tmp_path: Path) -> None:
     """A query that may go on nevertheless writes a micro-batch again."""
     run(tmp_path, 0)
     with pytest.raises(LogDirectoryError, match="nothing tells"):
-        write_batch(tmp_path, 0, {T0: values(1)}, history=History(Plan(None)))
-    assert not write_batch(tmp_path, 0, {T0: [b"0"]}, history=History(Plan(None), required=False)).skipped
+        write_batch(tmp_path, 0, {T0: values(1)}, history=Provenance(Plan(None)))
+    assert not write_batch(tmp_path, 0, {T0: [b"0"]}, history=Provenance(Plan(None), required=False)).skipped
     assert read(tmp_path)[T0] == [b"0", b"0"]
 
 
 def test_a_job_numbers_its_batches(tmp_path: Path) -> None:
     def job(number: int, digest: str = "") -> Published:
         return write_batch(
-            tmp_path, number, {T0: [b"%d" % number]}, history=History(Plan(digest), is_job=True)
+            tmp_path, number, {T0: [b"%d" % number]}, history=Provenance(Plan(digest), is_job=True)
         )
 
     for number in (3, 3, 7):

@@ -32,7 +32,7 @@ from pyspark_kafkalog.log.publish import publish as publish_module
 from pyspark_kafkalog.log.publish.undo import Undo
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import OffsetRange, QueryBatch, TopicPartition
-from pyspark_kafkalog.staging import Section, Staged
+from pyspark_kafkalog.staging import Staged, StagedSection
 from tests.log.writing import (
     T0,
     T1,
@@ -224,7 +224,7 @@ def test_partition_that_a_topic_does_not_have(tmp_path):
 def test_illegal_topics(tmp_path, topic):
     root = tmp_path / "root"
     (file,) = stage(root, "job", {T0: values(1)})
-    section = Section(topic, *file.sections[0][1:])
+    section = StagedSection(topic, *file.sections[0][1:])
     with pytest.raises(OptionError, match="Illegal topic"):
         publish_staged(root, [Staged(file.name, (section,))], QueryBatch("job"))
     assert {path.name for path in tmp_path.iterdir()} == {"root"}

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
-from pyspark_kafkalog.log.publish.ledger import History
+from pyspark_kafkalog.log.publish.ledger import Provenance
 from pyspark_kafkalog.log.publish.publish import Published, publish
 from pyspark_kafkalog.log.publish.staged_files import KnownTopics, staging
 from pyspark_kafkalog.log.read.directory import LogDirectory
@@ -22,7 +22,7 @@ from tests.codec.strategies import Row, arrow_batch
 
 Values = Mapping[TopicPartition, Sequence[bytes]]
 
-ANY = History(required=False)
+ANY = Provenance(required=False)
 """For a batch whose number does not matter."""
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 _SCHEMA = pa.schema(
@@ -68,7 +68,7 @@ def publish_staged(
     *,
     num_partitions: int = 2,
     lock_timeout: float = 10,
-    history: History = ANY,
+    history: Provenance = ANY,
     **settings: Any,
 ) -> Published:
     """Publish; ``settings`` are fields of LogSettings."""

@@ -11,7 +11,7 @@ from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, R
 
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError
-from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
+from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerProtocolMember
 from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import EARLIEST, LATEST, CommittedOffset, OffsetRange, TopicPartition
@@ -159,7 +159,7 @@ def test_a_query_may_not_join_without_read_on_the_group(
         Member(connection, group, MembershipOptions()).subscribe({topic: 1})
     grant(guarded, ResourceType.GROUP, group, DESCRIBE)  # it may see the group, and not join it
     once_granted(lambda: groups_of(alice).describe([group]))
-    for kind, protocol in ((Member, "classic"), (ConsumerMember, "consumer")):
+    for kind, protocol in ((Member, "classic"), (ConsumerProtocolMember, "consumer")):
         member = kind(connection, group, MembershipOptions(protocol=protocol))
         member.subscribe({topic: 1})
         with pytest.raises(AuthorizationError, match=rf"group {group}.*GROUP_AUTHORIZATION_FAILED.*Grant"):

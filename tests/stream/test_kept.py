@@ -15,7 +15,7 @@ from pyspark_kafkalog.model import BatchHeader, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import Selection, read_options
 from pyspark_kafkalog.stream.history import LastShared
-from pyspark_kafkalog.stream.kept import Kept, Reader
+from pyspark_kafkalog.stream.kept import Reader, SourceState
 from pyspark_kafkalog.stream.planner import StreamPlanner
 from tests.read.fake_groups import FakeGroups
 from tests.read.fake_place import FakePlace
@@ -44,9 +44,9 @@ def checkpoint(tmp_path: Path) -> Path:
     return begin(tmp_path / "c")
 
 
-def of(checkpoint: Path, reader: Reader = HERE) -> Kept:
+def of(checkpoint: Path, reader: Reader = HERE) -> SourceState:
     """What a run of a reader finds."""
-    return Kept(str(checkpoint), reader)
+    return SourceState(str(checkpoint), reader)
 
 
 def read_to(checkpoint: Path, *ends: str, number: int = 3) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import KafkaLogError
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.broker.wire.kept import Kept
+    from pyspark_kafkalog.broker.wire.kept import ExpiringCache
 
 ENVIRONMENT = "env:"
 _log = logging.getLogger("pyspark_kafkalog")
@@ -43,10 +43,10 @@ def rack_of(given: str) -> str:
 
 
 @cache
-def _racks() -> Kept[str]:
-    from pyspark_kafkalog.broker.wire.kept import Kept
+def _racks() -> ExpiringCache[str]:
+    from pyspark_kafkalog.broker.wire.kept import ExpiringCache
 
-    return Kept()
+    return ExpiringCache()
 
 
 def _found(given: str) -> str:

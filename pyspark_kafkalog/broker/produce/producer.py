@@ -32,8 +32,8 @@ from pyspark_kafkalog.broker.produce.protocol import (
     produce_request,
 )
 from pyspark_kafkalog.broker.produce.state import (
-    Answer,
     PartitionResult,
+    ProduceAnswer,
     ProduceLimits,
     ProduceState,
     Request,
@@ -353,7 +353,7 @@ class Producer:
             return
         self._deadlines[node].popleft()
         answers = {
-            TopicPartition(topic.name, answer.index): Answer(
+            TopicPartition(topic.name, answer.index): ProduceAnswer(
                 answer.error_code, answer.base_offset, answer.error_message
             )
             for topic in response.responses

@@ -64,7 +64,7 @@ class ProduceLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProduceAnswer:
     """A broker's answer for one partition of a request."""
 
     error_code: int
@@ -242,7 +242,7 @@ class ProduceState:
         """The brokers that owe a response."""
         return [node for node, requests in self._in_flight.items() if requests]
 
-    def answered(self, node: int, answers: Mapping[TopicPartition, Answer], now: float) -> None:
+    def answered(self, node: int, answers: Mapping[TopicPartition, ProduceAnswer], now: float) -> None:
         """Note the broker's response to the oldest of its requests in flight.
 
         :raises KafkaLogError: if a batch cannot be written, the first time.
@@ -259,7 +259,7 @@ class ProduceState:
     def delivered(self, node: int) -> None:
         """Note that the oldest request to the broker was sent, and gets no response (acks=0)."""
         for batch in self._in_flight[node].popleft().batches:
-            self._handle_answer(batch, Answer(0), 0.0)
+            self._handle_answer(batch, ProduceAnswer(0), 0.0)
 
     def lost(self, node: int, reason: str, now: float, *, unsent: Request | None = None) -> None:
         """Note that the connection broke: what is in flight may or may not have been written.
@@ -306,7 +306,7 @@ class ProduceState:
         self.unacknowledged_bytes -= len(batch.data)
         batch.data = memoryview(b"")
 
-    def _handle_answer(self, batch: Batch, answer: Answer, now: float) -> KafkaLogError | None:
+    def _handle_answer(self, batch: Batch, answer: ProduceAnswer, now: float) -> KafkaLogError | None:
         """Note an answer; returned is why the batch can't be written."""
         state = self._partitions[batch.partition]
         reaction = reaction_to(answer.error_code)
@@ -441,7 +441,7 @@ def _unanswered(batch: Batch, node: int) -> KafkaLogError:
     )
 
 
-def _old(batch: Batch, answer: Answer, end: int) -> KafkaLogError:
+def _old(batch: Batch, answer: ProduceAnswer, end: int) -> KafkaLogError:
     return OldAnswerError(
         f"A broker took a record batch for an earlier one: expected offset {end} or later,"
         f" got {answer.base_offset}",

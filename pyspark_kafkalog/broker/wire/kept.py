@@ -33,7 +33,7 @@ class _Given(Generic[_Value]):
         return max(time.time(), time.monotonic() + self.offset)
 
 
-class Kept(Generic[_Value]):
+class ExpiringCache(Generic[_Value]):
     """Values by their sources: of threads that need the same one asks, and the others wait for its answer."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog import extensions
 from pyspark_kafkalog.broker.wire.assertion import assertion
-from pyspark_kafkalog.broker.wire.kept import Kept
+from pyspark_kafkalog.broker.wire.kept import ExpiringCache
 from pyspark_kafkalog.broker.wire.token_files import content_of
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of
@@ -46,11 +46,11 @@ _DIGITS = re.compile("[0-9]{1,12}")
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CLIENT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-_fetched: Kept[str] = Kept()
+_fetched: ExpiringCache[str] = ExpiringCache()
 """The token of each endpoint and cloud, of Azure that of each resource."""
 
 
-class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+class OAuthTokens(AbstractTokenProvider):  # type: ignore[misc]
     """The source of tokens for kafka-python's mechanism, on a connection to ``host``."""
 
     def __init__(self, options: OAuthOptions, host: str) -> None:

@@ -101,9 +101,9 @@ def authenticate(call: Callable[[Any, int], Any], address: Address, security: Se
 def _forget(security: SecurityOptions, host: str) -> None:
     """Let the next login have another token or credentials than those that are kept: these were refused."""
     if security.oauth is not None:
-        from pyspark_kafkalog.broker.wire.oauth import Tokens
+        from pyspark_kafkalog.broker.wire.oauth import OAuthTokens
 
-        Tokens(security.oauth, host).forget()
+        OAuthTokens(security.oauth, host).forget()
     if security.aws is not None:
         extensions.cloud_services().forget(security.aws, host)
 
@@ -176,9 +176,9 @@ def sasl_configs(security: SecurityOptions, host: str) -> dict[str, Any]:
     """
     configs: dict[str, Any] = {"sasl_mechanism": security.mechanism}
     if security.oauth is not None:
-        from pyspark_kafkalog.broker.wire.oauth import Tokens  # with all of HTTP
+        from pyspark_kafkalog.broker.wire.oauth import OAuthTokens  # with all of HTTP
 
-        return {**configs, "sasl_oauth_token_provider": Tokens(security.oauth, host)}
+        return {**configs, "sasl_oauth_token_provider": OAuthTokens(security.oauth, host)}
     if security.kerberos is not None:
         _log_in(security.kerberos)
         return {**configs, "sasl_kerberos_service_name": security.kerberos.service_name}

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from pyspark_kafkalog.broker.wire.kept import Kept
+from pyspark_kafkalog.broker.wire.kept import ExpiringCache
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.extensions.clouds.sdk import ATTEMPTS, SECONDS, SdkError, sdk
 from pyspark_kafkalog.options.security.aws import REGION, AwsOptions
@@ -45,7 +45,7 @@ class Credentials:
     token: str | None = None
 
 
-_kept: Kept[Credentials] = Kept()
+_kept: ExpiringCache[Credentials] = ExpiringCache()
 
 
 def region_of(options: AwsOptions, host: str) -> str:

@@ -45,8 +45,8 @@ from pyspark_kafkalog.extensions.exactly_once.query_marker import QueryMarker
 from pyspark_kafkalog.extensions.exactly_once.requests import FENCED_HINT, Described, Requests, pending_error
 from pyspark_kafkalog.extensions.exactly_once.settling import (
     CutShortError,
-    Decided,
-    Seen,
+    ProducerSeen,
+    Settlement,
     all_of,
     check_no_other,
     check_nothing_lost,
@@ -109,8 +109,8 @@ class Committing:
         self._newest: Described | None = None
         """The newest transaction as :meth:`is_pending` has found it, unless something is pending."""
         self._identity: Identity | None = None
-        self._decided: Decided | None = None
-        self._seen: dict[TopicPartition, Collection[Seen]] = {}
+        self._decided: Settlement | None = None
+        self._seen: dict[TopicPartition, Collection[ProducerSeen]] = {}
         self._is_committed = self._has_settled_group = False
         self._backoff = cluster.new_backoff(self._patience())
 
@@ -323,7 +323,7 @@ class Committing:
         if found is not None:
             return None
         self._has_settled_group = True
-        self._decided = Decided(producer, {marker.epoch}, Outcome.COMMITTED)
+        self._decided = Settlement(producer, {marker.epoch}, Outcome.COMMITTED)
         return Outcome.COMMITTED
 
     def _known_offsets(self) -> Mapping[TopicPartition, CommittedOffset]:

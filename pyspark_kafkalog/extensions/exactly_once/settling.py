@@ -46,7 +46,7 @@ _INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Settlement:
     """A transaction of ``producer``, of one of the epochs ``of``: the producer's own epoch is to end it."""
 
     producer: ProducerId
@@ -67,7 +67,7 @@ def decided(
     carried_out: Collection[Settling] = (),
     required: bool,
     cluster_id: str | None,
-) -> Decided:
+) -> Settlement:
     """What was decided about the newest transaction, whose marker may be pending.
 
     :param settling: what the intent says of it and is left; see :func:`is_unsettled`.
@@ -93,7 +93,7 @@ def decided(
     elif outcome is Outcome.NOT_KNOWN and found.epoch >= 0 and not required:
         outcome, epochs = Outcome.ABORTED, list(range(found.epoch + 1))
         epochs = [epoch for epoch in epochs if marker is None or marker.was_committed(epoch) is False]
-    return Decided(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
+    return Settlement(ProducerId(found.producer_id, found.epoch, cluster_id), epochs, outcome)
 
 
 def committed_as(found: Described, marker: Marker | None, carried_out: Collection[Settling]) -> int | None:
@@ -145,7 +145,7 @@ def settled_by(settling: Collection[Settling], producer: ProducerId) -> list[Set
     return [each for each in settling if each.producer_id != producer.id or each.by <= producer.epoch]
 
 
-class Seen(NamedTuple):
+class ProducerSeen(NamedTuple):
     """The newest epoch of a producer that a partition has seen.
 
     ``open_from`` is where its open transaction begins there, -1 if it has none; ``last_sequence`` that of its
@@ -171,7 +171,7 @@ def seen_rows(
     deadline: Deadline,
     elsewhere: Collection[TopicPartition] = (),
     patience: Deadline | None = None,
-) -> dict[TopicPartition, Collection[Seen]]:
+) -> dict[TopicPartition, Collection[ProducerSeen]]:
     """What partitions have seen of producers, those that tell (DescribeProducers).
 
     :param deadline: for all attempts, and for open transactions of which brokers don't tell whose they are.
@@ -180,7 +180,9 @@ def seen_rows(
     """
     failures: dict[TopicPartition, KafkaLogError] = {}
 
-    def ask(of: Collection[TopicPartition], until: Deadline | None) -> dict[TopicPartition, Collection[Seen]]:
+    def ask(
+        of: Collection[TopicPartition], until: Deadline | None
+    ) -> dict[TopicPartition, Collection[ProducerSeen]]:
         return call_leaders(
             cluster,
             of,
@@ -211,8 +213,10 @@ def _request(epochs: Mapping[TopicPartition, int]) -> Any:
     return DescribeProducersRequest(topics=topics)
 
 
-def _read(response: Any, producer_ids: Collection[int]) -> dict[TopicPartition, Collection[Seen] | Refused]:
-    found: dict[TopicPartition, Collection[Seen] | Refused] = {}
+def _read(
+    response: Any, producer_ids: Collection[int]
+) -> dict[TopicPartition, Collection[ProducerSeen] | Refused]:
+    found: dict[TopicPartition, Collection[ProducerSeen] | Refused] = {}
     for topic in response.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)
@@ -220,7 +224,7 @@ def _read(response: Any, producer_ids: Collection[int]) -> dict[TopicPartition, 
                 found[partition] = Refused(answer.error_code)
                 continue
             found[partition] = [
-                Seen(
+                ProducerSeen(
                     producer.producer_id,
                     producer.producer_epoch,
                     producer.current_txn_start_offset,
@@ -233,7 +237,7 @@ def _read(response: Any, producer_ids: Collection[int]) -> dict[TopicPartition, 
 
 
 def open_epochs(
-    seen: Mapping[TopicPartition, Collection[Seen]], producer_id: int
+    seen: Mapping[TopicPartition, Collection[ProducerSeen]], producer_id: int
 ) -> dict[TopicPartition, int]:
     """The partitions on which a producer has a transaction open, and its epoch there."""
     return {
@@ -245,7 +249,7 @@ def open_epochs(
 
 
 def newest_epoch(
-    marker: Marker | None, seen: Mapping[TopicPartition, Collection[Seen]], producer_id: int
+    marker: Marker | None, seen: Mapping[TopicPartition, Collection[ProducerSeen]], producer_id: int
 ) -> int:
     """The newest epoch of a producer that its marker and partitions have ``seen``; -1 if there is none."""
     of_marker = [] if marker is None or marker.producer_id != producer_id else [marker.epoch]
@@ -335,7 +339,7 @@ def decided_by(
     needed: Collection[TopicPartition],
     *,
     required: bool,
-) -> Decided | None:
+) -> Settlement | None:
     """What the marker tells about rows that are ``held`` open: first of those that were committed.
 
     :param needed: partitions that get rows now. Elsewhere what is not known may stay open.
@@ -348,7 +352,7 @@ def decided_by(
     for is_committed, outcome in ((True, Outcome.COMMITTED), (False, Outcome.ABORTED)):
         epochs = [epoch for epoch, known in committed.items() if known is is_committed]
         if epochs:
-            return Decided(current, {max(epochs)} if is_committed else {*epochs}, outcome)
+            return Settlement(current, {max(epochs)} if is_committed else {*epochs}, outcome)
     unknown = [partition for partition in held if partition in needed]
     if not unknown:
         return None
@@ -367,7 +371,9 @@ def _was_committed(marker: Marker | None, rows: RowsOf, *, required: bool) -> bo
     return known or (False if required and known is False else None)
 
 
-def check_nothing_lost(marker: Marker, topic: str, seen: Mapping[TopicPartition, Collection[Seen]]) -> None:
+def check_nothing_lost(
+    marker: Marker, topic: str, seen: Mapping[TopicPartition, Collection[ProducerSeen]]
+) -> None:
     """See that the marker's ``topic`` has the rows that the marker says were committed.
 
     What a partition has forgotten of a producer (``producer.id.expiration.ms``) tells nothing.
@@ -392,7 +398,7 @@ def check_nothing_lost(marker: Marker, topic: str, seen: Mapping[TopicPartition,
 
 def check_no_other(
     marker: Marker | None,
-    seen: Mapping[TopicPartition, Collection[Seen]],
+    seen: Mapping[TopicPartition, Collection[ProducerSeen]],
     current: ProducerId,
     needed: Collection[TopicPartition],
     *,
@@ -411,7 +417,7 @@ def check_no_other(
                 raise _other(_was_committed(marker, rows, required=required), partition, each)
 
 
-def _other(was_committed: bool | None, partition: TopicPartition, seen: Seen) -> TransactionError:
+def _other(was_committed: bool | None, partition: TopicPartition, seen: ProducerSeen) -> TransactionError:
     end = (
         f"kafka-transactions.sh abort --topic {partition.topic} --partition {partition.partition}"
         f" --start-offset {seen.open_from}"

@@ -105,7 +105,7 @@ class Dropped:
 
 
 @dataclass(slots=True)
-class Piece:
+class SegmentSlice:
     """An accepted message segment; ``slice`` is None if it is not kept."""
 
     offset: int
@@ -128,12 +128,12 @@ class OpenMessage:
     first_seen_ms: int
     tracked_offset: int | None = None
     """Offset of the first accepted message segment: a restart must begin there."""
-    pieces: dict[int, Piece] = field(default_factory=dict)
+    pieces: dict[int, SegmentSlice] = field(default_factory=dict)
     size: int = 0
     held: int = 0
     """Bytes of the slices that are kept."""
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: SegmentSlice) -> None:
         """Accept a message segment."""
         self.pieces[piece.number] = piece
         self.size += piece.size
@@ -255,7 +255,7 @@ class Assembler:
             self.reject(arrival, error, message.starting_offset)
             return None
         if new:
-            message.put(Piece(offset, arrival.number, arrival.size, arrival.slice))
+            message.put(SegmentSlice(offset, arrival.number, arrival.size, arrival.slice))
             if arrival.slice is not None:
                 self._held += arrival.size
                 self._holding[message_id] = message

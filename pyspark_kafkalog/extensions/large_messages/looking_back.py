@@ -105,7 +105,7 @@ class PartitionRecords:
 
 
 @dataclass(slots=True)
-class History:
+class SegmentHistory:
     """The message segments before offset ``start``, as far back as :attr:`first`."""
 
     records: PartitionRecords
@@ -363,7 +363,7 @@ class OpenMessages:
         if known is not None and end - 1 - gap <= known.position <= end:
             self._read(records, known, end)
             return known
-        history = History(records, self._settings, end)
+        history = SegmentHistory(records, self._settings, end)
         opened, are_all = history.open_in_order()
         if not are_all:
             opened = history.all_open()

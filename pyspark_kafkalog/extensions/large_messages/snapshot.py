@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.extensions.large_messages.assembler import Assembler, OpenMessage, Piece
+from pyspark_kafkalog.extensions.large_messages.assembler import Assembler, OpenMessage, SegmentSlice
 from pyspark_kafkalog.extensions.large_messages.format import ID_SIZE
 
 VERSION = 1
@@ -85,7 +85,7 @@ def load(state: bytes, assembler: Assembler) -> int:
         if number is not None:
             kept = slices[row].as_buffer()
             view = None if kept is None else np.frombuffer(kept, np.uint8)
-            message.put(Piece(offset, number, size, view))
+            message.put(SegmentSlice(offset, number, size, view))
     assembler.restore(messages.values(), metadata["used"])
     return int(metadata["last_offset"])
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 from pyspark_kafkalog.errors import DataLossError
 from pyspark_kafkalog.extensions.large_messages.assembler import Dropped, DropReason
 from pyspark_kafkalog.extensions.large_messages.dead_letters import DeadLetters
-from pyspark_kafkalog.extensions.large_messages.looking_back import WANTED, History, PartitionRecords
+from pyspark_kafkalog.extensions.large_messages.looking_back import WANTED, PartitionRecords, SegmentHistory
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.reassembler import Reassembled, Reassembler
 from pyspark_kafkalog.extensions.large_messages.segments import Segments
@@ -92,7 +92,7 @@ class _Reassembling:
             Reassembler, source.partition, options.settings, evict=False, read_again=source.read_again
         )
         self._open = self._reassembler()
-        self._history = History(source, options.settings, wanted.start)
+        self._history = SegmentHistory(source, options.settings, wanted.start)
         self._dead_letters = DeadLetters(source, schema, self._open.find) if options.dead_letters else None
         self._columns = [name for name in schema.names if name != DROPPED_FIELD[0]]
         self._schema = schema

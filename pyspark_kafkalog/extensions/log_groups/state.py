@@ -55,7 +55,7 @@ _CONSUMER = "consumer"
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """The last record of a key; its value is None if it is a tombstone."""
 
     offset: int
@@ -75,7 +75,7 @@ class OffsetsTable:
         self.partition = partition
         self.topic_id = topic_id
         self.next_offset = start
-        self.groups: dict[bytes, dict[bytes, Entry]] = {}
+        self.groups: dict[bytes, dict[bytes, TableEntry]] = {}
         """By group id and key, both as stored; includes tombstones."""
         self.skipped: Counter[int] = Counter()
         """How many records had a key of each type that is not about classic groups or offsets."""
@@ -83,7 +83,7 @@ class OffsetsTable:
         """Keys that a transaction has touched: its batches stay in the log whatever follows."""
         self.unreadable: list[int] = []
         """Offsets of records whose key cannot be read, and which must not be removed."""
-        self._pending: dict[int, dict[bytes, Entry]] = {}
+        self._pending: dict[int, dict[bytes, TableEntry]] = {}
         self._scan = TransactionScan()
         self._transactional_bytes = 0
 
@@ -130,7 +130,7 @@ class OffsetsTable:
                 while marker is not None and marker[0] < offset:
                     self._end_transaction(*marker[1:])
                     marker = next(markers, None)
-                self._put(key, Entry(offset, timestamp, value), producer_id)
+                self._put(key, TableEntry(offset, timestamp, value), producer_id)
             self.next_offset = next_offset
         while marker is not None:
             self._end_transaction(*marker[1:])
@@ -162,7 +162,7 @@ class OffsetsTable:
             end = int(batches.producer_id[row]), int(batches.base_offset[row])
             yield end[1], end[0], end not in aborted
 
-    def _put(self, key: bytes | None, entry: Entry, producer_id: int) -> None:
+    def _put(self, key: bytes | None, entry: TableEntry, producer_id: int) -> None:
         group = None if key is None else raw_group(key)
         if key is None or group is None:
             self._skip(UNREADABLE)
@@ -216,7 +216,7 @@ class GroupState:
 
 def group_state(
     group_id: str,
-    entries: Mapping[bytes, Entry],
+    entries: Mapping[bytes, TableEntry],
     pending: Collection[bytes],
     retention_ms: int | None,
     now_ms: int,

@@ -26,7 +26,7 @@ _FIRST_INTERVAL = 5.0
 """Seconds between heartbeats until the coordinator has said (group.consumer.heartbeat.interval.ms)."""
 
 
-class ConsumerMember(Member):
+class ConsumerProtocolMember(Member):
     """A member of a group, by the protocol of KIP-848.
 
     The session timeout is the coordinator's secret, but longer than the heartbeat interval that it asks for.

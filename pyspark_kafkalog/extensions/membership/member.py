@@ -1,4 +1,4 @@
-"""One member of a consumer group: see :class:`pyspark_kafkalog.model.groups.GroupMember`.
+"""One member of a consumer group: see :class:`pyspark_kafkalog.model.groups.Membership`.
 
 It follows Kafka's AbstractCoordinator and ConsumerCoordinator, for a reader that works in steps. An eager
 member gives up all its partitions before it joins again, so it joins between two steps. A cooperative one
@@ -130,7 +130,7 @@ class Member:
     # For the reader
 
     def subscribe(self, counts: Mapping[str, int]) -> None:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupMember.subscribe`."""
+        """See :meth:`pyspark_kafkalog.model.groups.Membership.subscribe`."""
         if counts == self._counts and self._thread is not None:
             return
         if self._thread is None:
@@ -146,7 +146,7 @@ class Member:
             self._changed.notify_all()
 
     def hold(self, wait: float) -> Assigned | None:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupMember.hold`."""
+        """See :meth:`pyspark_kafkalog.model.groups.Membership.hold`."""
         end = None
         with self._changed:
             while True:
@@ -171,7 +171,7 @@ class Member:
                 self._changed.wait(left)
 
     def release(self) -> None:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupMember.release`."""
+        """See :meth:`pyspark_kafkalog.model.groups.Membership.release`."""
         with self._changed:
             if self._is_held:
                 self._is_held = False
@@ -179,7 +179,7 @@ class Member:
                     self._changed.notify_all()
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset], assigned: Assigned) -> bool:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupMember.commit`."""
+        """See :meth:`pyspark_kafkalog.model.groups.Membership.commit`."""
         end = time.monotonic() + self._rebalance  # which it may meet
         while True:
             with self._changed:
@@ -211,7 +211,7 @@ class Member:
             raise commit_error(self._group, failed, len(offsets))
 
     def leave(self) -> None:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupMember.leave`."""
+        """See :meth:`pyspark_kafkalog.model.groups.Membership.leave`."""
         with self._changed:
             self._has_left = True
             me = self._me

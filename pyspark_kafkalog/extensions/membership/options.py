@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model.groups import GroupMember
+from pyspark_kafkalog.model.groups import Membership
 from pyspark_kafkalog.options.settings import PlaceOptions
 from pyspark_kafkalog.options.table import Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
@@ -75,12 +75,12 @@ class MembershipOptions(Sharing):
             fail_on_data_loss=run.options.fail_on_data_loss,
         )
 
-    def _member(self, options: PlaceOptions, group: str) -> GroupMember:
+    def _member(self, options: PlaceOptions, group: str) -> Membership:
         assert options.brokers is not None, "a directory has no live groups"
         if self.protocol == "consumer":
-            from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
+            from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerProtocolMember
 
-            return ConsumerMember(options.brokers, group, self)
+            return ConsumerProtocolMember(options.brokers, group, self)
         from pyspark_kafkalog.extensions.membership.member import Member
 
         return Member(options.brokers, group, self)

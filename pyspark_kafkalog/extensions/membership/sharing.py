@@ -19,8 +19,8 @@ from pyspark_kafkalog.errors import listed
 from pyspark_kafkalog.model import Assigned, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import (
     CommittedOffsets,
-    GroupMember,
     GroupOffsets,
+    Membership,
     PendingOffsetsError,
     TakesCommits,
 )
@@ -56,7 +56,7 @@ class SharedGroup(Share):
 
     def __init__(
         self,
-        member: GroupMember,
+        member: Membership,
         group: str,
         place: Place,
         groups: Callable[[], CommittedOffsets],

@@ -144,7 +144,7 @@ class Decoded(Protocol):
     def reason(self, row: int) -> str: ...
 
 
-class Values(NamedTuple):
+class ColumnValues(NamedTuple):
     """The values of a column of ``batch``: ``data[start:start + size]``; a size of -1 is null."""
 
     batch: pa.RecordBatch
@@ -180,7 +180,7 @@ class ColumnDecoder(ABC):
         :param reasons: gets why each corrupt row is, if these are kept; else the first is an error or a
             warning.
         """
-        values = Values(batch, *value_bounds(bytes_), partition)
+        values = ColumnValues(batch, *value_bounds(bytes_), partition)
         decoded, made = self.decoded(values)
         if decoded is None:
             return made
@@ -191,13 +191,13 @@ class ColumnDecoder(ABC):
         return {**made, self._column.name: decoded.array}
 
     @abstractmethod
-    def decoded(self, values: Values) -> tuple[Decoded | None, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[Decoded | None, dict[str, pa.Array]]:
         """What becomes of the values, if they are wanted, and the column with their ids, if that is.
 
         Their starts and sizes may be changed.
         """
 
-    def _seen(self, values: Values, row: int) -> str | None:
+    def _seen(self, values: ColumnValues, row: int) -> str | None:
         """What a corrupt row seems to be, and what to do about it. No hint: commands have their own."""
         if self._column.name == "value" and segments_in(values.batch.slice(row, 1)).size:
             return "it is a segment of a large message: give large.message.enabled=true (--large-messages)"
@@ -211,7 +211,7 @@ class ColumnDecoder(ABC):
     def _reason(self, decoded: Decoded, row: int) -> str:
         return f"The {self._column.name} can't be decoded: {decoded.reason(row)}"
 
-    def _have_failed(self, decoded: Decoded, values: Values) -> None:
+    def _have_failed(self, decoded: Decoded, values: ColumnValues) -> None:
         """Raise, or warn, of the first corrupt row."""
         row = int(decoded.corrupt[0])
         text = "; ".join(filter(None, [self._reason(decoded, row), self._seen(values, row)]))

@@ -22,8 +22,8 @@ from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
 from pyspark_kafkalog.extensions.typed_values.decoded_column import (
     PREFIX,
     ColumnDecoder,
+    ColumnValues,
     DecodedColumn,
-    Values,
     segments_in,
 )
 from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, ColumnFormat
@@ -103,7 +103,7 @@ class AvroDecoder(ColumnDecoder):
         if not self._is_framed:
             self._own = self._decoder.add(schema)
 
-    def decoded(self, values: Values) -> tuple[Decoded | None, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[Decoded | None, dict[str, pa.Array]]:
         batch, data, starts, sizes, _ = values
         made: dict[str, pa.Array] = {}
         if self._is_framed:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.errors import OptionError, SchemaError
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
-from pyspark_kafkalog.extensions.typed_values.decoded_column import ColumnDecoder, DecodedColumn, Values
+from pyspark_kafkalog.extensions.typed_values.decoded_column import ColumnDecoder, ColumnValues, DecodedColumn
 from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoded, Decoder
 from pyspark_kafkalog.extensions.typed_values.json.times import zone as zone_named
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type, has_timestamps
@@ -63,7 +63,7 @@ class JsonDecoder(ColumnDecoder):
         self._decoder = Decoder(kind, found, column.format.corrupt)
         self._has_said = False
 
-    def decoded(self, values: Values) -> tuple[Decoded, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[Decoded, dict[str, pa.Array]]:
         found = self._decoder.decode(values.data, values.starts, values.sizes)
         good, given = found.slow - found.corrupt.size, int((values.sizes >= 0).sum())
         if good > max(given // 2, _FEW) and not self._has_said:

@@ -25,7 +25,7 @@ _UNPROVEN = (Standing.BEHIND, Standing.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class Provenance:
     """What a query knows of the batch to publish, and of the one before.
 
     :param is_job: whether a job has numbered the batch, rather than Spark.
@@ -46,11 +46,11 @@ class QueryLedger:
 
     root: str
     batch: QueryBatch
-    history: History
+    history: Provenance
     last: Ledger | None
 
     @classmethod
-    def find(cls, root: str, batch: QueryBatch, history: History) -> QueryLedger:
+    def find(cls, root: str, batch: QueryBatch, history: Provenance) -> QueryLedger:
         """The ledger of the batch's query.
 
         :raises LogDirectoryError: if it can't be read.

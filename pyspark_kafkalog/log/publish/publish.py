@@ -39,7 +39,7 @@ from pyspark_kafkalog.log.publish.appender import (
     open_partition,
     pending_batches,
 )
-from pyspark_kafkalog.log.publish.ledger import History, QueryLedger
+from pyspark_kafkalog.log.publish.ledger import Provenance, QueryLedger
 from pyspark_kafkalog.log.publish.staged_files import StagedFiles, sweep
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.segment.missing import behind_gaps
@@ -49,7 +49,7 @@ from pyspark_kafkalog.model.kafka_uuid import random_uuid
 from pyspark_kafkalog.staging import Staged
 
 _log = logging.getLogger("pyspark_kafkalog")
-_NO_HISTORY = History()
+_NO_HISTORY = Provenance()
 _THREADS = 4
 """Partitions appended to at the same time: one is copied while others are flushed."""
 
@@ -73,7 +73,7 @@ def publish(
     configs: Mapping[str, str],
     *,
     num_partitions: int,
-    history: History = _NO_HISTORY,
+    history: Provenance = _NO_HISTORY,
     lock_timeout: float = 10,
     then: Callable[[Published, Callable[[], None]], None] = lambda *_: None,
 ) -> Published:

@@ -37,7 +37,7 @@ from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.log.segment.scan import open_regular, read_at
 from pyspark_kafkalog.log.topic_settings import encode_settings
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch, TopicPartition
-from pyspark_kafkalog.staging import ChangedError, Section, Staged, Staging, read_staged
+from pyspark_kafkalog.staging import ChangedError, Staged, StagedSection, Staging, read_staged
 
 STAGED_PREFIX = ".kafkalog-staged-"
 _MAX_OPEN = 128
@@ -132,7 +132,7 @@ class StagedFiles:
                 os.close(descriptor)
         self._open.clear()
 
-    def checked(self) -> Iterator[tuple[int, list[Section], Batches]]:
+    def checked(self) -> Iterator[tuple[int, list[StagedSection], Batches]]:
         """Check that all are as their tasks left them: number, some sections, their batches by position.
 
         :raises LogDirectoryError: if one is gone, or anything in it has changed.
@@ -151,7 +151,7 @@ class StagedFiles:
             except (ChangedError, FileNotFoundError):
                 raise _changed(path) from None
 
-    def _read_staged(self, source: int) -> Iterator[tuple[list[Section], np.ndarray]]:
+    def _read_staged(self, source: int) -> Iterator[tuple[list[StagedSection], np.ndarray]]:
         name = self._staged[source].name
         if name is None or not STAGED_NAME.match(name):
             raise ChangedError

@@ -38,8 +38,8 @@ from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.scan import (
-    Piece,
     Scan,
+    Stretch,
     ends_in_zeros,
     find_behind,
     opened,
@@ -75,7 +75,7 @@ class Rebuilt:
         known = INDEX_SUFFIXES if producers is not None else (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
         self._indexes: dict[str, list[bytes]] = {suffix: [] for suffix in known}
 
-    def read(self, scan: Scan) -> Iterator[Piece]:
+    def read(self, scan: Scan) -> Iterator[Stretch]:
         """Take in the batches of a scan, up to the first that is not valid or does not fit."""
         for piece in scan:
             _, self.fault = self.add(piece.data, piece.batches)

@@ -86,7 +86,7 @@ def _first(batches: Batches, count: int) -> Batches:
     return replace(batches, table=batches.table[:, :count], end=end, status=WalkStatus.END, needed=0)
 
 
-class Piece(NamedTuple):
+class Stretch(NamedTuple):
     """Some batches of a segment, one after another, with their bytes: ``data[0]`` is at ``position``."""
 
     position: int
@@ -121,7 +121,7 @@ class Scan:
         """Whether what is wrong has the size of a whole batch: it is not the rest of an interrupted write."""
         return self.fault in (_WRONG_CHECKSUM, _OUT_OF_ORDER)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[Stretch]:
         """:raises OSError: if the file can't be opened or read."""
         with opened(self.path) as descriptor:
             self.size = os.fstat(descriptor).st_size
@@ -135,7 +135,7 @@ class Scan:
                 if len(piece.batches):
                     yield piece
 
-    def _valid(self, data: np.ndarray, wanted: int) -> Piece:
+    def _valid(self, data: np.ndarray, wanted: int) -> Stretch:
         """The valid batches of ``data``, which begins at the end of those before."""
         position, left = self.end, self.size - self.end
         batches, self.fault = framed(data, wanted, left, self.next_offset, self.below)
@@ -151,7 +151,7 @@ class Scan:
         if valid:
             self.end += batches.end
             self.next_offset = int(batches.last_offset[-1]) + 1
-        return Piece(position, data, batches)
+        return Stretch(position, data, batches)
 
     def _leaves_a_gap(self, batches: Batches) -> bool:
         """Whether there are offsets before the last of the batches that none has."""

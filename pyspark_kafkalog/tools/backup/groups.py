@@ -18,7 +18,7 @@ from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupPlan
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.tools.backup.restore_state import OffsetMap, PlannedPartition
+    from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition, RestoredOffsets
 
 _SHOWN = 5
 """How many groups a note names."""
@@ -221,7 +221,7 @@ def restore_groups(
     target: GroupOffsets | None,
     names: Collection[str] | None,
     partitions: Sequence[PlannedPartition],
-    offsets: Mapping[TopicPartition, OffsetMap],
+    offsets: Mapping[TopicPartition, RestoredOffsets],
 ) -> list[RestoredOffset]:
     """Commit the offsets of groups for restored partitions, and return them.
 

@@ -26,7 +26,7 @@ from pyspark_kafkalog.tools.backup.plan import Source
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.copies.log import BackupLog
-    from pyspark_kafkalog.tools.backup.restore_state import OffsetMap, PlannedPartition
+    from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition, RestoredOffsets
 
 _ANY = TopicPartition("", 0)
 _COMPARED = 1000
@@ -239,7 +239,7 @@ def _batches(piece: Slice) -> Iterator[_Batch]:
 
 
 def check_shared(
-    source: Place, target: Place, planned: PlannedPartition, known: OffsetMap, written: int
+    source: Place, target: Place, planned: PlannedPartition, known: RestoredOffsets, written: int
 ) -> None:
     """Compare the target's last record batch with what the source has at the same offsets.
 

@@ -55,8 +55,8 @@ from pyspark_kafkalog.tools.backup.groups import RestoredOffset, check_groups_ex
 from pyspark_kafkalog.tools.backup.plan import Source
 from pyspark_kafkalog.tools.backup.restore_records import Progress, SourceRecords, TargetRecords, begin_anew
 from pyspark_kafkalog.tools.backup.restore_state import (
-    OffsetMap,
     PlannedPartition,
+    RestoredOffsets,
     RestorePlan,
     RestoreState,
     restore_lock,
@@ -226,7 +226,7 @@ class Restore:
             self._check_same(state)
             unplanned = self._unplanned(state.plan.partitions)
         if state is None:
-            offsets = {planned.source: OffsetMap(planned.base, planned.start) for planned in partitions}
+            offsets = {planned.source: RestoredOffsets(planned.base, planned.start) for planned in partitions}
         else:
             partitions, offsets = state.plan.partitions, state.maps
         if state is None or not (execute or state.is_done):
@@ -242,7 +242,7 @@ class Restore:
     def _read(
         self,
         partitions: Sequence[PlannedPartition],
-        offsets: Mapping[TopicPartition, OffsetMap],
+        offsets: Mapping[TopicPartition, RestoredOffsets],
         progress: Progress,
     ) -> None:
         """Bring maps up to the planned ends, and write nothing."""
@@ -512,7 +512,7 @@ class Restore:
     def _restored(
         self,
         partitions: Sequence[PlannedPartition],
-        offsets: Mapping[TopicPartition, OffsetMap],
+        offsets: Mapping[TopicPartition, RestoredOffsets],
         groups: Sequence[RestoredOffset],
         new: Sequence[NewTopic],
         state: str,

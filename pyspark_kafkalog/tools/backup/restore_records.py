@@ -36,7 +36,12 @@ from pyspark_kafkalog.tools.backup.restore_batches import (
     RestorableBatches,
     restorable,
 )
-from pyspark_kafkalog.tools.backup.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.tools.backup.restore_state import (
+    PlannedPartition,
+    RestoredOffsets,
+    RestorePlan,
+    RestoreState,
+)
 
 _log = logging.getLogger("pyspark_kafkalog")
 Progress = Callable[..., None]
@@ -94,13 +99,15 @@ class SourceRecords:
                     " what this restore has made, and its file of --state.",
                 )
 
-    def check_shared(self, target: Place, planned: PlannedPartition, known: OffsetMap, written: int) -> None:
+    def check_shared(
+        self, target: Place, planned: PlannedPartition, known: RestoredOffsets, written: int
+    ) -> None:
         """See :func:`.history.check_shared`."""
         self.check_topics([planned])
         check_shared(self._place, target, planned, known, written)
 
     def unread(
-        self, planned: PlannedPartition, known: OffsetMap, largest: int = ANY_SIZE
+        self, planned: PlannedPartition, known: RestoredOffsets, largest: int = ANY_SIZE
     ) -> Iterator[RestorableBatches]:
         """The record batches of a partition behind those that the map knows, to the planned end.
 

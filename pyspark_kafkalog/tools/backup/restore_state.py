@@ -158,7 +158,7 @@ def _offset(value: Any) -> int:
 
 
 @dataclass(slots=True)
-class OffsetMap:
+class RestoredOffsets:
     """Where the records of a partition's source went: ranges without gaps, in order.
 
     ``starts``, ``ends`` and ``targets`` have a number for each; ``start`` is the first source offset, and
@@ -240,7 +240,7 @@ class RestoreState:
         self.path = path
         self.plan = plan
         self.is_done = False
-        self.maps = {p.source: OffsetMap(p.base, p.start) for p in plan.partitions}
+        self.maps = {p.source: RestoredOffsets(p.base, p.start) for p in plan.partitions}
         self._ends = {p.source: p.end for p in plan.partitions}
         self._saved = dict.fromkeys(self.maps, 0)
         """How many records of each partition the file knows."""

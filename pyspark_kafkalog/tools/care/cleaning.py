@@ -15,7 +15,7 @@ from pyspark_kafkalog.codec.key_kernels import BEYOND, LAST
 from pyspark_kafkalog.codec.offset_map import OffsetMap
 from pyspark_kafkalog.codec.read_kernels import VALUE_SIZE
 from pyspark_kafkalog.codec.walk import Batches
-from pyspark_kafkalog.log.segment.scan import Piece
+from pyspark_kafkalog.log.segment.scan import Stretch
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.tools.care.cleaned_transactions import CleanedTransactions
@@ -97,7 +97,7 @@ class Pass:
         if execute and changed:
             replace(self._folder, [segment.base_offset for segment in group])
 
-    def _filter(self, segment: StoredBatches, piece: Piece) -> tuple[Filtered, list[np.void]]:
+    def _filter(self, segment: StoredBatches, piece: Stretch) -> tuple[Filtered, list[np.void]]:
         """What is left of some batches, and the aborted transactions that end here and have data left."""
         batches = piece.batches
         hidden, of_nothing, aborted = self._transactions.add(piece.data, batches)

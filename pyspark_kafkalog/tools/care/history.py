@@ -15,7 +15,7 @@ from pyspark_kafkalog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX, segment
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, TXN_ENTRY
 from pyspark_kafkalog.log.segment.loading import live_segments
 from pyspark_kafkalog.log.segment.producers import ProducerState
-from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, Piece, Scan
+from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, Scan, Stretch
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import TopicPartition
 
@@ -121,7 +121,7 @@ def read(
     *,
     below: int = MAX_OFFSET,
     check_crcs: bool = True,
-) -> Iterator[Piece]:
+) -> Iterator[Stretch]:
     """The batches of a segment. Use up each piece before the next, which takes the same memory.
 
     :raises CorruptRecordError: where one is not valid.
@@ -142,7 +142,7 @@ def read(
 
 
 @contextmanager
-def naming(partition: TopicPartition, segment: StoredBatches, piece: Piece) -> Iterator[None]:
+def naming(partition: TopicPartition, segment: StoredBatches, piece: Stretch) -> Iterator[None]:
     """Add the place to errors that have a position in ``piece``."""
     try:
         yield

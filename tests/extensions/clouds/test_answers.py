@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyspark_kafkalog.broker.wire.oauth import Tokens
+from pyspark_kafkalog.broker.wire.oauth import OAuthTokens
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.extensions.clouds import metadata
 from pyspark_kafkalog.extensions.clouds.metadata import MetadataError, ask
@@ -64,7 +64,7 @@ def url(server: Server) -> str:
 def token(server: Server) -> str:
     limits = {"connect_timeout_ms": 300, "read_timeout_ms": 300, "retry_backoff_ms": 1}
     options = OAuthOptions(endpoint=url(server), client_id="me", client_secret="hush", **limits)
-    return Tokens(options, "host").token()
+    return OAuthTokens(options, "host").token()
 
 
 @pytest.mark.parametrize(("answer", "why"), ANSWERS)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from pyspark_kafkalog.broker.wire import oauth
-from pyspark_kafkalog.broker.wire.oauth import Tokens
+from pyspark_kafkalog.broker.wire.oauth import OAuthTokens
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.settings import place_options
@@ -158,7 +158,7 @@ def test_requests_are_those_of_kafkas_clients(
         if algorithm in KEYS:
             expected = decoded(expected, algorithm=algorithm)
             monkeypatch.setattr(time, "time", lambda now=expected[1]["iat"]: now + 0.5)
-        assert Tokens(asserted(endpoint.url, **settings), "host").token() == "t"
+        assert OAuthTokens(asserted(endpoint.url, **settings), "host").token() == "t"
         ours = endpoint.forms[-1]
         made: Any = ours.pop(field)
         assert (decoded(made, algorithm=algorithm) if algorithm in KEYS else made) == expected, name
@@ -169,7 +169,7 @@ def test_requests_are_those_of_kafkas_clients(
 def test_each_assertion_may_have_an_id(endpoint: Endpoint, files: dict[str, str]) -> None:
     settings = {**cases(files)["RS256 as grant"], f"{PREFIX}.claim.jti.include": "true"}
     for _ in range(2):
-        Tokens(asserted(endpoint.url, **settings), "host").token()
+        OAuthTokens(asserted(endpoint.url, **settings), "host").token()
     first, second = (decoded(form["assertion"], algorithm="RS256")[1]["jti"] for form in endpoint.forms)
     assert first != second
 
@@ -180,7 +180,7 @@ def test_a_key_with_a_passphrase(endpoint: Endpoint, files: dict[str, str]) -> N
         f"{PREFIX}.private.key.file": files["RS256hidden"],
         f"{PREFIX}.private.key.passphrase": PASSPHRASE,
     }
-    Tokens(asserted(endpoint.url, **{**cases(files)["RS256 as grant"], **key}), "host").token()
+    OAuthTokens(asserted(endpoint.url, **{**cases(files)["RS256 as grant"], **key}), "host").token()
     assert decoded(endpoint.forms[0]["assertion"], algorithm="RS256")
 
 
@@ -188,7 +188,7 @@ def test_a_ready_one_is_read_each_time(endpoint: Endpoint, files: dict[str, str]
     options = asserted(endpoint.url, **GRANT, **{f"{PREFIX}.file": files["ready"]})
     for text in ("x.y.z", "u.v.w"):
         Path(files["ready"]).write_text(text)
-        Tokens(options, "host").token()
+        OAuthTokens(options, "host").token()
     assert [form["assertion"] for form in endpoint.forms] == ["x.y.z", "u.v.w"]
 
 
@@ -214,7 +214,7 @@ def test_what_can_not_be_signed(
     if changes.get("algorithm"):
         settings[f"{PREFIX}.algorithm"] = "ES256"
     with pytest.raises(AuthenticationError, match=why) as caught:
-        Tokens(asserted(endpoint.url, **settings), "host").token()
+        OAuthTokens(asserted(endpoint.url, **settings), "host").token()
     assert "-----" not in str(caught.value)
     assert PASSPHRASE not in str(caught.value)
     assert endpoint.forms == []
@@ -225,7 +225,7 @@ def test_the_package_that_signs_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
     with pytest.raises(AuthenticationError, match=r"cryptography, on the driver .*pip install cryptography"):
-        Tokens(asserted(endpoint.url, **cases(files)["RS256 as grant"]), "host").token()
+        OAuthTokens(asserted(endpoint.url, **cases(files)["RS256 as grant"]), "host").token()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.broker.wire.oauth import Tokens
+from pyspark_kafkalog.broker.wire.oauth import OAuthTokens
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.extensions.clouds import sdk
 from pyspark_kafkalog.options.security.aws import AwsOptions
@@ -23,12 +23,12 @@ from tests.extensions.clouds.test_tokens import ACCOUNT, EMAIL, MANAGED, TOKEN
 LOGIN = """
 import logging
 logging.basicConfig(level=logging.DEBUG)
-from pyspark_kafkalog.broker.wire.oauth import Tokens
+from pyspark_kafkalog.broker.wire.oauth import OAuthTokens
 from pyspark_kafkalog.options.security.aws import AwsOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
-assert Tokens(OAuthOptions(aws=AwsOptions("us-east-1")), "demo").token()
+assert OAuthTokens(OAuthOptions(aws=AwsOptions("us-east-1")), "demo").token()
 for cloud in ("gcp", "azure"):
-    assert Tokens(OAuthOptions(cloud=cloud), "demo").token()
+    assert OAuthTokens(OAuthOptions(cloud=cloud), "demo").token()
 logging.debug("this process logs all")
 """
 
@@ -39,7 +39,7 @@ def test_one_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, cloud: st
         monkeypatch.setitem(sys.modules, module, None)
     options = OAuthOptions(aws=AwsOptions("us-east-1")) if cloud == "aws" else OAuthOptions(cloud=cloud)
     with pytest.raises(AuthenticationError) as caught:
-        Tokens(options, f"missing-{cloud}").token()
+        OAuthTokens(options, f"missing-{cloud}").token()
     package = sdk._SDKS[cloud].package
     assert f"need the Python package {package}, which can't be imported" in caught.value.message
     assert str(caught.value.hint).startswith(f"Install pyspark-kafkalog[{cloud}] on the driver and on each")

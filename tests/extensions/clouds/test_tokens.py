@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from pyspark_kafkalog.broker.wire import oauth
-from pyspark_kafkalog.broker.wire.oauth import Tokens
+from pyspark_kafkalog.broker.wire.oauth import OAuthTokens
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from tests.extensions.clouds.metadata_services import MetadataServices, metadata_services
@@ -91,7 +91,7 @@ def entra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetadataS
 
 
 def token_of(cloud: str, host: str = HOST, **options: Any) -> str:
-    return Tokens(OAuthOptions(cloud=cloud, **options), host).token()
+    return OAuthTokens(OAuthOptions(cloud=cloud, **options), host).token()
 
 
 def said(token: str) -> list[Any]:

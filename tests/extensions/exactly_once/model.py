@@ -28,8 +28,8 @@ from pyspark_kafkalog.extensions.exactly_once.marker import (
 )
 from pyspark_kafkalog.extensions.exactly_once.requests import Described
 from pyspark_kafkalog.extensions.exactly_once.settling import (
-    Decided,
-    Seen,
+    ProducerSeen,
+    Settlement,
     committed_as,
     decided,
     decided_by,
@@ -268,7 +268,7 @@ class ModelSteps:
         self.work = work_of(batch)
         self.known = world.intent
         self.seen: Marker | None = None
-        self.decided: Decided | None = None
+        self.decided: Settlement | None = None
         self.patience = 9
 
     def ask(self, name: str, request: Callable[[], object], attempts: int = 2) -> object:
@@ -404,7 +404,7 @@ class ModelSteps:
     def outrun(self, marker: Marker | None) -> bool:
         kafka, found = self.world.kafka, [{}]
         self.ask("held", lambda: found.append({n: kafka.partitions[n].epoch for n in self.tells}))
-        seen = {PARTITIONS[number]: [Seen(0, epoch, -1)] for number, epoch in found[-1].items()}
+        seen = {PARTITIONS[number]: [ProducerSeen(0, epoch, -1)] for number, epoch in found[-1].items()}
         newest = newest_epoch(marker, seen, 0)
         if self.epoch > newest:
             return False

@@ -356,7 +356,7 @@ def test_epochs_that_a_marker_does_not_know(
 
     def later(response: object, ids: Collection[int]) -> dict[TopicPartition, Any]:
         found: dict[TopicPartition, Any] = dict(read(response, ids))
-        seen.append({each: [settling.Seen(min(ids), 4, -1)] for each in found} if not seen else found)
+        seen.append({each: [settling.ProducerSeen(min(ids), 4, -1)] for each in found} if not seen else found)
         return seen[-1]
 
     monkeypatch.setattr(settling, "_read", later)

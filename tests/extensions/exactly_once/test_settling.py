@@ -35,8 +35,8 @@ from pyspark_kafkalog.extensions.exactly_once.marker import (
 from pyspark_kafkalog.extensions.exactly_once.requests import Described, Requests
 from pyspark_kafkalog.extensions.exactly_once.settling import (
     CutShortError,
-    Decided,
-    Seen,
+    ProducerSeen,
+    Settlement,
     check_no_other,
     check_nothing_lost,
     decided,
@@ -230,24 +230,24 @@ def marker(epoch: int, producer_id: int = 7) -> Marker:
     return Marker("query", None, 3, "", 10, producer_id, epoch)
 
 
-def judged(of: Marker | None, held: dict[TopicPartition, int], *, required: bool = True) -> Decided | None:
+def judged(of: Marker | None, held: dict[TopicPartition, int], *, required: bool = True) -> Settlement | None:
     return decided_by(of, held, ProducerId(7, 9, None), [TOPIC], required=required)
 
 
 @pytest.mark.parametrize(
     ("seen", "is_lost"),
     [
-        (Seen(7, 5, -1, 9), False),
-        (Seen(7, 5, 40, 12), False),
-        (Seen(7, 5, 40, 8), True),
-        (Seen(7, 4, -1, 99), True),
-        (Seen(7, 5, -1, -1), False),
-        (Seen(7, 6, -1, 0), False),
-        (Seen(8, 0, -1, 0), False),
+        (ProducerSeen(7, 5, -1, 9), False),
+        (ProducerSeen(7, 5, 40, 12), False),
+        (ProducerSeen(7, 5, 40, 8), True),
+        (ProducerSeen(7, 4, -1, 99), True),
+        (ProducerSeen(7, 5, -1, -1), False),
+        (ProducerSeen(7, 6, -1, 0), False),
+        (ProducerSeen(8, 0, -1, 0), False),
     ],
     ids=["all", "more", "some", "older", "not told", "later", "another producer"],
 )
-def test_a_partition_has_what_the_marker_says(seen: Seen, is_lost: bool) -> None:
+def test_a_partition_has_what_the_marker_says(seen: ProducerSeen, is_lost: bool) -> None:
     last = replace(marker(5), ends=(RowsEnd(0, 5, 9),))
     lost = pytest.raises(TransactionError, match=r"batch 3 of this query were committed.*t-0")
     with lost if is_lost else contextlib.nullcontext():
@@ -322,7 +322,7 @@ def test_rows_that_are_open_of_an_earlier_producer_id() -> None:
     """No request of a later one ends them: the error says what does, and whether they count."""
     current, known = ProducerId(9, 3, None), replace(marker(5), epochs=CommittedEpochs(2, ((4, 5),)))
 
-    def check(of: Marker | None, seen: list[Seen], *, required: bool = True) -> None:
+    def check(of: Marker | None, seen: list[ProducerSeen], *, required: bool = True) -> None:
         check_no_other(of, {TOPIC: seen}, current, [TOPIC], required=required)
 
     for of, epoch, required, text in (
@@ -336,13 +336,13 @@ def test_rows_that_are_open_of_an_earlier_producer_id() -> None:
         (None, 4, False, "nothing tells whether they count"),
     ):
         with pytest.raises(TransactionError, match=text):
-            check(of, [Seen(9, 2, 5), Seen(7, epoch, 12)], required=required)
-    check(known, [Seen(9, 2, 5), Seen(7, 4, -1)])
-    check_no_other(known, {NEXT: [Seen(7, 4, 12)]}, current, [TOPIC], required=True)
+            check(of, [ProducerSeen(9, 2, 5), ProducerSeen(7, epoch, 12)], required=required)
+    check(known, [ProducerSeen(9, 2, 5), ProducerSeen(7, 4, -1)])
+    check_no_other(known, {NEXT: [ProducerSeen(7, 4, 12)]}, current, [TOPIC], required=True)
 
 
 def test_the_newest_epoch_of_a_producer() -> None:
-    seen = {TOPIC: [Seen(7, 3, -1), Seen(6, 9, -1)], NEXT: [Seen(7, 6, 2)]}
+    seen = {TOPIC: [ProducerSeen(7, 3, -1), ProducerSeen(6, 9, -1)], NEXT: [ProducerSeen(7, 6, 2)]}
     assert newest_epoch(marker(5), {}, 7) == 5
     assert newest_epoch(marker(5), seen, 7) == 6
     assert newest_epoch(marker(5, producer_id=6), {TOPIC: seen[TOPIC]}, 7) == 3
@@ -522,9 +522,9 @@ def test_rows_that_are_open_beside_a_marker_that_is_not(
 
     def held(
         cluster: object, partitions: object, ids: Collection[int], **more: object
-    ) -> dict[TopicPartition, list[Seen]]:
+    ) -> dict[TopicPartition, list[ProducerSeen]]:
         looked.append("looked")
-        return {TopicPartition(topic, 0): [Seen(min(ids), 0, 5)]} if len(looked) < 3 else {}
+        return {TopicPartition(topic, 0): [ProducerSeen(min(ids), 0, 5)]} if len(looked) < 3 else {}
 
     monkeypatch.setattr(committing, "seen_rows", held)
     driver().write([values(10, 10)], 1)
@@ -547,7 +547,7 @@ def test_one_answer_does_not_prove_that_a_topic_went_back(
     looked: list[str] = []
     ask = committing.seen_rows
 
-    def stale(*args: Any, **more: Any) -> dict[TopicPartition, Collection[Seen]]:
+    def stale(*args: Any, **more: Any) -> dict[TopicPartition, Collection[ProducerSeen]]:
         looked.append("looked")
         found = ask(*args, **more)
         if len(looked) > answers:
@@ -572,8 +572,8 @@ def test_a_driver_that_is_killed_while_it_settles(
 
     def held(
         cluster: object, partitions: object, ids: Collection[int], **more: object
-    ) -> dict[TopicPartition, list[Seen]]:
-        return {TopicPartition(topic, 0): [Seen(min(ids), 0, 5)]}
+    ) -> dict[TopicPartition, list[ProducerSeen]]:
+        return {TopicPartition(topic, 0): [ProducerSeen(min(ids), 0, 5)]}
 
     with dies_at(monkeypatch, "settling") as dying:
         dying.setattr(committing, "seen_rows", held)

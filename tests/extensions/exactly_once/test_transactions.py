@@ -36,7 +36,7 @@ from pyspark_kafkalog.filesystem.machine import Mark
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import CommittedOffset, Plan, QueryBatch, TaskAttempt, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
-from pyspark_kafkalog.staging import Section
+from pyspark_kafkalog.staging import StagedSection
 from pyspark_kafkalog.write.routing import Router
 from pyspark_kafkalog.write.rows import write_rows
 from pyspark_kafkalog.write.splitting import splitting_of
@@ -644,7 +644,7 @@ class TestRefusals:
     def test_a_partition_that_does_not_exist(self, broker: Broker, topic: str, driver: Drivers) -> None:
         query = driver()
         (staged,) = query.stage([values(5)], 0)
-        beyond = replace(staged, sections=(*staged.sections, Section(topic, 99, staged.size, 0, 0, 0)))
+        beyond = replace(staged, sections=(*staged.sections, StagedSection(topic, 99, staged.size, 0, 0, 0)))
         with pytest.raises(UnknownTopicOrPartitionError, match=f"Adding .*{topic}-99"):
             query.commit([beyond], 0)
         query.commit([staged], 0)

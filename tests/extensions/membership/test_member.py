@@ -21,7 +21,7 @@ from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
 from pyspark_kafkalog.errors import GroupError, UnsupportedVersionError
-from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerMember
+from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerProtocolMember
 from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
@@ -51,7 +51,7 @@ class Group:
 
     def member(self, topic: str = "", **options: Any) -> Member:
         given = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 50, **options}
-        kind = ConsumerMember if options.get("protocol") == "consumer" else Member
+        kind = ConsumerProtocolMember if options.get("protocol") == "consumer" else Member
         member = kind(self.connection, self.name, MembershipOptions(**given))
         member.subscribe({topic or self.topic: 6})
         self.members.append(member)

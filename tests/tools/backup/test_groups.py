@@ -11,7 +11,7 @@ from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset
 from pyspark_kafkalog.tools.backup.groups import SavedGroups, restore_groups
 from pyspark_kafkalog.tools.backup.plan import BackedUpPartition
-from pyspark_kafkalog.tools.backup.restore_state import OffsetMap, PlannedPartition
+from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition, RestoredOffsets
 from tests.read.fake_groups import FakeGroups
 from tests.tools.backup.histories import T0, make_log
 
@@ -51,10 +51,10 @@ def test_one_group_does_not_keep_others_from_their_offsets() -> None:
     source = FakeGroups(commits, failures={"a": GroupError("a can't be read")})
     target = FakeGroups()
     with pytest.raises(GroupError, match="a can't be read"):
-        restore_groups(source, target, None, [planned], {T0: OffsetMap(0, 0)})
+        restore_groups(source, target, None, [planned], {T0: RestoredOffsets(0, 0)})
     assert target.offsets == {"b": {planned.destination: CommittedOffset(0)}}
     denied = FakeGroups(trouble=AuthorizationError("no right to it"))
-    rows = restore_groups(FakeGroups(commits), denied, None, [planned], {T0: OffsetMap(0, 0)})
+    rows = restore_groups(FakeGroups(commits), denied, None, [planned], {T0: RestoredOffsets(0, 0)})
     assert [(row.group, row.note, row.refused) for row in rows] == [
         (group, "not committed: no right to it", True) for group in "ab"
     ]

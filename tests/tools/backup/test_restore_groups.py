@@ -8,7 +8,7 @@ from pyspark_kafkalog.errors import GroupError
 from pyspark_kafkalog.extensions.exactly_once.group_marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.tools.backup.groups import restore_groups
-from pyspark_kafkalog.tools.backup.restore_state import OffsetMap, PlannedPartition
+from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition, RestoredOffsets
 from tests.read.fake_groups import FakeGroups
 
 T0 = TopicPartition("t", 0)
@@ -20,7 +20,9 @@ def test_a_marker_is_no_offset_to_translate() -> None:
         {"etl": {T0: CommittedOffset(4)}, "kafkalog-x": {T0: CommittedOffset(7, metadata=metadata)}}
     )
     target = FakeGroups()
-    rows = restore_groups(source, target, None, [PlannedPartition("t", 0, 0, 10, "t")], {T0: OffsetMap(0, 0)})
+    rows = restore_groups(
+        source, target, None, [PlannedPartition("t", 0, 0, 10, "t")], {T0: RestoredOffsets(0, 0)}
+    )
     assert [row.group for row in rows] == ["etl"]
     assert target.offsets.keys() == {"etl"}
 
@@ -29,7 +31,7 @@ def test_an_offset_beyond_the_end_is_told() -> None:
     source = FakeGroups(
         {"etl": {T0: CommittedOffset(10)}, "far": {T0: CommittedOffset(13)}, "near": {T0: CommittedOffset(4)}}
     )
-    known = OffsetMap(100, 0)
+    known = RestoredOffsets(100, 0)
     known.add(0, np.array([[0, 10]]))
     planned = [PlannedPartition("t", 0, 0, 10, "t")]
     target = FakeGroups()

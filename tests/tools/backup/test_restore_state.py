@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
-from pyspark_kafkalog.tools.backup.restore_state import OffsetMap, PlannedPartition, RestorePlan, RestoreState
+from pyspark_kafkalog.tools.backup.restore_state import (
+    PlannedPartition,
+    RestoredOffsets,
+    RestorePlan,
+    RestoreState,
+)
 
 PLANNED = PlannedPartition("t", 0, 3, 400, "new", "from", ((9, 70), (11, 80)), "id", base=7)
 PLAN = RestorePlan(
@@ -20,9 +25,9 @@ PLAN = RestorePlan(
 )
 
 
-def filled(offsets: list[int], steps: random.Random | None = None) -> OffsetMap:
+def filled(offsets: list[int], steps: random.Random | None = None) -> RestoredOffsets:
     """A map of records at these source offsets, added in steps."""
-    found = OffsetMap(PLANNED.base, PLANNED.start)
+    found = RestoredOffsets(PLANNED.base, PLANNED.start)
     left = list(offsets)
     while left:
         count = steps.randrange(1, len(left) + 1) if steps else len(left)

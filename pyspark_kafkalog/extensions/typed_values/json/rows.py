@@ -29,12 +29,12 @@ from pyspark_kafkalog.extensions.typed_values.json.tokens import (
     STRING,
     TRUE,
     Fault,
-    Tokens,
+    JsonTokens,
     as_chars,
     without_surrogates,
 )
 
-Convert: TypeAlias = Callable[[Tokens], Any]
+Convert: TypeAlias = Callable[[JsonTokens], Any]
 """Makes of the current token, and those that belong to it, a value as Arrow takes it.
 
 :raises Fault: if it can't.
@@ -71,7 +71,7 @@ def root(kind: pa.StructType, zone: times.Zone) -> Callable[[str], Row]:
     of_struct = _struct(kind, zone)
 
     def convert(text: str) -> Row:
-        tokens = Tokens(text)
+        tokens = JsonTokens(text)
         try:
             if tokens.advance() is None:
                 return None, None
@@ -108,14 +108,14 @@ def _converter(kind: pa.DataType, zone: times.Zone) -> Convert:
     return _timestamp(None if kind.tz is None else zone)
 
 
-def _begin(tokens: Tokens) -> int | None:
+def _begin(tokens: JsonTokens) -> int | None:
     """The current token, behind a name; None for null, and where the parser gives no more."""
     while tokens.kind == NAME:
         tokens.advance()
     return None if tokens.kind == NULL else tokens.kind
 
 
-def _opens(tokens: Tokens, kind: int, expected: str) -> bool:
+def _opens(tokens: JsonTokens, kind: int, expected: str) -> bool:
     """Whether an object or array begins here; not for null, and where the parser gives no more."""
     begun = _begin(tokens)
     if begun not in (None, kind):
@@ -126,7 +126,7 @@ def _opens(tokens: Tokens, kind: int, expected: str) -> bool:
 def _struct(kind: pa.StructType, zone: times.Zone) -> Convert:
     fields: Mapping[str | None, Convert] = {field.name: _converter(field.type, zone) for field in kind}
 
-    def convert(tokens: Tokens) -> Any:
+    def convert(tokens: JsonTokens) -> Any:
         if not _opens(tokens, START_OBJECT, "an object"):
             return None
         row, first = {}, None
@@ -157,7 +157,7 @@ def _within(name: str | None, fault: Fault) -> Fault:
 
 
 def _array(item: Convert) -> Convert:
-    def convert(tokens: Tokens) -> Any:
+    def convert(tokens: JsonTokens) -> Any:
         if not _opens(tokens, START_ARRAY, "an array"):
             return None
         items, first = [], None
@@ -175,7 +175,7 @@ def _array(item: Convert) -> Convert:
 
 
 def _map(item: Convert) -> Convert:
-    def convert(tokens: Tokens) -> Any:
+    def convert(tokens: JsonTokens) -> Any:
         if not _opens(tokens, START_OBJECT, "an object"):
             return None
         entries, first, missing = [], None, None
@@ -198,7 +198,7 @@ def _map(item: Convert) -> Convert:
     return convert
 
 
-def _boolean(tokens: Tokens) -> bool | None:
+def _boolean(tokens: JsonTokens) -> bool | None:
     kind = _begin(tokens)
     if kind is None:
         return None
@@ -214,7 +214,7 @@ def _integer(kind: pa.DataType) -> Convert:
     highest = 255 if bits == 8 else -lowest - 1
     expected = f"a whole number of {bits} bits"
 
-    def convert(tokens: Tokens) -> int | None:
+    def convert(tokens: JsonTokens) -> int | None:
         token = _begin(tokens)
         if token is None:
             return None
@@ -226,12 +226,12 @@ def _integer(kind: pa.DataType) -> Convert:
     return convert
 
 
-def _double(tokens: Tokens) -> float | None:
+def _double(tokens: JsonTokens) -> float | None:
     text = _number_text(tokens)
     return None if text is None else _INFINITE[text] if text in _INFINITE else float(text)
 
 
-def _float(tokens: Tokens) -> float | None:
+def _float(tokens: JsonTokens) -> float | None:
     text = _number_text(tokens)
     if text is None or text in _INFINITE:
         return None if text is None else _INFINITE[text]
@@ -257,7 +257,7 @@ def as_float(text: str) -> float:
     return float(found)
 
 
-def _number_text(tokens: Tokens) -> str | None:
+def _number_text(tokens: JsonTokens) -> str | None:
     kind = _begin(tokens)
     if kind is None:
         return None
@@ -273,7 +273,7 @@ def _decimal(kind: pa.DataType) -> Convert:
     precision, scale = kind.precision, kind.scale
     expected = f"a number that fits into decimal({precision},{scale})"
 
-    def convert(tokens: Tokens) -> Decimal | None:
+    def convert(tokens: JsonTokens) -> Decimal | None:
         token = _begin(tokens)
         if token is None:
             return None
@@ -322,7 +322,7 @@ def _unscaled(text: str, scale: int) -> int | None:
     return -number if sign == "-" else number
 
 
-def _date(tokens: Tokens) -> int | None:
+def _date(tokens: JsonTokens) -> int | None:
     text = _time_text(tokens, "a date")
     if text is None:
         return None
@@ -333,7 +333,7 @@ def _date(tokens: Tokens) -> int | None:
 
 
 def _timestamp(zone: times.Zone | None) -> Convert:
-    def convert(tokens: Tokens) -> int | None:
+    def convert(tokens: JsonTokens) -> int | None:
         if zone is not None and _begin(tokens) == INTEGER:
             seconds = int(tokens.number)
             if not -(2**63) <= seconds < 2**63:
@@ -352,7 +352,7 @@ def _timestamp(zone: times.Zone | None) -> Convert:
     return convert
 
 
-def _time_text(tokens: Tokens, expected: str) -> str | None:
+def _time_text(tokens: JsonTokens, expected: str) -> str | None:
     kind = _begin(tokens)
     if kind is None:
         return None
@@ -361,14 +361,14 @@ def _time_text(tokens: Tokens, expected: str) -> str | None:
     return without_surrogates(tokens.string())
 
 
-def _string(tokens: Tokens) -> str | None:
+def _string(tokens: JsonTokens) -> str | None:
     kind = _begin(tokens)
     if kind is None:
         return None
     return without_surrogates(tokens.string()) if kind == STRING else _copied(tokens)
 
 
-def _copied(tokens: Tokens) -> str:
+def _copied(tokens: JsonTokens) -> str:
     """What is not a string, as JSON without white space."""
     parts: list[str] = []
     counts: list[int] = []

@@ -68,7 +68,7 @@ class _Context:
         self.name: str | None = None
 
 
-class Tokens:
+class JsonTokens:
     """The tokens of one text.
 
     :ivar kind: the current token; None before the first one, and behind the last one.

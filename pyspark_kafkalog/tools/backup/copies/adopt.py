@@ -59,7 +59,7 @@ from pyspark_kafkalog.log.segment.recovery import (
     offsets_of,
     write_indexes,
 )
-from pyspark_kafkalog.log.segment.scan import Piece, Scan, ends_in_zeros
+from pyspark_kafkalog.log.segment.scan import Scan, Stretch, ends_in_zeros
 from pyspark_kafkalog.log.segment.snapshots import read_snapshot
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import AbortedTransaction, LogSettings, OffsetRange, TopicPartition
@@ -361,7 +361,7 @@ def _of_another_cluster(entries: Iterable[ProducerEntry]) -> ProducerState:
     return ProducerState(entry._replace(producer_id=entry.producer_id | _OTHER_CLUSTER) for entry in entries)
 
 
-def _copied(scan: Scan, staged: str, rebuilt: Rebuilt) -> Iterator[Piece]:
+def _copied(scan: Scan, staged: str, rebuilt: Rebuilt) -> Iterator[Stretch]:
     """Copy a segment's batches, with a leader epoch of 0, and ids of producers that no cluster gives; and
     make its indexes. The pieces that were copied.
     """

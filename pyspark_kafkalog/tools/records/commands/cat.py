@@ -40,7 +40,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRecords:
     """The records that a command is about, and how it shows them."""
 
     topic: str
@@ -51,7 +51,7 @@ class Wanted:
 
 
 def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the argument TOPIC and the options that select records; the command gets a :class:`Wanted`."""
+    """Add the argument TOPIC and the options that select records; the command gets :class:`WantedRecords`."""
 
     @click.argument("topic")
     @click.option(
@@ -122,7 +122,7 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
             **{name: rest.pop(name) for name in names},
         )
         return command(
-            kafka, wanted=Wanted(check_topic(topic), selection, key_as, value_as, skip_damaged), **rest
+            kafka, wanted=WantedRecords(check_topic(topic), selection, key_as, value_as, skip_damaged), **rest
         )
 
     return with_records
@@ -155,7 +155,7 @@ def _decoding(kafka: Kafka, topic: str, column: str, given: str | None, form: Fo
 def cat(
     ctx: click.Context,
     kafka: Kafka,
-    wanted: Wanted,
+    wanted: WantedRecords,
     follow: bool,
     ends: bool,
     template: str | None,
@@ -207,7 +207,7 @@ def cat(
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_context
 def export(
-    ctx: click.Context, kafka: Kafka, wanted: Wanted, file: str, file_format: Any, force: bool
+    ctx: click.Context, kafka: Kafka, wanted: WantedRecords, file: str, file_format: Any, force: bool
 ) -> None:
     """Write the records of a topic to a file: Parquet, CSV or lines of JSON.
 
@@ -231,7 +231,7 @@ def export(
         click.echo(f"{count} records in {file}", err=True)
 
 
-def _records(kafka: Kafka, wanted: Wanted, **settings: Any) -> pa.RecordBatchReader:
+def _records(kafka: Kafka, wanted: WantedRecords, **settings: Any) -> pa.RecordBatchReader:
     found = kafka.records.select(wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings)
     shown = said_until_first(f"Looking for records of {wanted.topic}", found)
     return found.from_batches(found.schema, shown)
@@ -267,7 +267,7 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 @contextmanager
-def _damage_shown(ctx: click.Context, wanted: Wanted) -> Iterator[None]:
+def _damage_shown(ctx: click.Context, wanted: WantedRecords) -> Iterator[None]:
     """Show on stderr what is left out, and exit with 1 then; without --skip-damaged say how to read on."""
     shown = _Shown()
     logger = logging.getLogger("pyspark_kafkalog")
