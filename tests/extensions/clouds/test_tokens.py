@@ -253,6 +253,7 @@ def test_a_secret_goes_to_no_unencrypted_host(
         answer(access_token=f"{TOKEN}\nb"),
         json.dumps({"error": "invalid_request", "error_description": TOKEN}),
     ],
+    ids=["a page", "a list", "a wrong time", "a long time", "a number", "two lines", "an error"],
 )
 def test_an_answer_without_a_token(
     services: MetadataServices, cloud: str, text: str, caplog: pytest.LogCaptureFixture
