@@ -100,20 +100,18 @@ display(sizes)
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC ## Who writes small batches, and what does compression save?
+# MAGIC ## Who writes small batches?
 # MAGIC
 # MAGIC Kafka stores record batches as producers sent them. Each has a header of 61 bytes, an index entry now
-# MAGIC and then, and its own compression. `rawBytes` is the size before compression. Where a batch does not
-# MAGIC state it, `rawBytes=measured` decompresses the batch to find out.
+# MAGIC and then, and its own compression.
 
 # COMMAND ----------
 
-batches = view("batches", rawBytes="measured").cache()
+batches = view("batches").cache()
 batches.createOrReplaceTempView("batches")
 writers = spark.sql("""
     SELECT topic, first(compression) AS compression, count(*) AS batches,
            round(avg(records), 1) AS `records/batch`, round(avg(storedBytes)) AS `bytes/batch`,
-           round(sum(rawBytes) / sum(storedBytes), 2) AS ratio,
            round(sum(storedBytes) / sum(records), 1) AS `bytes/record`
     FROM batches GROUP BY topic ORDER BY topic
 """)

@@ -27,7 +27,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 MODULES = (
     "codec.key_kernels",
     "codec.read_kernels",
-    "codec.size_kernels",
     "codec.write_kernels",
     "codec.text_kernels",
     "extensions.large_messages.kernels",

@@ -70,14 +70,6 @@ def message_pieces(content: Content, stage: Stage, *, window: int, largest: int)
             raise CorruptRecordError(NOT_A_MESSAGE)
 
 
-def content_size(content: Content, stage: Stage, *, window: int) -> int:
-    """How many bytes there are. They do not stay in ``stage``.
-
-    :raises CorruptRecordError: without a place, if they can't be decompressed.
-    """
-    return _passed_over(content, stage, window, 1 << 62)
-
-
 def invalid_record(number: int) -> str:
     """What is wrong with a batch of format v2."""
     return f"Record {number} of the batch is invalid, or has more than {MAX_HEADERS} headers"

@@ -233,9 +233,6 @@ SECTIONS = (
         Option("maxRecordBytes", _READ | Use.ADMIN, size_in_bytes, "256m",
                "The most bytes of a record in a batch that decompresses to more than 16 MiB. A larger one"
                " fails the read, also with `failOnDataLoss=false`: see [Memory](performance.md#memory)."),
-        Option("rawBytes", Use.BATCHES_VIEW, one_of_these({"stated": False, "measured": True}), "stated",
-               "`measured`: decompress the record batches whose bytes don't state how large they were before"
-               " compression (lz4 and zstd of most producers). With `stated` they have no `rawBytes`."),
     ),
     Section(
         "Streams",

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspark_kafkalog.codec import jit, library, size_kernels
+from pyspark_kafkalog.codec import jit, library
 from pyspark_kafkalog.codec import key_kernels as keys
 from pyspark_kafkalog.codec import read_kernels as read
 from pyspark_kafkalog.codec import text_kernels as text
 from pyspark_kafkalog.codec import write_kernels as write
 from pyspark_kafkalog.codec.kernel import MODULES, Kernel, kernels
 from pyspark_kafkalog.codec.kernel import _Inlined as Inlined
-from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.extensions.large_messages import kernels as largemessage
 from pyspark_kafkalog.extensions.typed_values.avro import kernels as avro
 from pyspark_kafkalog.extensions.typed_values.json import kernels as json
@@ -88,7 +87,6 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     size = data.size
     regions = np.array([[rng.randrange(size + 1), size, rng.randrange(40), 5, 40, 9, 1] for _ in range(3)]).T
     messages = np.array([[0, size, rng.randrange(2), 7, 8]]).T if size > 40 else np.empty((5, 0), np.int64)
-    walked = walk(data)
     rows = rng.randrange(1, 30)
     key, value, names, values = (column(rng, rows) for _ in range(4))
     lists = (np.arange(rows + 1, dtype=np.int32), key[1])
@@ -158,7 +156,6 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         (write.add_lengths, (key, np.zeros(rows, np.int64))),
         (write.sticky_partitions, (np.abs(sizes), rng.randrange(1, 9), 3, 1, 0, np.zeros(rows, np.int32))),
         (write.group_rows, (partitions, np.zeros(3, np.int64), np.zeros(rows, np.int64))),
-        (size_kernels.stated_sizes, (data, walked.table, np.zeros(len(walked), np.int64))),
         (text.measure_json, (*words, np.zeros(rows, np.uint8), np.zeros(rows + 1, np.int64))),
         (text.fill_json, (words[0], words[2], forms, ends, data_of(DIGITS), np.zeros(ends[-1], np.uint8))),
         (

@@ -195,7 +195,6 @@ NEEDED = {
     "kafka.session.timeout.ms": _MEMBER,
     "kafka.heartbeat.interval.ms": {**_MEMBER, "kafka.session.timeout.ms": "12345678"},
     "kafka.max.poll.interval.ms": _MEMBER,
-    "rawBytes": {"view": "batches"},
     "kafka.transaction": {"delivery.guarantee": "exactly-once"},
     "groupIdPrefix": {"commitOffsets": "true", "queryName": "q"},
     "large.message.dead.letters": _SPLIT,

@@ -73,7 +73,7 @@ def test_batches_of_a_directory(spark, write, read):
     assert {(row.compression, row.magic, row.valid, row.transactional) for row in rows} == {
         ("gzip", 2, True, False)
     }
-    assert all(row.rawBytes > row.storedBytes > 61 for row in rows)
+    assert all(row.storedBytes > 61 for row in rows)
     write(numbered(1), **named)
     assert frame.where("lastOffset = 300").count() == 1, "a plan that is run again looks again"
     spark.sql(f"CREATE TEMPORARY VIEW stored USING kafkalog OPTIONS (path '{path}', view 'batches')")

@@ -10,13 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.client.partitions import EVERY_TOPIC, bounds_of
-from pyspark_kafkalog.codec.buffers import Stage, as_array
-from pyspark_kafkalog.codec.compression import Content, LargerError, readable
-from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2
-from pyspark_kafkalog.codec.indexing import MAX_RECORD_BYTES
-from pyspark_kafkalog.codec.pieces import content_size
+from pyspark_kafkalog.codec.buffers import as_array
+from pyspark_kafkalog.codec.format import COMPRESSION_NAMES
 from pyspark_kafkalog.codec.read_kernels import POSITION
-from pyspark_kafkalog.codec.size_kernels import UNKNOWN, stated_sizes
 from pyspark_kafkalog.codec.walk import Batches, WalkStatus, batches_of, right_checksums
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.extensions.views.views import MAX_MS, VIEWS, arrow_types
@@ -30,7 +26,6 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 _COMPRESSIONS = pa.array([*COMPRESSION_NAMES, "unknown", "unknown", "unknown"])
 """The names by id."""
-_WINDOW = 1 << 20
 _MOST_ROWS = 16_384
 """From this many rows on an arrow batch is given."""
 
@@ -41,7 +36,6 @@ def batches(
     *,
     columns: Collection[str] | None = None,
     check_crcs: bool = True,
-    measure_raw_bytes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The record batches of a place, a row each, in order of partition and offset.
 
@@ -51,9 +45,7 @@ def batches(
         if name not in VIEWS["batches"]:
             raise OptionError(f"Unknown column {name!r}", hint=suggestion(name, VIEWS["batches"]))
     for split in plan_batches(place, selection):
-        yield from batches_of_split(
-            place, split, columns, check_crcs=check_crcs, measure_raw_bytes=measure_raw_bytes
-        )
+        yield from batches_of_split(place, split, columns, check_crcs=check_crcs)
 
 
 def plan_batches(
@@ -91,7 +83,6 @@ def batches_of_split(
     columns: Collection[str] | None = None,
     *,
     check_crcs: bool = True,
-    measure_raw_bytes: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The batches whose last offset is in ``split``; see :func:`batches`."""
     partition = split.partition
@@ -101,7 +92,7 @@ def batches_of_split(
     wanted = OffsetRange(start, existing.end if end == LATEST else end).within(existing)
     if wanted.start >= wanted.end:
         return
-    rows = _Rows(partition, VIEWS["batches"] if columns is None else columns, check_crcs, measure_raw_bytes)
+    rows = _Rows(partition, VIEWS["batches"] if columns is None else columns, check_crcs)
     for piece in place.fetch(Fetch(partition, wanted, on_corrupt=_skipped)):
         if rows.count >= _MOST_ROWS or (rows.count and rows.file != piece.origin.file):
             yield rows.take()
@@ -127,15 +118,11 @@ def _skipped(error: CorruptRecordError | DataLossError) -> None:
 class _Rows:
     """The rows of the batches of consecutive slices, which lie in one file."""
 
-    def __init__(
-        self, partition: TopicPartition, columns: Collection[str], check_crcs: bool, measure_raw_bytes: bool
-    ) -> None:
+    def __init__(self, partition: TopicPartition, columns: Collection[str], check_crcs: bool) -> None:
         self._partition = partition
         types = arrow_types(VIEWS["batches"])
         self._schema = pa.schema([(name, types[name]) for name in columns])
         self._check_crcs = check_crcs and "valid" in columns
-        self._measure_raw_bytes = measure_raw_bytes
-        self._stage = Stage()
         self._clear()
 
     def _clear(self) -> None:
@@ -143,17 +130,13 @@ class _Rows:
         self.count = 0
         self._tables: list[np.ndarray] = []
         self._right: list[np.ndarray] = []
-        self._sizes: list[np.ndarray] = []
 
     def add(self, piece: Slice, found: Batches) -> None:
-        """Keep the headers of ``found``, batches of a slice, and look now at what needs their bytes."""
+        """Keep the headers of ``found``, batches of a slice, and check their bytes now."""
         self.file = piece.origin.file
         self.count += len(found)
-        data = as_array(piece.buffer)
         if self._check_crcs:
-            self._right.append(right_checksums(data, found))
-        if "rawBytes" in self._schema.names:
-            self._sizes.append(self._raw_bytes(data, found))
+            self._right.append(right_checksums(as_array(piece.buffer), found))
         table = found.table.copy()
         table[POSITION] += piece.origin.position
         self._tables.append(table)
@@ -177,33 +160,11 @@ class _Rows:
             return pa.array(found.count, mask=found.count < 0).cast(kind)
         if name == "compression":
             return _COMPRESSIONS.take(pa.array(found.compression))
-        if name == "rawBytes":
-            sizes = np.concatenate(self._sizes)
-            return pa.array(sizes, mask=sizes == UNKNOWN)
         if name == "valid":
             return pa.array(np.concatenate(self._right)) if self._right else pa.nulls(len(found), kind)
         segment = None if self.file is None else self.file.rpartition("/")[2]
         same = {**self._partition._asdict(), "segment": segment}[name]
         return pa.repeat(pa.scalar(same, kind), len(found))
-
-    def _raw_bytes(self, data: np.ndarray, found: Batches) -> np.ndarray:
-        sizes = np.empty(len(found), np.int64)
-        stated_sizes(data, np.ascontiguousarray(found.table), sizes)
-        if self._measure_raw_bytes:
-            for row in np.flatnonzero((sizes == UNKNOWN) & (found.magic == 2)).tolist():
-                begin = int(found.position[row])
-                batch = data[begin : begin + int(found.size[row])]
-                sizes[row] = self._measured(int(found.compression[row]), batch)
-        return sizes
-
-    def _measured(self, compression: int, batch: np.ndarray) -> int:
-        """The bytes of a v2 batch with its records decompressed; UNKNOWN if they can't be."""
-        try:
-            stored = readable(compression, batch[RECORDS_V2:], 2)
-            with Content(compression, stored, max_block=MAX_RECORD_BYTES) as content:
-                return RECORDS_V2 + content_size(content, self._stage, window=_WINDOW)
-        except (CorruptRecordError, LargerError):
-            return UNKNOWN
 
 
 _STORED: Mapping[str, Callable[[Batches], np.ndarray]] = {

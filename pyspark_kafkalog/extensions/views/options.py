@@ -29,15 +29,13 @@ _OF_FOLDERS = {
 class ViewOptions(View):
     """What to show: a key of :data:`.table.VIEW_USES`, which partitions, and which groups (None: all).
 
-    The other fields are for ``batches``: whether to verify checksums, whether to decompress what states no
-    size, and the least number of tasks.
+    The other fields are for ``batches``: whether to verify checksums, and the least number of tasks.
     """
 
     view: str
     selection: Selection
     groups: tuple[str, ...] | None
     check_crcs: bool = from_option("checkCrcs")
-    measure_raw_bytes: bool = from_option("rawBytes")
     min_partitions: int | None = from_option("minPartitions")
 
     @property

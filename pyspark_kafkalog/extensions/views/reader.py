@@ -70,7 +70,6 @@ class BatchesReader(ViewReader):
             split,
             self._columns,
             check_crcs=self._view.check_crcs,
-            measure_raw_bytes=self._view.measure_raw_bytes,
         )
         for arrow_batch in rows:
             yield arrow_batch.cast(self._schema)

@@ -29,7 +29,6 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "lastOffset": "bigint",
         "records": "int",
         "storedBytes": "bigint",
-        "rawBytes": "bigint",
         "compression": "string",
         "firstTimestamp": "timestamp",
         "maxTimestamp": "timestamp",

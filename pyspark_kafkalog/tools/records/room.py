@@ -109,7 +109,6 @@ class Records:
         *,
         columns: Collection[str] | None = None,
         check_crcs: bool = True,
-        measure_raw_bytes: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The record batches, a row each, in order of partition and offset.
 
@@ -118,8 +117,6 @@ class Records:
 
         :param columns: those of ``view=batches`` to make, in this order; all by default.
         :param check_crcs: whether to verify checksums for the column ``valid``, which is null without.
-        :param measure_raw_bytes: whether to decompress batches that don't state their size before
-            compression; ``rawBytes`` is null for them without, and where they can't be decompressed.
         :raises OptionError: for a column that does not exist.
         :raises UnknownTopicOrPartitionError: if a named topic does not exist.
         """
@@ -130,7 +127,6 @@ class Records:
             selection,
             columns=columns,
             check_crcs=check_crcs,
-            measure_raw_bytes=measure_raw_bytes,
         )
 
     def dump(

@@ -6,13 +6,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.client.partitions import partitions_of
-from pyspark_kafkalog.codec.compression import decompress
-from pyspark_kafkalog.codec.format import COMPRESSION_NAMES, RECORDS_V2
+from pyspark_kafkalog.codec.format import RECORDS_V2
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.views.batch_headers import batches, batches_of_split, plan_batches
 from pyspark_kafkalog.extensions.views.views import VIEWS
@@ -55,7 +53,7 @@ def test_rows_are_those_of_dump(fixture: Case) -> None:
         assert time == (batch.max_timestamp * 1000 if within else None)
         if batch.delete_horizon_ms is not None:
             assert row["firstTimestamp"] is None
-        del row["firstTimestamp"], row["rawBytes"]
+        del row["firstTimestamp"]
         assert row == {
             "topic": batch.topic,
             "partition": batch.partition,
@@ -73,34 +71,6 @@ def test_rows_are_those_of_dump(fixture: Case) -> None:
             "magic": batch.magic,
             "valid": batch.is_valid,
         }
-
-
-@pytest.mark.parametrize("fixture", CASES, ids=lambda fixture: fixture.name)
-def test_raw_bytes_are_stated_right_or_not_at_all(fixture: Case) -> None:
-    place = open_case(fixture)
-    stated = rows_of(list(batches(place)))
-    measured = rows_of(list(batches(place, measure_raw_bytes=True)))
-    for said, row in zip(stated, measured, strict=True):
-        assert said["rawBytes"] in (None, row["rawBytes"])
-        if row["compression"] == "none":
-            assert said["rawBytes"] == row["storedBytes"]
-        if not row["valid"] or row["magic"] != 2:
-            continue
-        (file,) = fixture.directory.glob(f"{row['topic']}-{row['partition']}/{row['segment']}")
-        stored = file.read_bytes()[row["position"] : row["position"] + row["storedBytes"]]
-        kind = COMPRESSION_NAMES.index(row["compression"])
-        body = np.frombuffer(stored[RECORDS_V2:], np.uint8)
-        content = decompress(kind, body, magic=2, max_bytes=1 << 28).size if body.size else 0
-        assert row["rawBytes"] == RECORDS_V2 + content
-
-
-def test_gzip_and_snappy_of_kafkas_producers_state_their_sizes() -> None:
-    seen = {}
-    for fixture in CASES:
-        for row in rows_of(list(batches(open_case(fixture)))):
-            if row["magic"] == 2 and row["valid"]:
-                seen.setdefault(row["compression"], []).append(row["rawBytes"] is not None)
-    assert all(seen["none"] + seen["gzip"] + seen["snappy"])
 
 
 @pytest.mark.parametrize("least", [None, 1, 7, 1000])
