@@ -114,7 +114,7 @@ def test_commands_of_hints_are_commands(hints: list[str]) -> None:
         context = click.Context(command, parent=_ROOT)
         command.make_parser(context).parse_args(shlex.split(" ".join(arguments)))
         named.add(command.name)
-    assert named >= {"adopt", "alter", "backup", "create", "export", "lag", "repair", "reset", "verify"}
+    assert named >= {"alter", "backup", "create", "export", "lag", "repair", "reset", "verify"}
 
 
 def _all_commands(group: click.Group) -> Iterator[click.Command]:
