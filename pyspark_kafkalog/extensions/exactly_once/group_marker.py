@@ -12,20 +12,20 @@ from pyspark_kafkalog.model.groups import OWN_PREFIX, GroupOffsets
 
 
 class MarkerDetails(NamedTuple):
-    """What a marker says besides its offset; -1 for the producer of its rows if it is an older one.
+    """What a marker says besides its offset; ``producer`` and ``epoch`` are those of its rows.
 
-    ``epochs``: see :meth:`.epochs.CommittedEpochs.numbers`; ``ends`` are three numbers for each
-    :class:`.marker.RowsEnd`; none in an older one.
+    ``epochs``: see :meth:`.marker.CommittedEpochs.numbers`; ``ends`` are three numbers for each
+    :class:`.marker.RowsEnd`.
     """
 
     query: str
     cluster: str | None
     plan: str
     records: int
-    producer: int = -1
-    epoch: int = -1
-    epochs: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
+    producer: int
+    epoch: int
+    epochs: tuple[int, ...]
+    ends: tuple[int, ...]
 
 
 def marker_metadata(details: MarkerDetails) -> str:
@@ -38,8 +38,8 @@ def marker_details(metadata: str) -> MarkerDetails | None:
     try:
         found = json.loads(metadata)
         query, cluster, plan = found["query"], found["cluster"], found["plan"]
-        numbers = int(found["records"]), int(found.get("producer", -1)), int(found.get("epoch", -1))
-        epochs, ends = (tuple(map(int, found.get(name, ()))) for name in ("epochs", "ends"))
+        numbers = int(found["records"]), int(found["producer"]), int(found["epoch"])
+        epochs, ends = (tuple(map(int, found[name])) for name in ("epochs", "ends"))
         details = MarkerDetails(query, cluster, plan, *numbers, epochs, ends)
     except UNREADABLE:
         return None

@@ -99,15 +99,13 @@ def stored_intent(folder: Folder) -> Intent | None:
 def _intent(found: Any) -> Intent:
     if not all(isinstance(found[name], kinds) for name, kinds in _INTENT_TYPES.items()):
         raise TypeError
-    settling, carried_out = (
-        tuple(map(_settling, found.pop(name, ()))) for name in ("settling", "carried_out")
-    )
+    settling, carried_out = (tuple(map(_settling, found.pop(name))) for name in ("settling", "carried_out"))
     return Intent(**found, settling=settling, carried_out=carried_out)
 
 
 def _settling(found: Any) -> Settling:
-    producer_id, epoch, by, *begun = map(int, found)
-    return Settling(producer_id, epoch, by, begun != [False])
+    producer_id, epoch, by, begun = map(int, found)
+    return Settling(producer_id, epoch, by, bool(begun))
 
 
 def store_intent(folder: Folder, intent: Intent) -> None:

@@ -49,7 +49,7 @@ def check_newest(
 ) -> None:
     """See that a marker is not older than what is known to be committed.
 
-    What nothing tells counts as no older: a producer id that is not noted, a marker of an earlier version.
+    What nothing tells counts as no older: a producer id that is not noted.
 
     :param committed: of the newest transaction, if it was; if it carried out another one, that one counts.
     :param producers: of the query.
@@ -147,35 +147,31 @@ class Marker:
     """The last batch that a query has committed to a cluster.
 
     ``plan`` is a digest of what the checkpoint says of the batch, empty if that is not known; ``producer_id``
-    and ``epoch`` are those of its rows, -1 if the marker is older than this field. ``epochs`` are those of
-    this producer which the query has committed, None in an older marker. ``ends`` are those of some
-    partitions, for which the marker's topic shows whether it still has what was committed.
+    and ``epoch`` are those of its rows. ``epochs`` are those of this producer which the query has committed.
+    ``ends`` are those of some partitions, for which the marker's topic shows whether it still has what was
+    committed.
     """
 
     query_id: str
     cluster_id: str | None
     batch_id: int
-    plan: str = ""
-    records: int = 0
-    producer_id: int = -1
-    epoch: int = -1
-    epochs: CommittedEpochs | None = None
-    ends: tuple[RowsEnd, ...] = ()
+    plan: str
+    records: int
+    producer_id: int
+    epoch: int
+    epochs: CommittedEpochs
+    ends: tuple[RowsEnd, ...]
 
     def was_committed(self, epoch: int) -> bool | None:
         """Whether the batch was whose rows have this epoch of the producer; None if that is not known."""
-        return None if self.epoch < 0 else self._epochs.has(epoch)
+        return self.epochs.has(epoch)
 
     def epochs_with(self, producer_id: int, epoch: int, *, is_next: bool = True) -> CommittedEpochs:
         """Those of the next marker; if it may not be the next one, the epochs between are not known."""
         if self.producer_id != producer_id:
             return CommittedEpochs.alone(epoch, since=epoch)
-        epochs = self._epochs.then(epoch)
+        epochs = self.epochs.then(epoch)
         return epochs if is_next else epochs._replace(since=epoch)
-
-    @property
-    def _epochs(self) -> CommittedEpochs:
-        return self.epochs or CommittedEpochs.alone(self.epoch, since=self.epoch)
 
     def as_offset(self) -> CommittedOffset:
         """The marker as its group commits it."""
@@ -186,7 +182,7 @@ class Marker:
             self.records,
             self.producer_id,
             self.epoch,
-            () if self.epochs is None else tuple(self.epochs.numbers()),
+            tuple(self.epochs.numbers()),
             tuple(number for end in self.ends for number in end),
         )
         return CommittedOffset(self.batch_id + 1, metadata=marker_metadata(details))
@@ -199,23 +195,24 @@ class Marker:
         """
         details = marker_details(offset.metadata)
         try:
-            epochs = CommittedEpochs.parse(details.epochs) if details and details.epochs else None
-            ends = () if details is None else _ends(details.ends)
+            if details is None:
+                raise ValueError("not a marker's")
+            epochs, ends = CommittedEpochs.parse(details.epochs), _ends(details.ends)
         except ValueError:
-            details = None
-        if details is None:
             raise TransactionError(
                 f"The offset of group {group} is not a marker of this package",
-                hint="Something else commits to that group. Find it, and let it use another group.",
-            )
+                hint="Another version of this package, or something else, commits to that group. Find it, and"
+                " let it use another group.",
+            ) from None
         query_id, cluster_id, plan, records, producer_id, epoch, *_ = details
         return cls(query_id, cluster_id, offset.offset - 1, plan, records, producer_id, epoch, epochs, ends)
 
-    def ends_with(self, producer_id: int, new: Collection[RowsEnd]) -> tuple[RowsEnd, ...]:
-        """Those of the next marker, with what it adds; of too many partitions some are left out."""
-        known = {end.partition: end for end in self.ends} if self.producer_id == producer_id else {}
-        known |= {end.partition: end for end in new}
-        return tuple(sorted(sorted(known.values(), key=lambda end: -end.epoch)[:_MOST_ENDS]))
+
+def ends_with(before: Marker | None, producer_id: int, new: Collection[RowsEnd]) -> tuple[RowsEnd, ...]:
+    """Those of the next marker, with what it adds; of too many partitions some are left out."""
+    kept = before.ends if before is not None and before.producer_id == producer_id else ()
+    known = {end.partition: end for end in (*kept, *new)}
+    return tuple(sorted(sorted(known.values(), key=lambda end: -end.epoch)[:_MOST_ENDS]))
 
 
 def _ends(numbers: Sequence[int]) -> tuple[RowsEnd, ...]:

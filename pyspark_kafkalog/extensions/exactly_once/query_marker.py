@@ -26,6 +26,7 @@ from pyspark_kafkalog.extensions.exactly_once.marker import (
     OldMarkerError,
     RowsEnd,
     check_newest,
+    ends_with,
 )
 from pyspark_kafkalog.extensions.exactly_once.requests import Requests
 from pyspark_kafkalog.extensions.exactly_once.work import Work
@@ -238,8 +239,7 @@ class QueryMarker:
             for partition, following in producer.sequences.items()
             if partition.topic == topic and following > 0
         ]
-        before = self._seen or Marker(self._work.batch.query_id, None, -1)
-        return before.ends_with(producer.id, new)
+        return ends_with(self._seen, producer.id, new)
 
     @property
     def topic(self) -> str:
@@ -248,8 +248,7 @@ class QueryMarker:
 
     def producer_ids(self) -> set[int]:
         """Those that the query's rows may have."""
-        of_marker = set() if self._seen is None or self._seen.producer_id < 0 else {self._seen.producer_id}
-        return {*of_marker, *self._producer_ids}
+        return {*self._producer_ids, *([] if self._seen is None else [self._seen.producer_id])}
 
     def confirm(self) -> None:
         """Note that the query's marker exists: from now on a missing one is an error.

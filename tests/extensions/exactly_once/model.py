@@ -448,7 +448,7 @@ class ModelSteps:
     def marker(self) -> Marker:
         first = CommittedEpochs.alone(self.epoch, since=0)
         epochs = first if self.seen is None else self.seen.epochs_with(0, self.epoch)
-        return Marker("query", None, self.batch, "", self.rows, 0, self.epoch, epochs)
+        return Marker("query", None, self.batch, "", self.rows, 0, self.epoch, epochs, ())
 
     def begin(self) -> None:
         kafka, epoch = self.world.kafka, self.epoch  # what comes late has the epoch of its run

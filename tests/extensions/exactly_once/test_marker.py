@@ -25,6 +25,7 @@ from pyspark_kafkalog.extensions.exactly_once.marker import (
     Marker,
     OldMarkerError,
     RowsEnd,
+    ends_with,
     transactional_id,
 )
 from pyspark_kafkalog.filesystem.folder import Folder
@@ -46,19 +47,21 @@ def test_an_intent_comes_back(folder: Folder) -> None:
     for intent in (INTENT, whole):
         store_intent(folder, intent)
         assert stored_intent(folder) == intent
-    known = json.loads(folder.read("intent.json"))
-    folder.replace("intent.json", json.dumps(known | {"settling": [[7, 3, 5]]}).encode())
-    found = stored_intent(folder)
-    assert found is not None
-    assert found.settling == (Settling(7, 3, 5),), "it may have begun"
 
 
-def test_a_marker_with_damaged_epochs() -> None:
-    marker = Marker("query", "cluster", 3, epochs=CommittedEpochs.alone(5, since=2)).as_offset()
-    damaged = replace(marker, metadata=marker.metadata.replace("[2, 5, 5]", "[2, 5, 4]"))
-    assert damaged != marker
+def marker_of(plan: str = "three", since: int = 0) -> Marker:
+    """That of batch 3."""
+    return Marker("query", "cluster", 3, plan, 0, 7, 5, CommittedEpochs.alone(5, since=since), ())
+
+
+@pytest.mark.parametrize(
+    ("whole", "damaged"), [("[2, 5, 5]", "[2, 5, 4]"), ("[2, 5, 5]", "[]"), ('"producer"', '"other"')]
+)
+def test_a_damaged_marker(whole: str, damaged: str) -> None:
+    marker = marker_of(since=2).as_offset()
+    assert whole in marker.metadata
     with pytest.raises(TransactionError, match="not a marker of this package"):
-        Marker.of(damaged, "group")
+        Marker.of(replace(marker, metadata=marker.metadata.replace(whole, damaged)), "group")
 
 
 def test_producers_come_back(folder: Folder) -> None:
@@ -98,6 +101,7 @@ def test_which_rows_a_query_has_written_before_others() -> None:
         b"\xff",
         b"[" * 100_000,
         b'{"query_id": 5}',
+        b'{"query_id": "q", "cluster_id": null, "topic": "t", "batch": 0, "since_ms": 0, "confirmed": true}',
         json.dumps(
             {"query_id": "q", "cluster_id": None, "topic": 5, "batch": 0, "since_ms": 0, "confirmed": True}
         ),
@@ -112,7 +116,7 @@ def test_which_rows_a_query_has_written_before_others() -> None:
             }
         ),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_damaged_intent_is_named(folder: Folder, tmp_path: Path, content: bytes | str) -> None:
     (tmp_path / "intent.json").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -141,17 +145,18 @@ def test_a_marker_fits_the_brokers_limit_of_metadata() -> None:
     ranges = tuple((epoch, epoch) for epoch in range(32000, 32000 + 3 * 64, 3))
     epochs = CommittedEpochs(31_000, ranges)
     ends = tuple(RowsEnd(number, 32_767, 2**31 - 1) for number in range(10_000))
-    marker = Marker("q" * 36, "c" * 22, 2**62, "d" * 64, 2**62, 2**62, 32_767, epochs)
-    marker = replace(marker, ends=marker.ends_with(2**62, ends))
+    marker = Marker("q" * 36, "c" * 22, 2**62, "d" * 64, 2**62, 2**62, 32_767, epochs, ())
+    marker = replace(marker, ends=ends_with(marker, 2**62, ends))
     assert len(marker.ends) == 32
     assert len(marker.as_offset().metadata) < 2400
     assert Marker.of(marker.as_offset(), "group") == marker
 
 
 def test_a_marker_keeps_where_rows_end_of_partitions_without_new_ones() -> None:
-    marker = Marker("query", None, 3, producer_id=7, epoch=5, ends=(RowsEnd(0, 5, 9), RowsEnd(1, 4, 3)))
-    assert marker.ends_with(7, [RowsEnd(0, 6, 2)]) == (RowsEnd(0, 6, 2), RowsEnd(1, 4, 3))
-    assert marker.ends_with(8, [RowsEnd(2, 0, 1)]) == (RowsEnd(2, 0, 1),), "of another producer"
+    marker = replace(marker_of(), ends=(RowsEnd(0, 5, 9), RowsEnd(1, 4, 3)))
+    assert ends_with(marker, 7, [RowsEnd(0, 6, 2)]) == (RowsEnd(0, 6, 2), RowsEnd(1, 4, 3))
+    assert ends_with(marker, 8, [RowsEnd(2, 0, 1)]) == (RowsEnd(2, 0, 1),), "of another producer"
+    assert ends_with(None, 8, [RowsEnd(2, 0, 1)]) == (RowsEnd(2, 0, 1),)
     damaged = replace(
         marker.as_offset(), metadata=marker.as_offset().metadata.replace("[0, 5, 9, ", "[5, 9, ")
     )
@@ -185,7 +190,7 @@ def test_a_clock_that_goes_back_only_prolongs_the_first_attempt() -> None:
     ],
 )
 def test_a_marker_of_another_history(batch: int, plan: str | None, before: str, text: str) -> None:
-    marker = Marker("query", "cluster", 3, "three")
+    marker = marker_of()
     work = work_of(batch, plan, before=before)
     with pytest.raises(TransactionError, match=text):
         work.is_committed(marker, INTENT_OF_QUERY, "cluster")
@@ -199,7 +204,7 @@ def test_a_marker_of_another_history(batch: int, plan: str | None, before: str, 
 
 def test_an_older_version_of_a_job_is_told_in_its_words() -> None:
     with pytest.raises(TransactionError, match="Expected txnVersion 3 or later of this txnAppId, got 2"):
-        work_of(2, is_job=True).is_committed(Marker("query", "cluster", 3, ""), INTENT_OF_QUERY, "cluster")
+        work_of(2, is_job=True).is_committed(marker_of(plan=""), INTENT_OF_QUERY, "cluster")
 
 
 def test_what_going_on_costs_is_said() -> None:
@@ -208,7 +213,7 @@ def test_what_going_on_costs_is_said() -> None:
     for batch, between in ((5, "batch 4"), (9, "batches 4 to 8")):
         work = work_of(batch, "new", before="old")
         with pytest.raises(OldMarkerError) as behind:
-            work.is_committed(Marker("query", "cluster", 3, "three"), INTENT_OF_QUERY, "cluster")
+            work.is_committed(marker_of(), INTENT_OF_QUERY, "cluster")
         text = str(behind.value)
         assert f"group {group}" in text
         assert f"If topic topic went back, too, the rows of {between} are missing" in text
@@ -223,6 +228,6 @@ def test_what_going_on_costs_is_said() -> None:
 
 
 def test_a_marker_of_the_same_history() -> None:
-    marker = Marker("query", "cluster", 3, "three")
+    marker = marker_of()
     assert work_of(3, "three", before="two").is_committed(marker, INTENT_OF_QUERY, "cluster")
     assert not work_of(4, "four", before="three").is_committed(marker, INTENT_OF_QUERY, "cluster")

@@ -227,7 +227,8 @@ TOPIC, NEXT = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def marker(epoch: int, producer_id: int = 7) -> Marker:
-    return Marker("query", None, 3, "", 10, producer_id, epoch)
+    epochs = CommittedEpochs.alone(epoch, since=epoch)
+    return Marker("query", None, 3, "", 10, producer_id, epoch, epochs, ())
 
 
 def judged(of: Marker | None, held: dict[TopicPartition, int], *, required: bool = True) -> Settlement | None:
@@ -266,7 +267,7 @@ def test_the_marker_decides_about_rows_that_are_open() -> None:
     found = judged(None, {TOPIC: 0})
     assert found is not None
     assert found.outcome is Outcome.ABORTED
-    for unknown in (marker(5), marker(-1, -1), marker(5, producer_id=6)):
+    for unknown in (marker(5), marker(5, producer_id=6)):
         with pytest.raises(TransactionError, match=r"open on t-0, and nothing tells whether they count.*new"):
             judged(unknown, {TOPIC: 4})
         assert judged(unknown, {NEXT: 4}) is None, "it gets no rows"

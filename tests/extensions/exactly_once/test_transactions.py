@@ -28,6 +28,7 @@ from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
 from pyspark_kafkalog.errors import FencedError, OptionError, TransactionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.extensions.exactly_once import committing, query_marker
+from pyspark_kafkalog.extensions.exactly_once.group_marker import MarkerDetails, marker_metadata
 from pyspark_kafkalog.extensions.exactly_once.intent import Intent
 from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
 from pyspark_kafkalog.extensions.exactly_once.requests import Requests
@@ -253,6 +254,9 @@ def test_what_is_under_way_is_fenced_once_a_run_gives_up(
         requests.add_offsets(known[0], transactional_id(topic), deadline=Deadline.after(10))
 
 
+OF_ANOTHER = marker_metadata(MarkerDetails("other", None, "", 1, 7, 0, (0, 0, 0), ()))
+
+
 class TestMarker:
     """A marker that is missing or another's stops the query, before anything is written."""
 
@@ -325,13 +329,10 @@ class TestMarker:
             (CommittedOffset(1, metadata="x"), "is not a marker of this package"),
             (CommittedOffset(1, metadata="[" * 4000), "is not a marker of this package"),
             (
-                CommittedOffset(1, metadata='{"query": "", "cluster": null, "plan": "", "records": 1e999}'),
+                CommittedOffset(1, metadata=OF_ANOTHER.replace('"records": 1,', '"records": 1e999,')),
                 "is not a marker of this package",
             ),
-            (
-                CommittedOffset(1, metadata='{"query": "other", "cluster": null, "plan": "", "records": 1}'),
-                "Another query has committed",
-            ),
+            (CommittedOffset(1, metadata=OF_ANOTHER), "Another query has committed"),
         ],
     )
     def test_it_is_anothers(

@@ -151,7 +151,7 @@ def test_groups_of_the_brokers_own_records_stay(tmp_path: Path) -> None:
 def test_the_markers_of_another_cluster_stay_behind(tmp_path: Path) -> None:
     """Records of a backup may be newer than the marker that it saved."""
     backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
-    metadata = marker_metadata(MarkerDetails("query", "c", "", 5))
+    metadata = marker_metadata(MarkerDetails("query", "c", "", 5, 7, 0, (0, 0, 0), ()))
     groups_in(backup).commit("kafkalog-x", {T0: CommittedOffset(7, metadata=metadata)})
     make_broker(log_dir, T0)
     groups_in(log_dir).commit("etl", {T0: CommittedOffset(0)})

@@ -15,7 +15,7 @@ T0 = TopicPartition("t", 0)
 
 
 def test_a_marker_is_no_offset_to_translate() -> None:
-    metadata = marker_metadata(MarkerDetails("query", "c", "", 5))
+    metadata = marker_metadata(MarkerDetails("query", "c", "", 5, 7, 0, (0, 0, 0), ()))
     source = FakeGroups(
         {"etl": {T0: CommittedOffset(4)}, "kafkalog-x": {T0: CommittedOffset(7, metadata=metadata)}}
     )

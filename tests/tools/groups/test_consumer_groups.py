@@ -181,7 +181,11 @@ def test_groups_that_are_not_listed_have_a_row_and_fail_an_alarm() -> None:
     assert 'kafkalog_consumergroup_trouble{consumergroup="",state="failed"} 1' in text
 
 
-MARKED = {A0: CommittedOffset(7, metadata=marker_metadata(MarkerDetails("the-query", "c", "", 5)))}
+MARKED = {
+    A0: CommittedOffset(
+        7, metadata=marker_metadata(MarkerDetails("the-query", "c", "", 5, 7, 0, (0, 0, 0), ()))
+    )
+}
 
 
 def test_a_marker_is_no_progress() -> None:

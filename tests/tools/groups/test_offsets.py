@@ -95,7 +95,7 @@ def test_delete(root: Path, groups: DirectoryGroups) -> None:
 
 
 def test_the_marker_of_an_exactly_once_query_is_not_deleted(root: Path, groups: DirectoryGroups) -> None:
-    metadata = marker_metadata(MarkerDetails("the-query", "c", "", 5))
+    metadata = marker_metadata(MarkerDetails("the-query", "c", "", 5, 7, 0, (0, 0, 0), ()))
     groups.commit("kafkalog-x", {T0: CommittedOffset(3, metadata=metadata)})
     for words in (["--whole-group"], ["--all-topics"], ["--topic", "t:0"]):
         for execute in [], ["--execute"]:

@@ -232,7 +232,7 @@ def test_an_alarm_that_cannot_work_says_so(root: Path, groups: DirectoryGroups) 
 
 
 def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> None:
-    metadata = marker_metadata(MarkerDetails("the-query", "c", "", 5))
+    metadata = marker_metadata(MarkerDetails("the-query", "c", "", 5, 7, 0, (0, 0, 0), ()))
     groups.commit("kafkalog-x", {U0: CommittedOffset(1, metadata=metadata)})
     assert "kafkalog-x" not in run("lag", root).out
     for words in ("--prometheus", "--json", "--watch 0.01 --count 1"):
