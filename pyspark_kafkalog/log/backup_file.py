@@ -3,9 +3,10 @@
 JSON with a version, the source's cluster id, and for each partition the ranges of offsets that its
 source had deleted before they could be copied; where the record batch begins in which the last of them ends,
 or that follows it; when its copy was last complete, and up to which offset; if it is being replaced by a new
-copy, where that begins; where rows begin that were written to the copy, and are not its source's; and
-whether ``log-start-offset-checkpoint`` says of every partition where it begins, so that a first segment
-behind that means that there was one before.
+copy, where that begins; and where rows begin that were written to the copy, and are not its source's.
+
+Where this file is, ``log-start-offset-checkpoint`` says of every partition where it begins, so that a first
+segment behind that means that there was one before.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ class BackupFile:
     """The content of the file; ``cluster_id`` is None if the source has none."""
 
     cluster_id: str | None = None
-    has_starts: bool = False
     gaps: dict[TopicPartition, list[OffsetRange]] = field(default_factory=dict)
     next_batches: dict[TopicPartition, int] = field(default_factory=dict)
     """Where the record batch begins in which the last gap ends, or that follows it."""
@@ -86,23 +86,16 @@ def read_backup_file(root: Folder) -> BackupFile | None:
             partition_of(name): [OffsetRange(int(start), int(end)) for start, end in ranges]
             for name, ranges in content["gaps"].items()
         }
-        next_batches = {
-            partition_of(name): int(base) for name, base in content.get("next_batches", {}).items()
-        }
         complete = {
             partition_of(name): Complete(int(time), int(offset))
-            for name, (time, offset) in content.get("complete", {}).items()
+            for name, (time, offset) in content["complete"].items()
         }
-        renewed = {partition_of(name): int(start) for name, start in content.get("renewed", {}).items()}
-        written = {partition_of(name): int(start) for name, start in content.get("written", {}).items()}
+        next_batches, renewed, written = (
+            {partition_of(name): int(offset) for name, offset in content[each].items()}
+            for each in ("next_batches", "renewed", "written")
+        )
         return BackupFile(
-            None if cluster_id is None else str(cluster_id),
-            content.get("has_starts") is True,
-            gaps,
-            next_batches,
-            complete,
-            renewed,
-            written,
+            None if cluster_id is None else str(cluster_id), gaps, next_batches, complete, renewed, written
         )
     except UNREADABLE:
         raise LogDirectoryError(
@@ -118,7 +111,6 @@ def write_backup_file(root: str, content: BackupFile) -> None:
         {
             "version": _VERSION,
             "cluster_id": content.cluster_id,
-            "has_starts": content.has_starts,
             "gaps": _by_name(content.gaps),
             "next_batches": _by_name(content.next_batches),
             "complete": _by_name(content.complete),

@@ -62,7 +62,7 @@ class LogRoot:
         self.folder = folder
         self._only = only
         self._checkpoints: dict[str, tuple[Entry, dict[TopicPartition, int]]] = {}
-        self._has_starts: bool | None = None
+        self._backup: bool | None = None
         self._noted: tuple[Entry, BackupFile | None] | None = None
         self._looked: Entry | None = None
         self._looked_at_backup: Entry | None = None
@@ -198,11 +198,11 @@ class LogRoot:
         return self._is_backup() and partition.topic != OFFSETS_TOPIC
 
     def _is_backup(self) -> bool:
-        if self._has_starts is None:
+        if self._backup is None:
             file = read_backup_file(self.folder)
             is_brokers = self.folder.look(META_PROPERTIES_FILE).type == fs.FileType.File
-            self._has_starts = file is not None and file.has_starts and not is_brokers
-        return self._has_starts
+            self._backup = file is not None and not is_brokers
+        return self._backup
 
     def start_in_checkpoint(self, partition: TopicPartition) -> int | None:
         """What ``log-start-offset-checkpoint`` says now; None without an entry."""

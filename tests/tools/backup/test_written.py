@@ -160,7 +160,7 @@ def test_a_broker_goes_on_behind_what_was_written(new_broker: Callable[..., Brok
 
 @pytest.mark.parametrize("topic", ["produce", "roll"])
 def test_stale_checkpoints_do_not_count(topic: str, tmp_path: Path) -> None:
-    """An earlier version has written to the backup, and left the checkpoints as they were."""
+    """As they are where somebody has copied segments into the backup."""
     backup, log_dir, partition = write_to_backups(tmp_path), tmp_path / "broker", TopicPartition(topic, 0)
     for name in OFFSETS:
         (backup / name).write_text(f"0\n1\n{topic} 0 50\n")

@@ -26,7 +26,6 @@ from pyspark_kafkalog.log.layout import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
-    LOG_SUFFIX,
     META_PROPERTIES_FILE,
     RECOVERY_POINT_CHECKPOINT,
     parse_partition_folder,
@@ -41,7 +40,6 @@ from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.renewal import finish, new_folder, remove_leftovers
 from pyspark_kafkalog.log.segment.leftovers import settle
-from pyspark_kafkalog.log.segment.recovery import offsets_of
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.tools.backup.copies.log import BackupLog, has_batches
@@ -78,9 +76,6 @@ class BackupDirectory:
         self._recovery_points = read_offsets(root, RECOVERY_POINT_CHECKPOINT)
         self._starts = read_offsets(root, LOG_START_OFFSET_CHECKPOINT)
         self._file = read_backup_file(self._folder)
-        if self._file is not None and not self._file.has_starts:
-            self._know_starts()
-            self._change_file(has_starts=True)
 
     # What is here
 
@@ -97,13 +92,7 @@ class BackupDirectory:
     def set_cluster_id(self, cluster_id: str | None) -> None:
         """Note of which cluster this is the backup."""
         with self._guard:
-            self._change_file(cluster_id=cluster_id, has_starts=self._file is None or self._file.has_starts)
-
-    def _know_starts(self) -> None:
-        """Write down where those partitions begin that were here before the backup had to know."""
-        for partition in self.partitions():
-            bases = offsets_of(os.path.join(self.root, str(partition)), LOG_SUFFIX)
-            self.set_log_start_offset(partition, max(self.log_start_offset(partition), *bases[:1], 0))
+            self._change_file(cluster_id=cluster_id)
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """The ranges of offsets that were gone before they could be copied, in order."""
