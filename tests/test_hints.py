@@ -63,7 +63,7 @@ _OF_BROKERS = {
 }
 _OTHERS = {
     *("addPyFile", "availableNow", "foreachBatch", "fs.defaultFS", "macOS", "spark.read", "topicA", "xHH"),
-    *("writeStream", "transformWithStateInPandas", "spark.archives", "spark.sql.session.timeZone"),
+    *("writeStream", "spark.archives", "spark.sql.session.timeZone"),
     *("clientId", "clientSecret", "awsRoleArn", "awsProfileName", "oauth.access.token"),  # of JAAS
     *("endTxnMarker", "leaderEpoch"),  # of kafka-dump-log and of offsets as JSON
     *(

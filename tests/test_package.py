@@ -118,7 +118,7 @@ def test_metadata() -> None:
     requirements = importlib.metadata.requires("pyspark-kafkalog") or []
     needed = [Requirement(requirement) for requirement in requirements if "extra" not in requirement]
     assert all(">=" in str(requirement.specifier) for requirement in needed), "oldest versions are known"
-    assert {"pyspark", "pandas", "protobuf"}.isdisjoint(requirement.name for requirement in needed)
+    assert {"pyspark", "pandas"}.isdisjoint(requirement.name for requirement in needed)
     assert "spark" in metadata.get_all("Provides-Extra", [])
 
 

@@ -61,7 +61,7 @@ def test_what_a_platform_brings_is_good_enough(platform: Path) -> None:
             if brought[name] not in requirement.specifier:
                 wrong.append(f"{asker} needs {requirement}, the platform has {brought[name]}")
     assert not wrong
-    assert {"pyarrow", "numpy", "click", "rich", "pandas", "protobuf", "google-crc32c"} <= checked
+    assert {"pyarrow", "numpy", "click", "rich", "pandas", "google-crc32c"} <= checked
 
 
 def test_only_libraries_whose_internals_are_used_have_an_upper_bound() -> None:

@@ -1,6 +1,6 @@
 """Streams through ``reassemble``, beside the same ones without it: small records, 1 kB ones, 5 MB messages.
 
-The floor is what PySpark's stateful APIs do with a row of pandas for each record: some 20,000
+The floor is what PySpark's APIs for state do with a row of pandas for each record: some 20,000
 records of 1 kB a second in micro-batches of 10,000, by the median of what ``addBatch`` took.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,7 +18,6 @@ from tests.benchmarks.large_write import MESSAGE_BYTES, SEGMENT_BYTES, TOTAL_BYT
 from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, rows, seconds_by_turns, write_log
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
-from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 
 FLOOR = 20_000
 
@@ -66,30 +64,29 @@ def main() -> None:
 
 
 def _contest(spark: SparkSession, stream: Stream, log_directory: Path, folder: Path, rounds: int) -> None:
-    batches: dict[str, list[float]] = {}
+    batches: dict[str, list[float]] = {"plain": [], "reassemble": []}
     options = {
         "path": str(log_directory),
         "subscribe": stream.topic,
         "maxOffsetsPerTrigger": str(stream.limit),
     }
     plain = available_now(spark, "kafkalog", options, folder / f"plain-{stream.topic}")
-    runs = {"plain": _noting(plain, batches.setdefault("plain", []))}
-    for api, store in STORES.items():
-        step = partial(reassemble, state_api=api)
-        run = available_now(spark, "kafkalog", options, folder / f"{api}-{stream.topic}", step=step)
-        runs[api] = _with_store(spark, store, _noting(run, batches.setdefault(api, [])))
+    whole = available_now(spark, "kafkalog", options, folder / f"whole-{stream.topic}", step=reassemble)
+    runs = {
+        "plain": _noting(plain, batches["plain"]),
+        "reassemble": _noting(whole, batches["reassemble"]),
+    }
     seconds = seconds_by_turns(runs, rounds)
-    for api in STORES:
-        rate, megabytes = stream.records / seconds[api], stream.size / seconds[api] / 1e6
-        ms, plain_ms = (statistics.median(batches[name]) for name in (api, "plain"))
-        what = f"{stream.topic}, {stream.limit:,} records a micro-batch, {api}: {rate:,.0f} records/s, "
-        what += f"{megabytes:,.1f} MB/s, {ms:,.0f} ms a micro-batch; without it "
-        what += f"{stream.records / seconds['plain']:,.0f} records/s, {plain_ms:,.0f} ms"
-        print_ratio(what, seconds["plain"] / seconds[api])
-        if stream.floor is not None:
-            within = stream.limit / ms * 1e3
-            what = f"{stream.topic}, {api}, within micro-batches: {within:,.0f} records/s; against the floor"
-            print_ratio(what, within / stream.floor, at_least=1)
+    rate, megabytes = stream.records / seconds["reassemble"], stream.size / seconds["reassemble"] / 1e6
+    ms, plain_ms = (statistics.median(batches[name]) for name in ("reassemble", "plain"))
+    what = f"{stream.topic}, {stream.limit:,} records a micro-batch, reassemble: {rate:,.0f} records/s, "
+    what += f"{megabytes:,.1f} MB/s, {ms:,.0f} ms a micro-batch; without it "
+    what += f"{stream.records / seconds['plain']:,.0f} records/s, {plain_ms:,.0f} ms"
+    print_ratio(what, seconds["plain"] / seconds["reassemble"])
+    if stream.floor is not None:
+        within = stream.limit / ms * 1e3
+        what = f"{stream.topic}, within micro-batches: {within:,.0f} records/s; against the floor"
+        print_ratio(what, within / stream.floor, at_least=1)
 
 
 def _noting(run: Callable[[], list[dict]], batches: list[float]) -> Callable[[], None]:
@@ -99,14 +96,6 @@ def _noting(run: Callable[[], list[dict]], batches: list[float]) -> Callable[[],
         batches.extend(progress["durationMs"]["addBatch"] for progress in run())
 
     return noting
-
-
-def _with_store(spark: SparkSession, store: str, run: Callable[[], None]) -> Callable[[], None]:
-    def with_store() -> None:
-        spark.conf.set(PROVIDER, store)
-        run()
-
-    return with_store
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 Its argument is a folder of its own. Each line that it reads, ``<folder> <way> <limit>``, runs the
 query of ``folder/checkpoint``, with so many offsets to a micro-batch, until it has read all. It
-answers with "started", and then "done" or "failed". A way is ``source``, or the API by which
-Spark keeps the state.
+answers with "started", and then "done" or "failed". A way is ``source`` or ``reassemble``.
 """
 
 from __future__ import annotations
@@ -17,14 +16,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_kafkalog import reassemble
-from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 from tests.faults.answering import answer_at_the_end_of
 from tests.sessions import local_session
 
 
 def start(spark: SparkSession, folder: str, way: str, limit: str) -> StreamingQuery:
-    if way in STORES:
-        spark.conf.set(PROVIDER, STORES[way])
     frame = (
         spark.readStream.format("kafkalog")
         .option("startingOffsets", "earliest")
@@ -32,8 +28,8 @@ def start(spark: SparkSession, folder: str, way: str, limit: str) -> StreamingQu
         .option("large.message.enabled", str(way == "source").lower())
         .load(f"{folder}/source")
     )
-    if way != "source":
-        frame = reassemble(frame, state_api=way)
+    if way == "reassemble":
+        frame = reassemble(frame)
     return (
         frame.select("value", "partition")
         .writeStream.format("kafkalog")

@@ -25,7 +25,7 @@ from tests.log.writing import read, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-WAYS, SOAK_WAYS = ("source",), ("transformWithStateInPandas", "applyInPandasWithState", "source")
+WAYS, SOAK_WAYS = ("source",), ("reassemble", "source")
 ROUNDS, SOAK_ROUNDS = 1, 50
 WHOLE = 5
 """One in this many rounds kills the whole application."""

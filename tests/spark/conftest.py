@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pyspark_kafkalog.spark.features import HAS_FILTERS, HAS_READ_LIMITS
-from tests.extensions.large_messages.state_stores import NEWEST, PROVIDER, STORES
 
 needs_read_limits = pytest.mark.skipif(
     not HAS_READ_LIMITS, reason="this Spark runs one micro-batch with AvailableNow, and passes no limit"
@@ -53,17 +52,6 @@ def read(spark: SparkSession) -> Callable[..., DataFrame]:
         return spark.read.format("kafkalog").options(**named).load(path)
 
     return read
-
-
-@pytest.fixture(
-    params=[pytest.param(name, marks=() if name == NEWEST else pytest.mark.soak) for name in STORES]
-)
-def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Either state store, the older one in the soak; the name of the API that follows from it."""
-    before = spark.conf.get(PROVIDER)
-    spark.conf.set(PROVIDER, STORES[request.param])
-    yield request.param
-    spark.conf.set(PROVIDER, str(before))
 
 
 def in_order(frame: DataFrame) -> list[Row]:

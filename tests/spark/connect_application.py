@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import DefaultSource, LagListener, reassemble, worker_python
 from pyspark_kafkalog.spark.features import UNIX_SOCKETS
-from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 
 COUNT = 1000
 
@@ -46,22 +45,21 @@ def exchange(spark: SparkSession, place: dict[str, str], topic: str, checkpoint:
     return once == list(range(COUNT)) and twice == sorted(2 * once)
 
 
-def reassembled(spark: SparkSession, path: str, state_api: str | None = None) -> bool:
+def reassembled(spark: SparkSession, path: str, *, streaming: bool) -> bool:
     """Split 50 messages, and copy them whole: as a batch, or as a stream of small micro-batches."""
-    split, whole = f"split-{state_api}", f"whole-{state_api}"
+    split, whole = f"split-{streaming}", f"whole-{streaming}"
     messages = spark.range(50).selectExpr("CAST(id AS STRING) AS key", "repeat(id % 10, 5000) AS value")
     writer = messages.write.format("kafkalog").option("topic", split)
     writer.options(**{"large.message.enabled": "true", "max.message.segment.bytes": "1000"})
     writer.mode("append").save(path)
     given = {"subscribe": split, "startingOffsets": "earliest"}
-    if state_api is None:
+    if not streaming:
         rows = reassemble(spark.read.format("kafkalog").options(**given).load(path)).select("key", "value")
         rows.write.format("kafkalog").option("topic", whole).mode("append").save(path)
     else:
-        spark.conf.set(PROVIDER, STORES[state_api])
         reader = spark.readStream.format("kafkalog").options(**given, maxOffsetsPerTrigger="377")
         query = (
-            reassemble(reader.load(path), state_api=state_api)
+            reassemble(reader.load(path))
             .select("key", "value")
             .writeStream.format("kafkalog")
             .option("topic", whole)
@@ -86,7 +84,7 @@ def main(folder: str, bootstrap: str, topic: str) -> None:
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .getOrCreate()
     )
-    whole = [reassembled(spark, f"{folder}/large", api) for api in (None, *STORES)]
+    whole = [reassembled(spark, f"{folder}/large", streaming=kind) for kind in (False, True)]
     brokers = {"kafka.bootstrap.servers": bootstrap}
     lines: list[str] = []
     listener = LagListener(brokers | {"subscribe": topic}, echo=lines.append)

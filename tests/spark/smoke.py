@@ -19,8 +19,6 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.extensions.large_messages.state_stores import PROVIDER, STORES
-
 Place = dict[str, str]
 Check = Callable[[], object]
 
@@ -56,9 +54,8 @@ class Smoke:
         yield "brokers: exactly-once", partial(self.stream, self.places["brokers"], "once", **exactly_once)
         if find_spec("pyspark_kafkalog") is None:
             return  # a client of a Connect server that has the package
-        yield "reassemble: batch", partial(self.reassembled, None)
-        for api in STORES:
-            yield f"reassemble: {api}", partial(self.reassembled, api)
+        yield "reassemble: batch", self.reassembled_batch
+        yield "reassemble: stream", self.reassembled_stream
         yield "LagListener, AuditListener", self.listeners
 
     def batch(self, place: Place) -> None:
@@ -139,21 +136,23 @@ class Smoke:
         self.copy(place, "large", "large-copy", checkpoint, read=LARGE, write=SPLIT)
         assert self.sizes(self.read(place, "large-copy", **LARGE)) == LARGE_SIZES
 
-    def reassembled(self, api: str | None) -> None:
+    def reassembled_batch(self) -> None:
         from pyspark_kafkalog import reassemble
 
-        place, topic = self.places["directory"], f"split-{api}"
-        self.write_large(place, topic)
-        if api is None:
-            assert self.sizes(reassemble(self.read(place, topic))) == LARGE_SIZES
-            return
-        self.spark.conf.set(PROVIDER, STORES[api])
-        whole, checkpoint = f"whole-{api}", self.folder / f"whole-{api}"
-        messages = reassemble(self.read_stream(place, topic), state_api=api).select("key", "value")
-        writer = messages.writeStream.format("kafkalog").options(**place, topic=whole)
-        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        place = self.places["directory"]
+        self.write_large(place, "split-batch")
+        assert self.sizes(reassemble(self.read(place, "split-batch"))) == LARGE_SIZES
+
+    def reassembled_stream(self) -> None:
+        from pyspark_kafkalog import reassemble
+
+        place, checkpoint = self.places["directory"], str(self.folder / "whole")
+        self.write_large(place, "split")
+        messages = reassemble(self.read_stream(place, "split")).select("key", "value")
+        writer = messages.writeStream.format("kafkalog").options(**place, topic="whole")
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         assert query.awaitTermination(SECONDS)
-        assert self.sizes(self.read(place, whole)) == LARGE_SIZES
+        assert self.sizes(self.read(place, "whole")) == LARGE_SIZES
 
     def listeners(self) -> None:
         from pyspark_kafkalog import AuditListener, LagListener

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from pyspark_kafkalog import LagListener, reassemble
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 from tests.extensions.large_messages.interleaved import interleaved, segment_values
-from tests.extensions.large_messages.state_stores import PROVIDER, STORES
 from tests.kafka import Broker
 from tests.log.writing import write
 from tests.spark.conftest import in_order
@@ -81,26 +80,6 @@ def test_options_are_checked_first(spark: SparkSession, tmp_path: Path) -> None:
         reassemble(frame, {"message.assembler.buffer.capacty": 1})
     with pytest.raises(OptionError, match=GAP):
         reassemble(frame, {GAP: 0})
-    with pytest.raises(OptionError, match="Use transformWithStateInPandas or applyInPandasWithState"):
-        reassemble(stream(spark, tmp_path), state_api="mapGroupsWithState")
-
-
-def test_what_transform_with_state_needs(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
-    write(tmp_path, {T0: [b"v"]})
-    frame = stream(spark, tmp_path)
-    operator = "TransformWithState" if store == "transformWithStateInPandas" else "FlatMapGroupsInPandas"
-    plan = reassemble(frame)._jdf.queryExecution().logical().toString()
-    assert operator in plan
-    if store == "applyInPandasWithState":
-        with pytest.raises(OptionError, match=f'RocksDB.*spark.conf.set."{PROVIDER}"'):
-            reassemble(frame, state_api="transformWithStateInPandas")
-    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", None)
-    if store == "transformWithStateInPandas":
-        with pytest.raises(OptionError, match=r"protobuf.* pip install pandas protobuf"):
-            reassemble(frame, state_api="transformWithStateInPandas")
-    assert "FlatMapGroupsInPandas" in reassemble(frame)._jdf.queryExecution().logical().toString()
 
 
 def test_other_columns_come_along_in_any_order_of_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,7 +100,7 @@ def test_other_columns_come_along_in_any_order_of_rows(spark: SparkSession, tmp_
 
 
 @pytest.mark.long
-def test_without_message_segments_all_is_as_it_was(spark: SparkSession, tmp_path: Path, store: str) -> None:
+def test_without_message_segments_all_is_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", {T0: [b"%d" % n for n in range(50)], TopicPartition("t", 1): [b"x"]})
     query = run(
         reassemble(stream(spark, tmp_path / "log", maxOffsetsPerTrigger=20), extra_columns=True),
@@ -132,7 +111,16 @@ def test_without_message_segments_all_is_as_it_was(spark: SparkSession, tmp_path
     assert state_rows(query) == 0
 
 
-@pytest.mark.parametrize("store", STORES, indirect=True)
+@pytest.fixture(params=["HDFSBacked", "RocksDB"])
+def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each of Spark's state stores."""
+    name, package = "spark.sql.streaming.stateStore.providerClass", "org.apache.spark.sql.execution.streaming"
+    before = spark.conf.get(name)
+    spark.conf.set(name, f"{package}.state.{request.param}StateStoreProvider")
+    yield request.param
+    spark.conf.set(name, str(before))
+
+
 def test_open_messages_survive_a_restart_and_leave_no_state(
     spark: SparkSession, tmp_path: Path, store: str
 ) -> None:
@@ -157,9 +145,7 @@ def test_open_messages_survive_a_restart_and_leave_no_state(
 
 
 @pytest.mark.long
-def test_dropped_messages_are_counted_and_kept_on_request(
-    spark: SparkSession, tmp_path: Path, store: str
-) -> None:
+def test_dropped_messages_are_counted_and_kept_on_request(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "log"
     write(root, {T0: [SEGMENTS[1], *[b"%d" % n for n in range(6)], *SEGMENTS]})
     listener = LagListener()
@@ -209,7 +195,7 @@ def test_an_eviction_can_fail_the_query(spark: SparkSession, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_messages_expire_by_time_on_a_quiet_topic(spark: SparkSession, tmp_path: Path, store: str) -> None:
+def test_messages_expire_by_time_on_a_quiet_topic(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "log"
     write(root, {T0: [b"a", *SEGMENTS[:3]], TopicPartition("t", 1): SEGMENTS})
     options: dict[str, object] = {"message.assembler.expiration.ms": 1500, "large.message.dead.letters": True}
@@ -239,7 +225,7 @@ def test_messages_expire_by_time_on_a_quiet_topic(spark: SparkSession, tmp_path:
 @pytest.mark.long
 @pytest.mark.slow
 def test_what_is_available_now_ends_where_messages_expire_by_time(
-    spark: SparkSession, tmp_path: Path, store: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     root, checkpoint, out = tmp_path / "log", tmp_path / "c", tmp_path / "out"
     options: dict[str, object] = {"message.assembler.expiration.ms": 1, "large.message.dead.letters": True}
@@ -280,10 +266,10 @@ def test_hostile_claims_take_no_memory(spark: SparkSession, tmp_path: Path) -> N
 
 @pytest.mark.long
 @pytest.mark.broker
-def test_sparks_own_source(spark: SparkSession, broker: Broker, tmp_path: Path, store: str) -> None:
+def test_sparks_own_source(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     from kafka import KafkaProducer
 
-    topic = f"large-of-spark-{store}"
+    topic = "large-of-spark"
     broker.create_topic(topic, 1)
     written = interleaved("k", 60)
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap)

@@ -80,7 +80,7 @@ def test_batch(spark: SparkSession, scenarios: list[Scenario]) -> None:
         if _id(scenarios) in ("default", "gap20", "cap1500")
     ],
 )
-def test_stream(spark: SparkSession, scenarios: list[Scenario], store: str, tmp_path: Path) -> None:
+def test_stream(spark: SparkSession, scenarios: list[Scenario], tmp_path: Path) -> None:
     source, options = _options(scenarios)
     partitions = len({scenario.topic_partition for scenario in scenarios})
     frame = spark.readStream.format("kafkalog").options(**source, maxOffsetsPerTrigger=partitions * 9).load()

@@ -7,7 +7,6 @@ after the step, so that Python handles many rows as one:
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping
@@ -16,28 +15,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
+from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.types import StructType
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
 from pyspark_kafkalog.options.table import Use
-from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.spark.features import arrow_schema, nullable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from pyspark_kafkalog.extensions.audit.task_audits import StepAudit
-    from pyspark_kafkalog.extensions.large_messages.stateful_steps import StateApi
     from pyspark_kafkalog.extensions.large_messages.step import ReassemblyPlan
 
 DROPS_METRIC = "kafkalog_dropped_"
 """Prefix of the names of observed metrics that count dropped messages."""
 
 _REQUIRED = ("topic", "partition", "offset", "value")
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def reassemble(
@@ -45,12 +42,11 @@ def reassemble(
     options: Mapping[str, object] | None = None,
     *,
     extra_columns: bool = False,
-    state_api: str | None = None,
 ) -> DataFrame:
     """The rows of ``df`` with whole messages in place of message segments, in LinkedIn's wire format.
 
     A message takes the row of the record that completed it. In a stream incomplete messages
-    wait in Spark's state store; a batch gives the same rows. ``df`` must hold all records of
+    wait in Spark's state store, of any kind; a batch gives the same rows. ``df`` must hold all records of
     a partition, each once, in any order within a micro-batch.
 
     :param df: records of ``format("kafkalog")`` or Spark's ``kafka``, a stream or not: columns
@@ -61,23 +57,30 @@ def reassemble(
         messages as rows with a non-null column ``dropped``; ``segment.deserializer``; ``auditLocation`` and
         related options, to count messages here instead of message segments in the source.
     :param extra_columns: add ``startingOffset``, where the message began, and ``segmentCount``.
-    :param state_api: ``transformWithStateInPandas`` or ``applyInPandasWithState``; by default the first
-        if Spark's state store is RocksDB and ``protobuf`` is installed. A checkpoint works with one only.
     :raises OptionError: for invalid columns or options.
     """
     from pyspark_kafkalog.extensions.large_messages.available_now import end_with_data
     from pyspark_kafkalog.extensions.large_messages.row_blobs import PACKED, pack
-    from pyspark_kafkalog.extensions.large_messages.stateful_steps import with_state
-    from pyspark_kafkalog.extensions.large_messages.step import STEP_OUTPUT, assemble_sorted, unpack
+    from pyspark_kafkalog.extensions.large_messages.step import (
+        STATE,
+        STEP_OUTPUT,
+        assemble_sorted,
+        assemble_with_state,
+        unpack,
+    )
 
     _check_columns(df.schema)
     plan, schema = _plan(df.schema, options or {}, extra_columns)
     packed = df.mapInArrow(pack, PACKED)
     metric = f"{DROPS_METRIC}{uuid.uuid4().hex[:8]}"
     if df.isStreaming:
+        timeout = GroupStateTimeout.NoTimeout
         if plan.settings.expiration_ms is not None:
+            timeout = GroupStateTimeout.ProcessingTimeTimeout
             end_with_data(df.sparkSession, metric)
-        step_output = with_state(packed, _state_api(df.sparkSession, state_api), plan)
+        step_output = packed.groupBy("topic", "partition").applyInPandasWithState(
+            partial(assemble_with_state, plan), STEP_OUTPUT, STATE, "append", timeout
+        )
     else:
         in_order = packed.repartition("topic", "partition").sortWithinPartitions(
             "topic", "partition", "firstOffset"
@@ -152,36 +155,3 @@ def _counts() -> list[Column]:
         reason.value: functions.sum(functions.when(why == reason.value, count)) for reason in DropReason
     }
     return [functions.coalesce(count, functions.lit(0)).alias(name) for name, count in counts.items()]
-
-
-def _state_api(spark: SparkSession, wanted: str | None) -> StateApi:
-    from pyspark_kafkalog.extensions.large_messages.stateful_steps import StateApi
-
-    names = [api.value for api in StateApi]
-    if wanted is not None and wanted not in names:
-        raise OptionError(f"Unknown state_api {wanted!r}", hint=f"Use {' or '.join(names)}.")
-    if wanted == StateApi.APPLY_WITH_STATE.value:
-        return StateApi.APPLY_WITH_STATE
-    missing = _missing_for_transform_with_state(spark)
-    if wanted is not None and missing:
-        what, hint = missing[0]
-        raise OptionError(f"transformWithStateInPandas needs {what}", hint=hint)
-    chosen = StateApi.APPLY_WITH_STATE if missing else StateApi.TRANSFORM_WITH_STATE
-    why = f", for lack of {' and '.join(what for what, _ in missing)}" if missing else ""
-    log_once(logging.INFO, "Incomplete large messages are stored by %s%s", chosen.value, why)
-    return chosen
-
-
-def _missing_for_transform_with_state(spark: SparkSession) -> list[tuple[str, str]]:
-    """What ``transformWithStateInPandas`` needs and is missing, and how to get it."""
-    missing = []
-    if not (spark.conf.get(_PROVIDER) or "").endswith("RocksDBStateStoreProvider"):
-        missing.append(
-            ("RocksDB as the state store", f'Set it with spark.conf.set("{_PROVIDER}", "{_ROCKSDB}").')
-        )
-    try:
-        import pyspark.sql.streaming.proto.StateMessage_pb2  # noqa: F401
-    except Exception:
-        # protobuf raises its own error if it is older than PySpark's generated code.
-        missing.append(("protobuf", "Install it here and on all workers: pip install pandas protobuf."))
-    return missing

@@ -1,7 +1,7 @@
 """Turns the packed rows of one partition, and its open messages, into packed rows of whole messages.
 
-Pure; callers pass the time. In a stream :mod:`pyspark_kafkalog.extensions.large_messages.stateful_steps`
-calls it with Spark's state. In a batch :func:`assemble_sorted` goes over all rows of a task.
+In a stream :func:`assemble_with_state` takes the new rows of a partition and what Spark's state store has
+of it, once in a micro-batch. In a batch :func:`assemble_sorted` goes over all rows of a task.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -32,6 +32,8 @@ from pyspark_kafkalog.model import DROPPED_FIELD, TopicPartition
 from pyspark_kafkalog.spark.short_errors import short_errors
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.state import GroupState
+
     from pyspark_kafkalog.extensions.audit.task_audits import StepAudit
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -49,6 +51,9 @@ STEP_OUTPUT_SCHEMA = pa.schema(
 STEP_OUTPUT = ddl(STEP_OUTPUT_SCHEMA)
 StepRow = tuple[str, int, bytes | None, str | None, int]
 """A row after the step; absent values are null or 0."""
+
+STATE = "open binary"
+"""The column of Spark's state: what :meth:`PartitionAssembly.state` gives."""
 
 EXTRA_COLUMNS = ((STARTING_OFFSET.name, "bigint"), (SEGMENT_COUNT.name, "int"))
 """The columns that ``extra_columns`` adds, with Spark's types."""
@@ -132,6 +137,33 @@ def assemble_sorted(batches: Iterable[pa.RecordBatch], plan: ReassemblyPlan) -> 
     freeze_modules()
 
 
+@short_errors
+def assemble_with_state(
+    plan: ReassemblyPlan, key: tuple[Any, Any], frames: Iterator[Any], state: GroupState
+) -> Iterator[Any]:
+    """Run the step over the new packed rows of a partition, or let its messages expire.
+
+    For ``applyInPandasWithState``: its data frames have few rows, as each holds a blob of many.
+    """
+    topic, number = key
+    partition = TopicPartition(str(topic), int(number))
+    now_ms = -1 if plan.settings.expiration_ms is None else state.getCurrentProcessingTimeMs()
+    before = bytes(state.get[0]) if state.exists else None
+    assembly = PartitionAssembly(partition, plan, before)
+    done = assembly.expire(now_ms) if state.hasTimedOut else assembly.feed(_sorted(frames), now_ms)
+    for batch in in_batches(chain(done, assembly.counts())):
+        yield batch.to_pandas()
+    after = assembly.state()
+    if after is not None:
+        state.update((after,))
+        expiry_ms = assembly.next_expiry_ms()
+        if expiry_ms is not None:
+            state.setTimeoutDuration(max(expiry_ms - now_ms, 1))
+    elif before is not None:
+        state.remove()
+    freeze_modules()
+
+
 def in_batches(rows: Iterable[StepRow]) -> Iterator[pa.RecordBatch]:
     """Rows after the step as arrow batches, each of a bounded size."""
     held: list[StepRow] = []
@@ -180,6 +212,15 @@ def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, 
         for topic, number, first, last, rows in zip(*batch.columns, strict=True):
             partition = TopicPartition(topic.as_py(), number.as_py())
             yield partition, Blob(first.as_py(), last.as_py(), rows.as_py())
+
+
+def _sorted(frames: Iterable[Any]) -> list[Blob]:
+    """The blobs of a partition; they arrive in the order of the tasks that packed them."""
+    columns = ("firstOffset", "lastOffset", "rows")
+    return sorted(
+        (Blob(*row) for frame in frames for row in zip(*(frame[name] for name in columns), strict=True)),
+        key=lambda blob: blob.first_offset,
+    )
 
 
 def _to_arrow_batch(rows: Sequence[StepRow]) -> pa.RecordBatch:

@@ -38,7 +38,7 @@ _STOPPED = {
     "__remote_log_metadata": "Brokers can't find what is in tiered storage.",
 }
 """What does not work while partitions of an internal topic have no leader."""
-_LIBRARIES = ("pyarrow", "numpy", "pandas", "kafka-python", "protobuf", "zstandard", "cramjam")
+_LIBRARIES = ("pyarrow", "numpy", "pandas", "kafka-python", "zstandard", "cramjam")
 
 
 def check_options(options: Mapping[str, str]) -> None:
