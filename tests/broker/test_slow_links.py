@@ -83,7 +83,7 @@ def test_a_slow_link_brings_all_of_a_log_and_none_of_it_twice() -> None:
 
 def test_a_link_of_single_bytes() -> None:
     link = Link(trickle(100_000, at_once=1), value_size=20)
-    assert link.read() == RECORDS
+    assert link.read(poll_timeout_ms=60_000) == RECORDS
     assert link.sent < 1.02 * link.size
 
 

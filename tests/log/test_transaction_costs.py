@@ -161,8 +161,8 @@ def test_a_planner_notices_another_log(tmp_path: Path) -> None:
 
 def test_plans_of_an_earlier_version_are_read() -> None:
     partition = LogInputPartition((Split(T0, OffsetRange(1, 2), seen=Seen("id", 3, 4)),))
-    make_again, (query_id, holder, value) = partition.__reduce__()
-    assert make_again(query_id, holder, value[:-1]) == partition
+    make_again, (query_id, value) = partition.__reduce__()
+    assert make_again(query_id, value[:-1]) == partition
 
 
 def test_many_aborted_transactions(tmp_path: Path, read_bytes: list[int]) -> None:

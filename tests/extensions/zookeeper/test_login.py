@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("ended_sessions")]
 PASSWORD, WRONG = "zk-pass-3b71e9", "wrong-pass-88d0c2"
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 P0 = TopicPartition("many", 0)
-QUICK = {"kafka.request.timeout.ms": "1500"}
+QUICK = {"kafka.request.timeout.ms": "5000"}
 
 
 def sasl(password: str = PASSWORD) -> dict[str, str]:
