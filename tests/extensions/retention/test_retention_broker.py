@@ -17,9 +17,9 @@ from pyspark_kafkalog.log.layout import (
     LOG_START_OFFSET_CHECKPOINT,
     parse_leader_epoch_checkpoint,
 )
+from tests.extensions.retention.test_retention import BATCH, NOW, bases, log, start_of
 from tests.kafka import Broker, dump_log_segments
 from tests.log.writing import T0, read, values
-from tests.tools.care.test_retention import BATCH, NOW, bases, log, start_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
