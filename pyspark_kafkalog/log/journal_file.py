@@ -73,10 +73,14 @@ class PartitionEnd:
 
 
 class WrittenEnd(NamedTuple):
-    """The log end offset of a partition after a query wrote to it; its topic's id, empty before Kafka 2.8."""
+    """The log end offset of a partition after a query wrote to it; its topic's id, empty if not known."""
 
     topic_id: str
     offset: int
+
+    def is_of_another(self, topic_id: str) -> bool:
+        """Whether it certainly is not of the topic with this id. An id that is not known proves nothing."""
+        return bool(self.topic_id) and bool(topic_id) and self.topic_id != topic_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,23 @@ def test_a_micro_batch_that_runs_again_misses_its_partition(tmp_path: Path) -> N
     assert write_both(root, 1, T0, T1, required=False).skipped
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["when it was written to", "now"])
+@pytest.mark.parametrize("metadata", [None, b"malformed"])
+def test_a_topic_whose_id_is_not_known_is_the_same(
+    tmp_path: Path, metadata: bytes | None, *, known: bool
+) -> None:
+    root, copy = tmp_path / "log", tmp_path / "copy"
+    write_both(root, 0, T0, T1)
+    shutil.copytree(root, copy)
+    folder = copy if known else root
+    file = folder / str(T1) / "partition.metadata"
+    file.unlink() if metadata is None else file.write_bytes(metadata)
+    write_both(root, 1, T0, T1)
+    set_back(root, T1, copy)
+    with pytest.raises(LogDirectoryError, match=OLDER):
+        write_both(root, 2, T0, T1)
+
+
 def test_partitions_that_a_query_has_not_written_to_are_not_its_matter(older: Path) -> None:
     write_both(older, 4, T0)
     write_batch(older, 0, {T1: [b"other"]}, "other", history=Provenance(plan(0)))

@@ -133,7 +133,7 @@ class PartitionLog:
     leader_epochs: list[tuple[int, int]]
     active: ActiveSegment | None
     topic_id: str
-    """Empty for a topic from before Kafka 2.8."""
+    """Empty if ``partition.metadata`` does not tell it, as before Kafka 2.8."""
 
     @property
     def leader_epoch(self) -> int:

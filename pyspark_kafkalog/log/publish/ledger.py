@@ -100,8 +100,9 @@ class QueryLedger:
             return
         for partition, log in logs.items():
             written = self.written.get(partition)
-            is_same = written is not None and not log.created and log.topic_id == written.topic_id
-            if written is not None and is_same and log.next_offset < written.offset:
+            if written is None or log.created or written.is_of_another(log.topic_id):
+                continue
+            if log.next_offset < written.offset:
                 raise LogDirectoryError(
                     f"The log ends at offset {log.next_offset}, and query {self.batch.query_id} has written"
                     f" to it up to offset {written.offset}",
