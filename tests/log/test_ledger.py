@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
 from pyspark_kafkalog.log.publish.journal import ledger_file
 from pyspark_kafkalog.log.publish.ledger import Provenance
@@ -191,6 +191,25 @@ def test_a_topic_whose_id_is_not_known_is_the_same(
     set_back(root, T1, copy)
     with pytest.raises(LogDirectoryError, match=OLDER):
         write_both(root, 2, T0, T1)
+
+
+@pytest.mark.parametrize("gone", [[T1], [T0, T1]])
+def test_a_micro_batch_that_runs_again_needs_no_partition_that_is_gone(
+    tmp_path: Path, gone: list[TopicPartition]
+) -> None:
+    write_both(tmp_path, 0, T0, T1)
+    for partition in gone:
+        shutil.rmtree(tmp_path / str(partition))
+    assert write_both(tmp_path, 0, T0, T1).skipped
+
+
+def test_a_micro_batch_that_runs_again_may_go_on_with_a_damaged_partition(tmp_path: Path) -> None:
+    write_both(tmp_path, 0, T0, T1)
+    log = tmp_path / str(T1) / f"{0:020}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    with pytest.raises(CorruptRecordError):
+        write_both(tmp_path, 0, T0, T1)
+    assert write_both(tmp_path, 0, T0, T1, required=False).skipped
 
 
 def test_partitions_that_a_query_has_not_written_to_are_not_its_matter(older: Path) -> None:

@@ -110,9 +110,10 @@ def publish(
         partitions = {section.topic_partition for task in staged for section in task.sections}
         settings = read_log_settings(root, {partition.topic for partition in partitions}, configs)
         if ledger.is_published():
-            with disk_errors("Could not open", root):
-                written = partitions & ledger.written.keys()
-                ledger.check_ends(_open_all(root, written, settings, num_partitions, progress))
+            if history.required:
+                with disk_errors("Could not open", root):
+                    there = {p for p in partitions & ledger.written.keys() if _is_there(root, p)}
+                    ledger.check_ends(_open_all(root, there, settings, num_partitions, progress))
             published = Published(skipped=True)
         elif not staged:
             ledger.note()
@@ -302,6 +303,10 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     log = open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
     # Its source has had other records in a gap at the end of a backup.
     return replace(log, next_offset=behind_gaps(root.gaps(partition), log.next_offset))
+
+
+def _is_there(root: str, partition: TopicPartition) -> bool:
+    return os.path.isdir(os.path.join(root, str(partition)))
 
 
 def _existing_partitions(root: str) -> dict[str, set[int]]:
