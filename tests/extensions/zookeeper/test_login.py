@@ -101,6 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("zookeeper"))
     try:
         server.fill()
+        readable(server.secure_address, server.tls)  # the first handshake takes a busy JVM seconds
         yield server
     finally:
         server.zookeeper.stop()
