@@ -193,12 +193,27 @@ def test_a_topic_whose_id_is_not_known_is_the_same(
         write_both(root, 2, T0, T1)
 
 
-@pytest.mark.parametrize("gone", [[T1], [T0, T1]])
-def test_a_micro_batch_that_runs_again_needs_no_partition_that_is_gone(
-    tmp_path: Path, gone: list[TopicPartition]
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("others", [[], [T1]])
+def test_a_partition_that_is_gone_is_refused(
+    tmp_path: Path, number: int, others: list[TopicPartition]
 ) -> None:
+    """Also where the micro-batch, which may be the last one again, has no row for it."""
     write_both(tmp_path, 0, T0, T1)
-    for partition in gone:
+    write_both(tmp_path, 1, T0, T1)
+    shutil.rmtree(tmp_path / str(T1))
+    for rows in (T0, *others), ():
+        with pytest.raises(LogDirectoryError, match=r"is missing.* up to offset 2.*t-1.*failOnMissingMarker"):
+            write_both(tmp_path, number, *rows)
+    assert write_both(tmp_path, number, T0, required=False).skipped == (number == 1)
+    write_both(tmp_path, 2, T0, required=False)
+    write_both(tmp_path, 3, T0)
+    assert read(tmp_path) == {T0: [b"0", b"1", b"2", b"3"]}
+
+
+def test_a_micro_batch_that_runs_again_needs_no_topic_that_is_gone(tmp_path: Path) -> None:
+    write_both(tmp_path, 0, T0, T1)
+    for partition in T0, T1:
         shutil.rmtree(tmp_path / str(partition))
     assert write_both(tmp_path, 0, T0, T1).skipped
 

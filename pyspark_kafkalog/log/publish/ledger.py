@@ -8,7 +8,7 @@ written to show whether one of them is older than the ledger.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.errors import LogDirectoryError
@@ -65,8 +65,10 @@ class QueryLedger:
 
     @property
     def written(self) -> Mapping[TopicPartition, WrittenEnd]:
-        """Where the partitions that the query has written to end at least."""
-        return _NOTHING_WRITTEN if self.last is None else self.last.written
+        """Where the partitions that the query has written to end at least; none if that is not required."""
+        if self.last is None or not self.history.required:
+            return _NOTHING_WRITTEN
+        return self.last.written
 
     def is_published(self) -> bool:
         """Whether the ledger ends with the batch.
@@ -91,13 +93,34 @@ class QueryLedger:
             raise _refused(found, self.path, batch, last)
         return found is Standing.SAME
 
+    def check_there(
+        self, numbers: Mapping[str, Collection[int]], topic_id: Callable[[TopicPartition], str]
+    ) -> None:
+        """Check that no partition that the query has written to is missing, while its topic is there.
+
+        :param numbers: of the partitions that are there, by topic.
+        :param topic_id: reads the topic id of one of them.
+        :raises LogDirectoryError: if one is: a topic is only ever deleted as a whole.
+        """
+        for partition, written in self.written.items():
+            there = numbers.get(partition.topic, ())
+            if not there or partition.partition in there:
+                continue
+            if not written.is_of_another(topic_id(TopicPartition(partition.topic, min(there)))):
+                raise LogDirectoryError(
+                    f"The partition is missing, and query {self.batch.query_id} has written to it up to"
+                    f" offset {written.offset}",
+                    topic_partition=partition,
+                    file=os.path.join(self.root, str(partition)),
+                    hint="Its folder was removed, or is on a disk that is not there. Records of the query are"
+                    f" missing. Restore it, or finish the deletion of the topic. {_GO_ON}.",
+                )
+
     def check_ends(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         """Check that no partition ends before what the query has written to it.
 
         :raises LogDirectoryError: if one does: it is older than the ledger.
         """
-        if not self.history.required:
-            return
         for partition, log in logs.items():
             written = self.written.get(partition)
             if written is None or log.created or written.is_of_another(log.topic_id):

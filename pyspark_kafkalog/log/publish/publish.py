@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,8 +26,8 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
-from pyspark_kafkalog.log.layout import parse_partition_folder
+from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed, read_if_there
+from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_folder, topic_id_in
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import (
@@ -109,11 +110,14 @@ def publish(
         ledger = QueryLedger.find(root, batch, history)
         partitions = {section.topic_partition for task in staged for section in task.sections}
         settings = read_log_settings(root, {partition.topic for partition in partitions}, configs)
-        if ledger.is_published():
-            if history.required:
-                with disk_errors("Could not open", root):
-                    there = {p for p in partitions & ledger.written.keys() if _is_there(root, p)}
-                    ledger.check_ends(_open_all(root, there, settings, num_partitions, progress))
+        is_published = ledger.is_published()
+        numbers = _existing_partitions(root)
+        ledger.check_there(numbers, partial(_topic_id, root))
+        if is_published:
+            existing = {TopicPartition(topic, each) for topic, found in numbers.items() for each in found}
+            with disk_errors("Could not open", root):
+                written = partitions & ledger.written.keys() & existing
+                ledger.check_ends(_open_all(root, written, settings, num_partitions, progress))
             published = Published(skipped=True)
         elif not staged:
             ledger.note()
@@ -305,8 +309,8 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     return replace(log, next_offset=behind_gaps(root.gaps(partition), log.next_offset))
 
 
-def _is_there(root: str, partition: TopicPartition) -> bool:
-    return os.path.isdir(os.path.join(root, str(partition)))
+def _topic_id(root: str, partition: TopicPartition) -> str:
+    return topic_id_in(read_if_there(os.path.join(root, str(partition), PARTITION_METADATA_FILE)))
 
 
 def _existing_partitions(root: str) -> dict[str, set[int]]:
