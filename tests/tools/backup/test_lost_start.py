@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -198,21 +197,6 @@ def test_a_broker_that_works_in_a_backup_deletes_what_it_likes(tmp_path: Path) -
     (target / "meta.properties").write_text("version=1\n")
     logs[0].unlink()
     assert damages(target) == []
-
-
-def test_a_backup_of_an_earlier_version_that_retention_has_cut_goes_on(tmp_path: Path) -> None:
-    """Like a broker, that version wrote down no start that a segment shows."""
-    source, target, logs = backed_up(tmp_path)
-    logs[0].unlink()
-    (target / "log-start-offset-checkpoint").write_text("0\n0\n")
-    file = target / ".kafkalog-backup"
-    file.write_text(json.dumps({"version": 1, "cluster_id": None, "gaps": {}}))
-    assert damages(target) == []
-    row = run(source, target)
-    assert (row.problem, row.log_start_offset) == (None, int(logs[1].stem))
-    check_sound(target)
-    logs[1].unlink()
-    assert LACKS in damages(target)[0]
 
 
 def test_retention_is_no_loss(tmp_path: Path) -> None:
