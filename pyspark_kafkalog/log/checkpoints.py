@@ -11,11 +11,13 @@ from pyspark_kafkalog.log.layout import (
     BACKUP_FILE,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     format_leader_epoch_checkpoint,
     format_offset_checkpoint,
     parse_leader_epoch_checkpoint,
     parse_offset_checkpoint,
+    readable_topic_id,
 )
 from pyspark_kafkalog.model import TopicPartition
 
@@ -71,6 +73,14 @@ def read_epochs(folder: str) -> list[tuple[int, int]]:
 def write_epochs(folder: str, epochs: Iterable[tuple[int, int]]) -> None:
     """Replace the leader epochs of a partition."""
     replace(os.path.join(folder, LEADER_EPOCH_CHECKPOINT), format_leader_epoch_checkpoint(epochs))
+
+
+def read_topic_id(folder: str) -> str:
+    """The id of a partition's topic; empty before Kafka 2.8, or if it is malformed.
+
+    :raises LogDirectoryError: if its file is large, or a link that leads out of the folder.
+    """
+    return readable_topic_id(read_if_there(os.path.join(folder, PARTITION_METADATA_FILE)))
 
 
 def read_if_there(path: str) -> bytes:

@@ -205,7 +205,7 @@ def parse_partition_metadata(data: bytes, file: str) -> str:
     return uuid_to_text(topic_id)
 
 
-def topic_id_in(data: bytes | None) -> str:
+def readable_topic_id(data: bytes | None) -> str:
     """The topic id in ``partition.metadata``; empty without one (before Kafka 2.8), or if it is malformed."""
     try:
         return parse_partition_metadata(data, PARTITION_METADATA_FILE) if data else ""

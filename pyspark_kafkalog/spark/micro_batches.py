@@ -32,7 +32,6 @@ from pyspark_kafkalog.stream.share import Share, StreamRun, sharing_of
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.model import Place
-    from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.stream.committing import AsCommitted
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -151,12 +150,9 @@ class MicroBatches:
         if group.group_id is None or not group.commits:
             return None
         required = group.required or self._share.has_others
-
-        def open_() -> GroupOffsets:
-            # A required commit waits for the failover of its coordinator.
-            return open_groups(self._place_options, timeout=None if required else TIMEOUT)
-
-        groups, before = self._share.takes_commits(open_)
+        # A required commit waits for the failover of its coordinator.
+        timeout = None if required else TIMEOUT
+        groups, before = self._share.takes_commits(partial(open_groups, self._place_options, timeout=timeout))
         return OffsetCommitter(
             groups, group.group_id, required=required, before=before, as_committed=self._as_committed()
         )

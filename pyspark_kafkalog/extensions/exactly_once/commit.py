@@ -140,7 +140,7 @@ def commit_once(steps: Steps) -> bool:
 
 def _commit(steps: Steps) -> bool:
     while True:
-        settle(steps)
+        _settle(steps)
         steps.check_newest()
         steps.fence()
         marker = steps.read_marker()
@@ -165,7 +165,7 @@ def _commit(steps: Steps) -> bool:
     return True
 
 
-def settle(steps: Steps) -> None:
+def _settle(steps: Steps) -> None:
     """See that what was decided earlier has come into effect: a fence would make that impossible to tell.
 
     Before Kafka 3.0 something may stay pending, as only the fence ends it.

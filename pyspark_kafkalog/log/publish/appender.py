@@ -26,7 +26,7 @@ from pyspark_kafkalog.codec.write_kernels import put_ints
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import sync_folder, write_new
 from pyspark_kafkalog.filesystem.sharing import new_folder
-from pyspark_kafkalog.log.checkpoints import read_epochs, read_if_there, write_epochs
+from pyspark_kafkalog.log.checkpoints import read_epochs, read_topic_id, write_epochs
 from pyspark_kafkalog.log.journal_file import BATCH, PartitionEnd
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
@@ -35,7 +35,6 @@ from pyspark_kafkalog.log.layout import (
     format_partition_metadata,
     parse_segment_file,
     segment_file,
-    topic_id_in,
 )
 from pyspark_kafkalog.log.segment.recovery import open_active_segment
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
@@ -168,8 +167,7 @@ def open_partition(
     if not epochs:
         epochs = [(0, next_offset)]
         write_epochs(folder, epochs)
-    topic_id = topic_id_in(read_if_there(os.path.join(folder, PARTITION_METADATA_FILE)))
-    return PartitionLog(folder, False, next_offset, epochs, active, topic_id)
+    return PartitionLog(folder, False, next_offset, epochs, active, read_topic_id(folder))
 
 
 def _files_behind(folder: str, base_offset: int | None) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ _TEMPORARY_FILE = ".kafkalog-publish.tmp"
 _MAX_JOURNAL = 1 << 30
 """Bytes: more than for 30 million record batches."""
 _NO_ENDS: Mapping[TopicPartition, int] = {}
-_NOTHING_WRITTEN: Mapping[TopicPartition, WrittenEnd] = {}
+NOTHING_WRITTEN: Mapping[TopicPartition, WrittenEnd] = {}
+"""Of a query that has written to no partition, or a batch without a ledger."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -76,7 +77,7 @@ def begin(
     append_time: int | None = None,
     configured: Collection[str] = (),
     plan: str = "",
-    written: Mapping[TopicPartition, WrittenEnd] = _NOTHING_WRITTEN,
+    written: Mapping[TopicPartition, WrittenEnd] = NOTHING_WRITTEN,
 ) -> Begun:
     """Write the journal, and return it. Only then may partitions be appended to.
 

@@ -8,10 +8,11 @@ written to show whether one of them is older than the ledger.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.log.checkpoints import read_topic_id
 from pyspark_kafkalog.log.journal_file import Ledger, WrittenEnd
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import PartitionLog
@@ -20,7 +21,6 @@ from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, sta
 
 _GO_ON = "To go on nevertheless, set failOnMissingMarker to false for one run"
 _NO_PLAN = Plan()
-_NOTHING_WRITTEN: Mapping[TopicPartition, WrittenEnd] = {}
 _UNPROVEN = (Standing.BEHIND, Standing.UNKNOWN)
 
 
@@ -67,7 +67,7 @@ class QueryLedger:
     def written(self) -> Mapping[TopicPartition, WrittenEnd]:
         """Where the partitions that the query has written to end at least; none if that is not required."""
         if self.last is None or not self.history.required:
-            return _NOTHING_WRITTEN
+            return journal.NOTHING_WRITTEN
         return self.last.written
 
     def is_published(self) -> bool:
@@ -93,20 +93,18 @@ class QueryLedger:
             raise _refused(found, self.path, batch, last)
         return found is Standing.SAME
 
-    def check_there(
-        self, numbers: Mapping[str, Collection[int]], topic_id: Callable[[TopicPartition], str]
-    ) -> None:
+    def check_there(self, existing: Mapping[str, Collection[int]]) -> None:
         """Check that no partition that the query has written to is missing, while its topic is there.
 
-        :param numbers: of the partitions that are there, by topic.
-        :param topic_id: reads the topic id of one of them.
+        :param existing: the numbers of the partitions that are there, by topic.
         :raises LogDirectoryError: if one is: a topic is only ever deleted as a whole.
         """
         for partition, written in self.written.items():
-            there = numbers.get(partition.topic, ())
+            there = existing.get(partition.topic, ())
             if not there or partition.partition in there:
                 continue
-            if not written.is_of_another(topic_id(TopicPartition(partition.topic, min(there)))):
+            other = TopicPartition(partition.topic, min(there))
+            if not written.is_of_another(read_topic_id(os.path.join(self.root, str(other)))):
                 raise LogDirectoryError(
                     f"The partition is missing, and query {self.batch.query_id} has written to it up to"
                     f" offset {written.offset}",

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -26,8 +25,8 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed, read_if_there
-from pyspark_kafkalog.log.layout import PARTITION_METADATA_FILE, parse_partition_folder, topic_id_in
+from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
+from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import (
@@ -111,13 +110,14 @@ def publish(
         partitions = {section.topic_partition for task in staged for section in task.sections}
         settings = read_log_settings(root, {partition.topic for partition in partitions}, configs)
         is_published = ledger.is_published()
-        numbers = _existing_partitions(root)
-        ledger.check_there(numbers, partial(_topic_id, root))
+        existing = _existing_partitions(root)
+        ledger.check_there(existing)
         if is_published:
-            existing = {TopicPartition(topic, each) for topic, found in numbers.items() for each in found}
+            written = {
+                p for p in partitions & ledger.written.keys() if p.partition in existing.get(p.topic, ())
+            }
             with disk_errors("Could not open", root):
-                written = partitions & ledger.written.keys() & existing
-                ledger.check_ends(_open_all(root, written, settings, num_partitions, progress))
+                ledger.check_ends(_open_all(root, written, existing, settings, num_partitions, progress))
             published = Published(skipped=True)
         elif not staged:
             ledger.note()
@@ -125,7 +125,9 @@ def publish(
         else:
             with StagedFiles(root, staged) as files:
                 pending = _read_all(files, settings, progress)
-                published = _append_at_once(root, pending, settings, num_partitions, ledger, progress)
+                published = _append_at_once(
+                    root, pending, existing, settings, num_partitions, ledger, progress
+                )
         # The records are visible: nothing may raise from here on.
         sweep(root, batch.job)
         then(published, progress)
@@ -147,7 +149,8 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
         alone = QueryLedger.find(root, QueryBatch("append"), _NO_HISTORY)
-        published = _append_at_once(root, {partition: pending}, settings, num_partitions, alone)
+        existing = _existing_partitions(root)
+        published = _append_at_once(root, {partition: pending}, existing, settings, num_partitions, alone)
         return published.offsets[partition]
     of_topic = settings[partition.topic]
     read_flushed(root)
@@ -168,6 +171,7 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
 def _append_at_once(
     root: str,
     pending: Mapping[TopicPartition, PendingBatches],
+    existing: Mapping[str, set[int]],
     settings: Mapping[str, LogSettings],
     num_partitions: int,
     ledger: QueryLedger,
@@ -175,7 +179,7 @@ def _append_at_once(
 ) -> Published:
     """Create new partitions, append to all, and make it visible at once; or do nothing at all."""
     with disk_errors("Could not append", root, "Nothing was published."):
-        logs = _open_all(root, pending.keys(), settings, num_partitions, progress)
+        logs = _open_all(root, pending.keys(), existing, settings, num_partitions, progress)
         ledger.check_ends(logs)
         append_time = _append_time(settings)
         try:
@@ -249,13 +253,13 @@ def _read_all(
 def _open_all(
     root: str,
     partitions: Collection[TopicPartition],
+    existing: Mapping[str, set[int]],
     settings: Mapping[str, LogSettings],
     num_partitions: int,
     progress: Callable[[], None],
 ) -> dict[TopicPartition, PartitionLog]:
     """Every partition to append to, and all partitions of new topics."""
     log_root = LogRoot(open_folder(root))
-    existing = _existing_partitions(root)
     logs: dict[TopicPartition, PartitionLog] = {}
     for topic, wanted in sorted(numbers_of(partitions).items()):
         known = existing.get(topic)
@@ -307,10 +311,6 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     log = open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
     # Its source has had other records in a gap at the end of a backup.
     return replace(log, next_offset=behind_gaps(root.gaps(partition), log.next_offset))
-
-
-def _topic_id(root: str, partition: TopicPartition) -> str:
-    return topic_id_in(read_if_there(os.path.join(root, str(partition), PARTITION_METADATA_FILE)))
 
 
 def _existing_partitions(root: str) -> dict[str, set[int]]:

@@ -20,8 +20,8 @@ from pyspark_kafkalog.log.layout import (
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     parse_leader_epoch_checkpoint,
+    readable_topic_id,
     segment_file,
-    topic_id_in,
 )
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.read.neighbours import Neighbours
@@ -132,7 +132,7 @@ class Partition:
         data = self.folder.read(PARTITION_METADATA_FILE)
         if data is None and not self.folder.exists():
             raise FileNotFoundError(errno.ENOENT, "The folder is gone", self.folder.label())
-        return topic_id_in(data)
+        return readable_topic_id(data)
 
     def epoch_end(self, epoch: int) -> tuple[int, int] | None:
         """The largest leader epoch up to ``epoch``, and the offset after its last record: see

@@ -72,9 +72,9 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_place(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
         properties = parse_properties(config.read()) if config is not None else {}
-        level = properties.pop("isolation.level", None)
+        level = properties.pop("isolation.level", "read_uncommitted")
         if "read_committed" in rest:  # of a command that reads records
-            rest["read_committed"] |= level is not None and _is_read_committed(level)
+            rest["read_committed"] |= BY_NAME["kafka.isolation.level"].parser("isolation.level", level)
         if "offset" in rest:  # of a command that reads records
             for text in given:
                 rest.update({} if "=" in text else _as_kcat(text))
@@ -87,11 +87,6 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
             raise e.with_hint(f"If {place} is a host: brokers need a port, such as {place}:9092.") from e
 
     return with_place
-
-
-def _is_read_committed(level: str) -> bool:
-    committed: bool = BY_NAME["kafka.isolation.level"].parser("isolation.level", level)
-    return committed
 
 
 def execute_option(command: Callable[..., Any]) -> Callable[..., Any]:
