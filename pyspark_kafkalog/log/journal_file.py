@@ -21,7 +21,7 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     partition_of,
 )
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import BatchHeader, TopicPartition
 
 _VERSION = 2
 """Of a publish, and of a ledger."""
@@ -73,10 +73,15 @@ class PartitionEnd:
 
 
 class WrittenEnd(NamedTuple):
-    """The log end offset of a partition after a query wrote to it; its topic's id, empty if not known."""
+    """The last record batch that a query has written to a partition; its topic's id, empty if not known."""
 
     topic_id: str
-    offset: int
+    batch: BatchHeader
+
+    @property
+    def offset(self) -> int:
+        """The log end offset after the batch."""
+        return self.batch.last_offset + 1
 
     def is_of_another(self, topic_id: str) -> bool:
         """Whether it certainly is not of the topic with this id. An id that is not known proves nothing."""
@@ -91,7 +96,7 @@ class Begun:
     :param comes: the record batches to append to them, of dtype :data:`BATCH`.
     :param query_id: of the query whose ledger gets ``batch_id`` and ``plan``, a digest that is empty if it is
         not known; None if no ledger does.
-    :param written: where the partitions that this query has written to end after it.
+    :param written: the last record batches that this query has written after it.
     :param append_time: the timestamp, in ms, that the records of some topics get; None if all keep theirs.
     :param topics: new ones whose configurations go with an undo.
     :param clean_shutdown: the content of ``.kafka_cleanshutdown``, if it was there.
@@ -127,7 +132,8 @@ class Begun:
 
 
 class Ledger(NamedTuple):
-    """The last batch of a query in the directory, and where partitions that it has written to end at least.
+    """The last batch of a query in the directory, and the last record batch that it has written to each
+    partition.
 
     ``plan`` is a digest, empty if it is not known.
     """
@@ -225,10 +231,17 @@ def _by_name(ends: Mapping[TopicPartition, WrittenEnd]) -> dict[str, WrittenEnd]
 
 
 def _written(content: dict[str, Any]) -> dict[TopicPartition, WrittenEnd]:
-    ends = {partition_of(name): WrittenEnd(*end) for name, end in content["written"].items()}
-    if not all(isinstance(end.topic_id, str) and _are_numbers(end.offset) for end in ends.values()):
+    written = content["written"].items()
+    ends = {
+        partition_of(name): WrittenEnd(topic_id, BatchHeader(*batch)) for name, (topic_id, batch) in written
+    }
+    if not all(isinstance(end.topic_id, str) and _is_sound(end.batch) for end in ends.values()):
         raise TypeError("an unsound end")
     return ends
+
+
+def _is_sound(batch: BatchHeader) -> bool:
+    return all(type(value) is int for value in batch) and _are_numbers(batch.last_offset)
 
 
 def _array(text: str, kind: np.dtype[Any]) -> np.ndarray:

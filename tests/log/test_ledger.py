@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
 from pyspark_kafkalog.log.publish.journal import ledger_file
@@ -126,10 +129,13 @@ def test_micro_batches_without_rows_are_noted(tmp_path: Path) -> None:
     assert read(root)[T0] == [b"3"]
 
 
-def write_both(root: Path, number: int, *partitions: TopicPartition, required: bool = True) -> Published:
+def write_both(
+    root: Path, number: int, *partitions: TopicPartition, required: bool = True, **settings: Any
+) -> Published:
     """Write a micro-batch with a row for each of the partitions."""
     records = {partition: [b"%d" % number] for partition in partitions}
-    return write_batch(root, number, records, history=Provenance(plan(number), required=required))
+    history = Provenance(plan(number), required=required)
+    return write_batch(root, number, records, history=history, **settings)
 
 
 def set_back(root: Path, partition: TopicPartition, copy: Path) -> None:
@@ -150,6 +156,7 @@ def older(tmp_path: Path) -> Path:
     return root
 
 
+REPLACED = r"at offset 1 is not the one that query query has written.*t-1.*set back.*failOnMissingMarker"
 OLDER = r"ends at offset 1, and query query .* up to offset 2.*t-1.*set back.*failOnMissingMarker"
 
 
@@ -174,6 +181,57 @@ def test_a_micro_batch_that_runs_again_misses_its_partition(tmp_path: Path) -> N
     with pytest.raises(LogDirectoryError, match=OLDER):
         write_both(root, 1, T0, T1)
     assert write_both(root, 1, T0, T1, required=False).skipped
+
+
+def write_as_other(root: Path, number: int, rows: int, **settings: Any) -> None:
+    """Write a micro-batch of another query to partition 1."""
+    records = {T1: [b"other"] * rows}
+    write_batch(root, number, records, "other", history=Provenance(plan(number)), **settings)
+
+
+APPEND_TIME = pytest.mark.parametrize("log_append_time", [False, True], ids=["create time", "append time"])
+
+
+@APPEND_TIME
+@pytest.mark.parametrize("rows", [1, 3], ids=["as far", "farther"])
+def test_a_partition_that_was_set_back_and_filled_again_is_refused(
+    tmp_path: Path, rows: int, *, log_append_time: bool
+) -> None:
+    root, copy = tmp_path / "log", tmp_path / "copy"
+    write_both(root, 0, T0, T1, log_append_time=log_append_time)
+    shutil.copytree(root, copy)
+    write_both(root, 1, T0, T1, log_append_time=log_append_time)
+    set_back(root, T1, copy)
+    write_as_other(root, 0, rows, log_append_time=log_append_time)
+    for number in 1, 2:
+        with pytest.raises(LogDirectoryError, match=REPLACED):
+            write_both(root, number, T0, T1)
+    write_both(root, 2, T0, T1, required=False)
+    write_both(root, 3, T0, T1)
+    assert read(root)[T1] == [b"0", *[b"other"] * rows, b"2", b"3"]
+
+
+@APPEND_TIME
+def test_others_may_write_behind_a_query(tmp_path: Path, *, log_append_time: bool) -> None:
+    """The last batch is known with the offsets, and the timestamp, that it gets as it is appended."""
+    for number in range(3):
+        write_both(tmp_path, number, T0, T1, log_append_time=log_append_time)
+        write_as_other(tmp_path, number, 2, log_append_time=log_append_time)
+    assert read(tmp_path)[T1] == [v for n in range(3) for v in (b"%d" % n, b"other", b"other")]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_compaction_does_not_set_a_partition_back(tmp_path: Path, kept: int) -> None:
+    """Neither where it takes records out of the last batch, nor where it takes all of the batch."""
+    keys = [b"a", b"b"]
+    options: dict[str, Any] = {"keyed": True, "segment_bytes": 200}
+    write_batch(tmp_path, 0, {T0: keys}, history=Provenance(plan(0)), **options)
+    for _ in range(2):  # the last one is in the active segment, which no cleaner touches
+        write_batch(tmp_path, 0, {T0: [*keys[kept:], b"c"]}, uuid4().hex, **options)
+    assert connect(tmp_path).logs.compact(["t"], any_policy=True, execute=True)
+    write_batch(tmp_path, 1, {T0: [b"d"]}, history=Provenance(plan(1)), **options)
+    offsets = connect(tmp_path).read("t").read_all()["offset"].to_pylist()
+    assert [offset for offset in offsets if offset < 2] == [*range(kept)]
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["when it was written to", "now"])

@@ -39,12 +39,23 @@ def values(count: int, size: int = 10, start: int = 0) -> list[bytes]:
 
 
 def stage(
-    root: Path, job: str, records: Values, *, timestamp: int = 1_600_000_000_000, **settings: Any
+    root: Path,
+    job: str,
+    records: Values,
+    *,
+    timestamp: int = 1_600_000_000_000,
+    keyed: bool = False,
+    **settings: Any,
 ) -> list[Staged]:
-    """Stage the values as one task; timestamps rise by 1 ms from ``timestamp`` on in each partition."""
+    """Stage the values as one task; timestamps rise by 1 ms from ``timestamp`` on in each partition.
+
+    :param keyed: whether each value is its record's key, too.
+    """
     with staging(str(root), job, "0", TOPICS) as sink:
         for partition, values in records.items():
-            rows = [Row(None, value, None, timestamp + i) for i, value in enumerate(values)]
+            rows = [
+                Row(value if keyed else None, value, None, timestamp + i) for i, value in enumerate(values)
+            ]
             sink.append(
                 partition,
                 encode(arrow_batch(rows), None, EncodeSettings(**settings), topic_partition=partition),
@@ -90,11 +101,11 @@ def write(root: Path, records: Values, *, timestamp: int = 1_600_000_000_000, **
 
 
 def write_batch(
-    root: Path, batch_id: int, records: Values, query: str = "query", **settings: Any
+    root: Path, batch_id: int, records: Values, query: str = "query", *, keyed: bool = False, **settings: Any
 ) -> Published:
     """Stage and publish as a micro-batch."""
     batch = QueryBatch(query, batch_id)
-    return publish_staged(root, stage(root, batch.job, records), batch, **settings)
+    return publish_staged(root, stage(root, batch.job, records, keyed=keyed), batch, **settings)
 
 
 def read(root: Path) -> dict[TopicPartition, list[bytes]]:

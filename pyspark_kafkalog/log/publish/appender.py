@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyspark_kafkalog.codec.batch_identity import header_of
 from pyspark_kafkalog.codec.encode import put_checksums
 from pyspark_kafkalog.codec.format import (
     ATTRIBUTES_V2,
@@ -38,7 +39,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.segment.recovery import open_active_segment
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
-from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
+from pyspark_kafkalog.model import BatchHeader, LogSettings, OffsetRange, TopicPartition
 
 _CHUNK_BYTES = 128 << 10
 """About the size of the chunks in which batches are copied: they are patched in the processor's cache, and
@@ -225,8 +226,8 @@ def append(
     """
     if not settings.log_append_time:
         append_time = None
-    last_offsets = log.next_offset + np.cumsum(batches.records) - 1
-    base_offsets = last_offsets - batches.records + 1
+    base_offsets = _base_offsets(log, batches)
+    last_offsets = base_offsets + batches.records - 1
     max_timestamps = batches.max_timestamp if append_time is None else np.full_like(last_offsets, append_time)
     segment = log.active or ActiveSegment(log.next_offset)
     first = 0
@@ -245,6 +246,22 @@ def append(
     return OffsetRange(log.next_offset, int(last_offsets[-1]) + 1)
 
 
+def last_batch(
+    log: PartitionLog, batches: PendingBatches, settings: LogSettings, append_time: int | None
+) -> BatchHeader:
+    """The header of the last of the batches, as :func:`append` writes it."""
+    if not settings.log_append_time:
+        append_time = None
+    offsets, count = _base_offsets(log, batches), batches.size.size
+    data = next(_stamped(batches, count - 1, count, offsets, log.leader_epoch, append_time))
+    return header_of(walk(data))
+
+
+def _base_offsets(log: PartitionLog, batches: PendingBatches) -> np.ndarray:
+    base_offsets: np.ndarray = log.next_offset + np.cumsum(batches.records) - batches.records
+    return base_offsets
+
+
 def _stamped(
     batches: PendingBatches,
     first: int,
@@ -252,7 +269,7 @@ def _stamped(
     base_offsets: np.ndarray,
     leader_epoch: int,
     append_time: int | None,
-    progress: Callable[[], None],
+    progress: Callable[[], None] = lambda: None,
 ) -> Iterator[np.ndarray]:
     """The bytes of some batches, in pieces, with their offsets, epoch and append time set."""
     for part, data in batches.chunks(first, stop):

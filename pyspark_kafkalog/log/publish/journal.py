@@ -7,8 +7,8 @@ Both are JSON files in the log root, which brokers ignore:
     has the end of each partition: readers show nothing beyond, and the next writer
     that opens the directory puts the partitions back there.
 ``.kafkalog-sink-<hash of a query's id>``, the ledger of a streaming query
-    holds the number and the plan of the last micro-batch that was published, and where the partitions
-    end that the query has written to. It *is* that batch's journal, renamed: one rename makes the
+    holds the number and the plan of the last micro-batch that was published, and the last record batch
+    that the query has written to each partition. It *is* that batch's journal, renamed: one rename makes the
     records visible, and the batch done.
     See :mod:`.ledger`.
 
@@ -85,7 +85,7 @@ def begin(
     :param append_time: the timestamp, in ms, that those of some topics will get; None if none will.
     :param configured: new topics whose configurations go with an undo.
     :param plan: a digest of the plan of a micro-batch, for the ledger; empty if that is not known.
-    :param written: where the partitions will end that its query has written to, for the ledger.
+    :param written: the last record batches that its query will have written, for the ledger.
     :raises LogDirectoryError: if a checkpoint that :func:`commit` changes is malformed; nothing has begun.
     """
     read_flushed(root)

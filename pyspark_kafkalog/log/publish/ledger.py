@@ -1,8 +1,8 @@
 """The ledger of a streaming query: the last of its micro-batches in the directory, and how it was planned.
 
 It is made of a :mod:`.journal`. A micro-batch without rows is noted as well: so a ledger that lacks some is
-older than the checkpoint, and one that is missing was lost. The ends of the partitions that the query has
-written to show whether one of them is older than the ledger.
+older than the checkpoint, and one that is missing was lost. The last record batch that the query has written
+to each partition shows whether one of them is older than the ledger, also after others wrote to it again.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pyspark_kafkalog.codec.batch_identity import is_same
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_topic_id
 from pyspark_kafkalog.log.journal_file import Ledger, WrittenEnd
 from pyspark_kafkalog.log.publish import journal
-from pyspark_kafkalog.log.publish.appender import PartitionLog
-from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.log.publish.appender import PartitionLog, PendingBatches, last_batch
+from pyspark_kafkalog.log.read.directory import LogDirectory
+from pyspark_kafkalog.log.read.root import LogRoot
+from pyspark_kafkalog.model import LogSettings, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 
 _GO_ON = "To go on nevertheless, set failOnMissingMarker to false for one run"
@@ -65,7 +69,7 @@ class QueryLedger:
 
     @property
     def written(self) -> Mapping[TopicPartition, WrittenEnd]:
-        """Where the partitions that the query has written to end at least; none if that is not required."""
+        """The last record batches that the query has written; none if a history is not required."""
         if self.last is None or not self.history.required:
             return journal.NOTHING_WRITTEN
         return self.last.written
@@ -115,33 +119,60 @@ class QueryLedger:
                 )
 
     def check_ends(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
-        """Check that no partition ends before what the query has written to it.
+        """Check that each partition has what the query has written to it last, or that it was deleted since.
 
-        :raises LogDirectoryError: if one does: it is older than the ledger.
+        :raises LogDirectoryError: if one ends sooner, or has another record batch there: it is older than the
+            ledger, or others have written to it since it was.
         """
-        for partition, log in logs.items():
-            written = self.written.get(partition)
-            if written is None or log.created or written.is_of_another(log.topic_id):
-                continue
+        ends = {
+            partition: written
+            for partition, log in logs.items()
+            if (written := self.written.get(partition)) is not None
+            and not (log.created or written.is_of_another(log.topic_id))
+        }
+        for partition, written in ends.items():
+            log = logs[partition]
             if log.next_offset < written.offset:
-                raise LogDirectoryError(
+                raise self._set_back(
+                    partition,
                     f"The log ends at offset {log.next_offset}, and query {self.batch.query_id} has written"
                     f" to it up to offset {written.offset}",
-                    topic_partition=partition,
-                    file=log.folder,
-                    hint="The partition was set back: restored from a copy, or cut off by a repair or a"
-                    f" broker. Records of the query are missing. Restore a newer copy. {_GO_ON}.",
+                )
+        there = LogDirectory([LogRoot(open_folder(self.root))])
+        last_offsets = {partition: written.batch.last_offset for partition, written in ends.items()}
+        for partition, found in there.batches_at(last_offsets).items():
+            if is_same(ends[partition].batch, found) is False:
+                raise self._set_back(
+                    partition,
+                    f"The record batch at offset {last_offsets[partition]} is not the one that query"
+                    f" {self.batch.query_id} has written there",
                 )
 
-    def ends_after(
-        self, logs: Mapping[TopicPartition, PartitionLog], records: Mapping[TopicPartition, int]
+    def _set_back(self, partition: TopicPartition, message: str) -> LogDirectoryError:
+        return LogDirectoryError(
+            message,
+            topic_partition=partition,
+            file=os.path.join(self.root, str(partition)),
+            hint="The partition was set back: restored from a copy, or cut off by a repair or a broker."
+            f" Records of the query are missing. Restore a newer copy. {_GO_ON}.",
+        )
+
+    def written_with(
+        self,
+        pending: Mapping[TopicPartition, PendingBatches],
+        logs: Mapping[TopicPartition, PartitionLog],
+        settings: Mapping[str, LogSettings],
+        append_time: int | None,
     ) -> dict[TopicPartition, WrittenEnd]:
-        """Where the partitions that the query has written to will end, with these records in their logs."""
+        """The last record batches that the query has written once these are in their logs."""
         if self.batch.batch_id is None:
             return {}
         ends = {
-            partition: WrittenEnd(logs[partition].topic_id, logs[partition].next_offset + count)
-            for partition, count in records.items()
+            partition: WrittenEnd(
+                logs[partition].topic_id,
+                last_batch(logs[partition], batches, settings[partition.topic], append_time),
+            )
+            for partition, batches in pending.items()
         }
         return {**self.written, **ends}
 

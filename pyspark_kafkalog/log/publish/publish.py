@@ -190,9 +190,7 @@ def _append_at_once(
                 ledger.batch,
                 append_time,
                 plan=ledger.history.plan.digest or "",
-                written=ledger.ends_after(
-                    logs, {partition: int(batches.records.sum()) for partition, batches in pending.items()}
-                ),
+                written=ledger.written_with(pending, logs, settings, append_time),
             )
             offsets = _append_all(root, logs, pending, settings, append_time, progress)
             journal.commit(root, begun, {partition: end for partition, (_, end) in offsets.items()})
