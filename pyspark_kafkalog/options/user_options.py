@@ -222,10 +222,10 @@ class UserOptions:
             )
         if self._use is Use.ADMIN:
             flag = _FLAGS.get(option.name)
-            to_read = f"Give {flag} to commands that read records" if flag else "Leave it out"
+            to_command = f", {flag} to a command that reads records" if flag else ""
             raise OptionError(
                 f"Option {option.name!r} applies only to reading records",
-                hint=f"{to_read}. A read of connect() takes it among its own options.",
+                hint=f"Leave it out here. Give it to a read of connect(){to_command}.",
             )
         view = next(name for name, use in VIEW_USES.items() if use is self._use)
         narrowing = [

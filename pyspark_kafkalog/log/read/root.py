@@ -151,10 +151,7 @@ class LogRoot:
         name = str(partition)
         if parse_partition_folder(name) != partition:
             return None
-        if self.folder.look(name).type != fs.FileType.Directory:
-            return None
-        self.folder.check_inside(name)
-        return self.folder.child(name)
+        return self._child(name)
 
     def live_partitions(self) -> set[TopicPartition]:
         """As :meth:`partitions`, with those whose new copies are not in their places yet."""
@@ -166,9 +163,14 @@ class LogRoot:
         return copy or self.find(partition)
 
     def _copy(self, partition: TopicPartition) -> Folder | None:
-        name = new_copy(partition)
-        is_there = self.folder.look(name).type == fs.FileType.Directory
-        return self.folder.child(name) if is_there else None
+        return self._child(new_copy(partition))
+
+    def _child(self, name: str) -> Folder | None:
+        """A folder in the root, if it is there; a link may only lead to another place in the root."""
+        if self.folder.look(name).type != fs.FileType.Directory:
+            return None
+        self.folder.check_inside(name)
+        return self.folder.child(name)
 
     def renewed(self) -> Mapping[TopicPartition, int]:
         """Where those partitions of a backup begin whose new copies count by now; see :mod:`.backup_file`."""

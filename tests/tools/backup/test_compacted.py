@@ -18,9 +18,11 @@ import pytest
 from kafka import KafkaProducer
 
 from pyspark_kafkalog import BackupRules, connect
+from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log import renewal
 from pyspark_kafkalog.log.checkpoints import write_offsets
+from pyspark_kafkalog.log.layout import new_copy
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.model import TopicPartition
@@ -317,6 +319,15 @@ def test_between_the_folders_the_new_copy_counts(tmp_path: Path) -> None:
     run(source, target, RENEW)
     assert visible(target) == visible(source)
     check_sound(target)
+
+
+def test_a_new_copy_that_is_a_link_out_of_the_backup_is_refused(tmp_path: Path) -> None:
+    target, outside = killed_between_the_folders(tmp_path), tmp_path / "outside"
+    copy = target / new_copy(T0)
+    copy.rename(outside)
+    copy.symlink_to(outside)
+    with pytest.raises(LogDirectoryError, match="symbolic link leads out"):
+        visible(target)
 
 
 @pytest.mark.parametrize(

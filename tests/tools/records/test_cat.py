@@ -143,7 +143,7 @@ def test_how_much_of_a_damaged_log_was_exported(tmp_path: Path) -> None:
 def test_an_option_of_readers_names_its_flag(root: Path) -> None:
     done = run("cat", root, "t", "-o", "large.message.enabled=true")
     assert done.code == 2
-    assert "Give --large-messages to commands that read records." in done.err
+    assert "--large-messages to a command that reads records." in done.err
 
 
 def test_a_deserializer_of_segments_needs_large_messages(root: Path) -> None:
