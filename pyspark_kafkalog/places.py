@@ -13,9 +13,6 @@ from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.sinks import Sink
 from pyspark_kafkalog.model.topics import ClusterTopics, Topics
-from pyspark_kafkalog.options.brokers import (
-    ConnectionOptions,
-)
 from pyspark_kafkalog.options.contracts import delivery_of
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.broker.place import Brokers
     from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.log.read.directory import LogDirectory
+    from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 if sys.platform == "win32":  # which has neither fork nor fcntl
     raise ImportError("pyspark-kafkalog runs on Linux and macOS, not on Windows")

@@ -31,8 +31,6 @@ from pyspark_kafkalog.codec.fields import Fields, text_of
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 
-OFFSETS_TOPIC = "__consumer_offsets"
-
 OFFSET_COMMIT, GROUP_METADATA = 1, 2
 CONSUMER_GROUP, CONSUMER_MEMBER = 3, 5
 """Key types of a KIP-848 group and of its members."""

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pyspark_kafkalog.codec.fields import Fields
 from pyspark_kafkalog.model import TopicPartition
 
-TRANSACTIONS_TOPIC = "__transaction_state"
-
 _STATUSES = (
     "Empty",
     "Ongoing",

@@ -11,8 +11,9 @@ from pyspark_kafkalog.model import check_topic
 from pyspark_kafkalog.model.rows import INT, NOTE, SIZE, STRING, Kind, column
 
 CLEANUP_POLICY = "cleanup.policy"
+OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"}
+    {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state", "__remote_log_metadata"}
 )
 """Topics of brokers themselves, left out unless they are named: Kafka's Topic.INTERNAL_TOPICS, and the one
 in which brokers with tiered storage say what is in it."""

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pyspark_kafkalog import extensions
@@ -29,13 +29,6 @@ from pyspark_kafkalog.model import (
     TopicPartition,
 )
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
-from pyspark_kafkalog.options.brokers import (
-    ConnectionOptions,
-    FetchOptions,
-    ProduceOptions,
-    connection_options,
-    produce_options,
-)
 from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
@@ -43,6 +36,9 @@ from pyspark_kafkalog.options.table import SERVERS, WRITTEN_CONFIGS, ZOOKEEPER, 
 from pyspark_kafkalog.options.times import Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import group_id, paths
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
 
 _EXCLUDE = "topics.exclude"
 _ENDS_OF_BATCHES = "A batch starts at earliest or given offsets, and ends at latest or given offsets."
@@ -255,6 +251,8 @@ def place_options(options: Mapping[str, str], *, of_groups: bool = False) -> Pla
     offsets_store = extensions.offsets_store(user)
     if name in ("path", "paths"):
         return user.fill(PlaceOptions, paths=paths("path", user.text(name) or ""))
+    from pyspark_kafkalog.options.brokers import FetchOptions, connection_options
+
     brokers, fetch = connection_options(user), user.fill(FetchOptions)
     return user.fill(PlaceOptions, brokers=brokers, fetch=fetch, offsets_store=offsets_store)
 
@@ -460,12 +458,12 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     to_brokers = place == SERVERS
     if "kafka.group.id" in user and not to_brokers:
         raise OptionError("Option 'kafka.group.id' is for reading only", hint="Leave it out.")
-    produce = produce_options(user) if to_brokers else None
+    brokers, produce = _of_producers(user) if to_brokers else (None, None)
     largest = user.value("kafka.max.request.size" if to_brokers else "max.message.bytes")
     write = user.fill(
         WriteOptions,
         root="" if to_brokers else _one_root(paths("path", user.text(place) or "")),
-        brokers=connection_options(user) if to_brokers else None,
+        brokers=brokers,
         produce=produce,
         max_message_bytes=EncodeSettings().max_message_bytes if largest is None else largest,
         topic_configs=user.given(*WRITTEN_CONFIGS),
@@ -474,6 +472,12 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         distribution=distribution(user),
     )
     return replace(write, extensions=extensions.of_write(user, write))
+
+
+def _of_producers(user: UserOptions) -> tuple[ConnectionOptions, ProduceOptions]:
+    from pyspark_kafkalog.options.brokers import connection_options, produce_options
+
+    return connection_options(user), produce_options(user)
 
 
 def _named_batch(user: UserOptions) -> QueryBatch | None:

@@ -19,8 +19,7 @@ from typing import Any
 from pyspark_kafkalog.model import COMMITTED, EARLIEST, LATEST
 from pyspark_kafkalog.options.java_pattern import java_pattern
 from pyspark_kafkalog.options.offsets_json import MAX_LONG, PLANNED
-from pyspark_kafkalog.options.security.jaas import parse_jaas
-from pyspark_kafkalog.options.security.pem import certificates, private_key
+from pyspark_kafkalog.options.security import certificates, login_module, private_key
 from pyspark_kafkalog.options.times import moment, moments
 from pyspark_kafkalog.options.values import (
     Parser,
@@ -569,7 +568,7 @@ SECTIONS = (
                  one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"),
                  "GSSAPI",
                  "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER`, `AWS_MSK_IAM` or `GSSAPI`."),
-        _brokers("kafka.sasl.jaas.config", _ANY, parse_jaas, None,
+        _brokers("kafka.sasl.jaas.config", _ANY, login_module, None,
                  "Who logs in, in the form of Java's clients: see [Credentials](security.md#credentials)."),
         _brokers("kafka.sasl.kerberos.service.name", _ANY, unless_blank(stripped), None,
                  "The brokers' Kerberos service."),
@@ -659,7 +658,7 @@ SECTIONS = (
         _brokers("kafka.ssl.protocol", _ANY,
                  one_of("TLS", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), "TLSv1.3",
                  "The newest TLS version to offer."),
-        _zookeeper("zookeeper.sasl.jaas.config", _READ | Use.ADMIN, parse_jaas, None,
+        _zookeeper("zookeeper.sasl.jaas.config", _READ | Use.ADMIN, login_module, None,
                  "Who logs in to ZooKeeper by SASL DIGEST-MD5, as `Client` in the JAAS file of a broker"
                  " ([how](zookeeper.md#log-in))."),
         _zookeeper("zookeeper.addauth", _READ | Use.ADMIN, unless_blank(stripped), None,

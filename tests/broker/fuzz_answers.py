@@ -52,7 +52,6 @@ from pyspark_kafkalog.broker.wire import sockets
 from pyspark_kafkalog.broker.wire.connection import Connection
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import Address
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.extensions.exactly_once.requests import Requests
 from pyspark_kafkalog.extensions.membership import member as member_module
@@ -60,7 +59,7 @@ from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerPro
 from pyspark_kafkalog.extensions.membership.member import Member
 from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, Fetch, OffsetRange, TopicPartition
-from pyspark_kafkalog.model.topics import NewTopic
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, NewTopic
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.publish.topics import add_partitions, create_topics
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topics import DirectoryTopics
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.faults.topic_changer import NEW
 from tests.log.writing import T0, T1, read, values, write

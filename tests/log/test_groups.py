@@ -18,7 +18,6 @@ from unittest import mock
 import pytest
 
 from pyspark_kafkalog.codec.offsets_topic import (
-    OFFSETS_TOPIC,
     decode_key,
     decode_offset,
     encode_group_key,
@@ -39,6 +38,7 @@ from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.log.publish import publish
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import CommittedOffset, Group, OffsetRange, TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from tests.codec import raw
 from tests.fixtures_dir import Case, case
 from tests.log.partitions import copy, rows

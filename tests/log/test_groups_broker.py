@@ -12,11 +12,12 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import RetriableError
 from kafka.structs import OffsetAndMetadata
 
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
+from pyspark_kafkalog.codec.offsets_topic import offsets_partition
 from pyspark_kafkalog.errors import LogDirectoryLockedError
 from pyspark_kafkalog.extensions.log_groups import groups as groups_module
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from tests.kafka import Broker, dump_log_segments, run_kafka_class
 from tests.log.writing import T0, T1, values, write
 

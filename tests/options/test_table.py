@@ -24,6 +24,7 @@ from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.extensions.views.options import view_options
 from pyspark_kafkalog.model import EncodeSettings, LogSettings
+from pyspark_kafkalog.options import brokers
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
     FetchOptions,
@@ -360,7 +361,7 @@ def test_a_row_is_complete(option: Option) -> None:
 
 @pytest.mark.parametrize("kind", FILLED, ids=lambda kind: kind.__name__)
 def test_defaults_have_the_types_of_their_fields(kind: type) -> None:
-    types = get_type_hints(kind)
+    types = get_type_hints(kind, localns=vars(brokers))
     filled = [field for field in fields(kind) if "options" in field.metadata]
     assert filled
     for field in filled:

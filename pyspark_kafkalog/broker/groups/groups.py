@@ -48,7 +48,6 @@ from pyspark_kafkalog.broker.groups.protocol import (
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, Refused, is_retriable
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import BrokerError, KafkaLogError, UnsupportedVersionError
 from pyspark_kafkalog.model import (
     NO_MEMBER,
@@ -58,6 +57,7 @@ from pyspark_kafkalog.model import (
     MemberOfGroup,
     TopicPartition,
 )
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _FIRST_WITH_ALL = 2

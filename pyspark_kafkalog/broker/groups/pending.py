@@ -11,10 +11,11 @@ from pyspark_kafkalog.broker.cluster.cluster import Cluster
 from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders_once
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import Refused
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
+from pyspark_kafkalog.codec.offsets_topic import offsets_partition
 from pyspark_kafkalog.errors import KafkaLogError, listed
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.groups import PendingOffsetsError
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 
 _WITHIN = 2.0
 """Seconds to find out who holds the transaction: only an error's words depend on it."""

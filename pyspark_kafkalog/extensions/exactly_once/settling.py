@@ -41,8 +41,9 @@ from pyspark_kafkalog.extensions.exactly_once.intent import RowsOf, Settling
 from pyspark_kafkalog.extensions.exactly_once.marker import LostRowsError, Marker, OldMarkerError
 from pyspark_kafkalog.extensions.exactly_once.requests import Described
 from pyspark_kafkalog.model import TopicPartition, Watermarks
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
+_INTERNAL = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 @dataclass(frozen=True, slots=True)

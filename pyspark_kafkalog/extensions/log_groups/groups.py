@@ -23,7 +23,6 @@ from pyarrow import fs
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.offsets_topic import (
-    OFFSETS_TOPIC,
     encode_group_key,
     encode_offset,
     encode_offset_key,
@@ -52,6 +51,7 @@ from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.log.topic_settings import read_log_settings
 from pyspark_kafkalog.model import CommittedOffset, Fetch, Group, OffsetRange, TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 
 RETENTION_MINUTES = 7 * 24 * 60
 """Kafka's default of offsets.retention.minutes."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Entry, Folder
 from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
@@ -36,6 +35,7 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.log.read.listings import Listings, is_settled
 from pyspark_kafkalog.log.segment.missing import behind_gaps
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 
 _LOOKED_INTO = 50
 """How many subfolders to search for partitions if the folder itself isn't a root."""

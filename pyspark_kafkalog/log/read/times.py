@@ -19,7 +19,6 @@ from pyspark_kafkalog.log.layout import TIME_INDEX_SUFFIX
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
 from pyspark_kafkalog.log.segment import index
 from pyspark_kafkalog.log.segment.index import TimeEntry
-from pyspark_kafkalog.log.segment.index_check import index_state
 from pyspark_kafkalog.log.segment.segment import SMALL_WINDOW, OpenSegment, Segment, Window
 from pyspark_kafkalog.model import StoredSegment, TopicPartition
 
@@ -60,6 +59,8 @@ def newest_timestamp(partition: Partition) -> int:
 
 def stored_segments(partition: Partition) -> list[StoredSegment]:
     """The live segments with their timestamps and the state of their indexes."""
+    from pyspark_kafkalog.log.segment.index_check import index_state
+
     segments = partition.segments()
     return [
         StoredSegment(

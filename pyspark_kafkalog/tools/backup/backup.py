@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from pyspark_kafkalog.client.partitions import topics_of
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.exactly_once.group_marker import marked_query
 from pyspark_kafkalog.extensions.log_groups.groups import NUM_PARTITIONS, DirectoryGroups
 from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options
 from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.read.partitions import look_up_partitions

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import BrokerConnectionError, GroupError, KafkaLogError, listed
 from pyspark_kafkalog.extensions.exactly_once.group_marker import marked_query
 from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupPlan
 
 if TYPE_CHECKING:

@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC
-from pyspark_kafkalog.codec.transaction_topic import TRANSACTIONS_TOPIC
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import BIGINT, INT, SIZE, STRING, column
-from pyspark_kafkalog.model.topics import CLEANUP_POLICY, cleanup_policies
+from pyspark_kafkalog.model.topics import CLEANUP_POLICY, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, cleanup_policies
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 from pyspark_kafkalog.tools.care.compacting import compact_partition

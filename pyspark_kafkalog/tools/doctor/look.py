@@ -20,6 +20,7 @@ from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER
@@ -32,8 +33,8 @@ LOCATIONS = ("stagingLocation", "checkpointLocation", "auditLocation")
 """Options with folders that processes write to."""
 _MUST_WRITE = "Let the user of Spark's Python processes write to it, on the driver and on all workers."
 _STOPPED = {
-    "__consumer_offsets": "Their groups can neither commit nor be listed.",
-    "__transaction_state": "Their transactions can neither go on nor end.",
+    OFFSETS_TOPIC: "Their groups can neither commit nor be listed.",
+    TRANSACTIONS_TOPIC: "Their transactions can neither go on nor end.",
     "__share_group_state": "Their share groups can't go on.",
     "__remote_log_metadata": "Brokers can't find what is in tiered storage.",
 }

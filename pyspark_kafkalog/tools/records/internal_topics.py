@@ -14,20 +14,16 @@ from pyspark_kafkalog.codec.offsets_topic import (
     CONSUMER_MEMBER,
     GROUP_METADATA,
     OFFSET_COMMIT,
-    OFFSETS_TOPIC,
     decode_consumer_member,
     decode_group,
     decode_key,
     decode_offset,
 )
 from pyspark_kafkalog.codec.text import TEXT, json_strings
-from pyspark_kafkalog.codec.transaction_topic import (
-    TRANSACTIONS_TOPIC,
-    decode_transaction,
-    decode_transactional_id,
-)
+from pyspark_kafkalog.codec.transaction_topic import decode_transaction, decode_transactional_id
 from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model.rows import plain
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 _Value = Callable[[bytes], Any]
 

@@ -9,7 +9,7 @@ from pyspark_kafkalog.client.partitions import of_some
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError, listed, why
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, Kind, column
-from pyspark_kafkalog.model.topics import INTERNAL_TOPICS, NewTopic, Topics
+from pyspark_kafkalog.model.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topics
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 
 _NAMED = 20
@@ -19,8 +19,8 @@ PARTITIONS = "partitions"
 """Stands for the number of partitions among the changes of a topic."""
 _MOST_PARTITIONS = 100_000
 _HELD_BY_INTERNAL_TOPICS: Mapping[str, str] = {
-    "__consumer_offsets": "the offsets of all consumer groups, and all markers of exactly-once writes",
-    "__transaction_state": "the state of all transactions, so that those under way may never end",
+    OFFSETS_TOPIC: "the offsets of all consumer groups, and all markers of exactly-once writes",
+    TRANSACTIONS_TOPIC: "the state of all transactions, so that those under way may never end",
     "__share_group_state": "the state of all share groups",
     "__remote_log_metadata": "the knowledge of what is in tiered storage",
 }

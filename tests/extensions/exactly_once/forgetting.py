@@ -13,11 +13,8 @@ from pathlib import Path
 
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from pyspark_kafkalog.codec.transaction_topic import (
-    TRANSACTIONS_TOPIC,
-    decode_transaction,
-    decode_transactional_id,
-)
+from pyspark_kafkalog.codec.transaction_topic import decode_transaction, decode_transactional_id
+from pyspark_kafkalog.model.topics import TRANSACTIONS_TOPIC
 
 _STATE = 16
 """Where the state is in the value: after version, producer id and epoch, and timeout."""

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import CommittedOffset, TopicPartition, connect
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
-from pyspark_kafkalog.codec.transaction_topic import TRANSACTIONS_TOPIC
+from pyspark_kafkalog.codec.offsets_topic import offsets_partition
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.extensions.exactly_once import committing
 from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
 from pyspark_kafkalog.model import Plan
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_groups
 from tests.broker.producing import unused_topic

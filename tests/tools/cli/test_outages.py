@@ -14,10 +14,11 @@ import pytest
 from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.codec.offsets_topic import OFFSETS_TOPIC, offsets_partition
+from pyspark_kafkalog.codec.offsets_topic import offsets_partition
 from pyspark_kafkalog.extensions.views.options import ViewOptions, view_options
 from pyspark_kafkalog.extensions.views.views import view_table
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from pyspark_kafkalog.options.settings import place_options
 from tests.conftest import running
 from tests.kafka_cluster import Cluster
