@@ -55,9 +55,9 @@ class Shape(NamedTuple):
 
 
 SHAPES = (
-    Shape("small", PARTITIONS, 1000, 30, 0.85),
-    Shape("hundred", PARTITIONS, 100, 30, 0.85),
-    Shape("wide", 200, 200, 5, 0.3),
+    Shape("small", PARTITIONS, 1000, 30, 1.05),
+    Shape("hundred", PARTITIONS, 100, 30, 1.05),
+    Shape("wide", 200, 200, 5, 0.35),
     Shape("wider", 2000, 2000, 3, None),
 )
 SINK_BARS = {"at least once": 1.1, "exactly once": 1.3}
