@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import KafkaLogError
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.broker.wire.kept import ExpiringCache
+    from pyspark_kafkalog.broker.wire.expiring_cache import ExpiringCache
 
 ENVIRONMENT = "env:"
 _log = logging.getLogger("pyspark_kafkalog")
@@ -44,7 +44,7 @@ def rack_of(given: str) -> str:
 
 @cache
 def _racks() -> ExpiringCache[str]:
-    from pyspark_kafkalog.broker.wire.kept import ExpiringCache
+    from pyspark_kafkalog.broker.wire.expiring_cache import ExpiringCache
 
     return ExpiringCache()
 

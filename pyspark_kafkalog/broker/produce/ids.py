@@ -56,10 +56,10 @@ def borrow(
     :param new: asks them for a new producer id and its epoch.
     """
     while _free[cluster]:
-        kept = _free[cluster].pop()
+        free = _free[cluster].pop()
         # A cluster may be recreated under its old id, but its topics get new ids.
-        if identify(kept.topic_ids) == (kept.cluster_id, kept.topic_ids):
-            return kept
+        if identify(free.topic_ids) == (free.cluster_id, free.topic_ids):
+            return free
     # Asked first: if the cluster is replaced in between, the new id matches no cluster and is never used.
     cluster_id = identify([]).cluster_id
     return ProducerId(*new(), cluster_id)

@@ -28,7 +28,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from pyspark_kafkalog import extensions
 from pyspark_kafkalog.broker.wire.assertion import assertion
-from pyspark_kafkalog.broker.wire.kept import ExpiringCache
+from pyspark_kafkalog.broker.wire.expiring_cache import ExpiringCache
 from pyspark_kafkalog.broker.wire.token_files import content_of
 from pyspark_kafkalog.errors import AuthenticationError, OptionError
 from pyspark_kafkalog.named_origin import is_temporary, opener, reason_of, status_of

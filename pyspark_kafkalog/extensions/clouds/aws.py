@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from pyspark_kafkalog.broker.wire.kept import ExpiringCache
+from pyspark_kafkalog.broker.wire.expiring_cache import ExpiringCache
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.extensions.clouds.sdk import ATTEMPTS, SECONDS, SdkError, sdk
 from pyspark_kafkalog.options.security.aws import REGION, AwsOptions
@@ -45,7 +45,7 @@ class Credentials:
     token: str | None = None
 
 
-_kept: ExpiringCache[Credentials] = ExpiringCache()
+_credentials_cache: ExpiringCache[Credentials] = ExpiringCache()
 
 
 def region_of(options: AwsOptions, host: str) -> str:
@@ -111,12 +111,12 @@ def credentials(options: AwsOptions) -> Credentials:
         found, end = _assumed(options, session)
         return found, end - _SPARE, end
 
-    return _kept.get(options, ask_again)
+    return _credentials_cache.get(options, ask_again)
 
 
 def forget(options: AwsOptions, host: str) -> None:
     """Find the credentials again for the next login: a broker refused what they signed."""
-    _kept.forget(replace(options, region=region_of(options, host)))
+    _credentials_cache.forget(replace(options, region=region_of(options, host)))
     _session.cache_clear()
 
 

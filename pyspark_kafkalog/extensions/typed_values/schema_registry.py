@@ -85,7 +85,7 @@ class SchemaRegistry:
         :param wait: seconds in which the registry may come to know it.
         :raises SchemaRegistryError: if it does not, or does not answer.
         """
-        return self._kept(f"/schemas/ids/{schema_id}", f"schema id {schema_id}", wait)
+        return self._cached(f"/schemas/ids/{schema_id}", f"schema id {schema_id}", wait)
 
     def knows(self, schema_id: int, *, wait: float = WAIT) -> bool:
         """Whether there is a schema with this id now.
@@ -102,7 +102,7 @@ class SchemaRegistry:
 
     def by_guid(self, guid: str, *, wait: float = WAIT) -> RegisteredSchema:
         """The schema with this GUID, as the headers of records have it (Confluent Platform 8.0)."""
-        return self._kept(f"/schemas/guids/{guid}", f"schema GUID {guid}", wait)
+        return self._cached(f"/schemas/guids/{guid}", f"schema GUID {guid}", wait)
 
     def latest(self, subject: str, *, wait: float = WAIT) -> RegisteredSchema:
         """The newest schema of a subject. It is asked for each time.
@@ -140,7 +140,7 @@ class SchemaRegistry:
             raise self._error(f"gave an answer without an id for {what}")
         return schema_id
 
-    def _kept(self, path: str, what: str, wait: float) -> RegisteredSchema:
+    def _cached(self, path: str, what: str, wait: float) -> RegisteredSchema:
         found = self._found.get(path)
         if found is None:
             answer = self._answer(path, what, time.monotonic() + wait, waits_for_it=True)

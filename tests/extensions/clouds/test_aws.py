@@ -54,10 +54,10 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere/config")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere/credentials")
-    aws._kept.values.clear()
+    aws._credentials_cache.values.clear()
     aws._session.cache_clear()
     yield
-    aws._kept.values.clear()
+    aws._credentials_cache.values.clear()
     aws._session.cache_clear()
 
 

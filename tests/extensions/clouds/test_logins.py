@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudBroker]:
 @pytest.fixture
 def services(broker: CloudBroker) -> Iterator[MetadataServices]:
     oauth._fetched.values.clear()
-    aws._kept.values.clear()
+    aws._credentials_cache.values.clear()
     aws._session.cache_clear()
     keys = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu-west-1"}
     with metadata_services() as server:

@@ -1,4 +1,4 @@
-"""What a process keeps of logins: tokens and credentials, from when they are given until they end."""
+"""Tokens and credentials of logins: cached by a process until they expire."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class ExpiringCache(Generic[_Value]):
             since the epoch.
         :raises KafkaLogError: what ``ask`` raises.
         """
-        kept = self.values.get(source)
-        if kept is not None and kept.now() < kept.until:
-            return kept.value
+        cached = self.values.get(source)
+        if cached is not None and cached.now() < cached.until:
+            return cached.value
         # By process: a fork has the futures of its parent, but not the threads that fill them.
         asked = os.getpid(), source
         mine: Future[_Value] = Future()
@@ -61,20 +61,20 @@ class ExpiringCache(Generic[_Value]):
                 return self.get(source, ask)
         try:
             try:
-                kept = _Given(*ask(), time.time() - time.monotonic())
+                cached = _Given(*ask(), time.time() - time.monotonic())
             except KafkaLogError:
-                if kept is None or kept.now() >= kept.end:
+                if cached is None or cached.now() >= cached.end:
                     raise
-                kept = replace(kept, until=min(kept.now() + _PAUSE, kept.end))
-            self.values[source] = kept
-            mine.set_result(kept.value)
+                cached = replace(cached, until=min(cached.now() + _PAUSE, cached.end))
+            self.values[source] = cached
+            mine.set_result(cached.value)
         except Exception as e:
             mine.set_exception(e)
             raise
         finally:
             del self._asked[asked]
             mine.cancel()  # without effect unless this thread was interrupted: another one asks
-        return kept.value
+        return cached.value
 
     def forget(self, source: Hashable) -> None:
         """Ask for the value of a source again the next time: it was refused before its end."""

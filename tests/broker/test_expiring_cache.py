@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pyspark_kafkalog.broker.wire import kept
-from pyspark_kafkalog.broker.wire.kept import ExpiringCache
+from pyspark_kafkalog.broker.wire import expiring_cache
+from pyspark_kafkalog.broker.wire.expiring_cache import ExpiringCache
 from pyspark_kafkalog.errors import AuthenticationError
 
 
@@ -97,7 +97,7 @@ def test_what_can_not_be_renewed_is_used_until_it_ends(
     later(101)
     assert [values.get("a", source) for _ in range(3)] == [1] * 3
     assert source.asked == 2, "it is left alone for a while"
-    later(101 + kept._PAUSE + 1)
+    later(101 + expiring_cache._PAUSE + 1)
     assert values.get("a", source) == 1
     assert source.asked == 3
     later(201)
