@@ -21,7 +21,7 @@ from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 from pyspark_kafkalog.filesystem.machine import Mark, host_id, is_marked_by, leave_mark
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder, remove_file, remove_folder
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.stream.kept import Reader, SourceState
+from pyspark_kafkalog.stream.source_state import Reader, SourceState
 from tests.faults.disk import Disk, recorded
 from tests.faults.disk import Folder as DiskFolder
 from tests.http_doubles import Silent, served
@@ -131,13 +131,13 @@ def test_topic_ids_outlive_a_kill_at_each_step(new_names: str) -> None:
     for log in ("offsets", "commits"):
         locate(new_names).child(log).replace("0", b'v1\n{}\n{"t":{"0":5}}')
 
-    def kept(*topics: str) -> SourceState:
+    def state(*topics: str) -> SourceState:
         return SourceState(new_names, Reader("place", Selection(topics=topics)))
 
     for step in count():
-        kept("t").keep_topic_ids(old)
-        killed = run_and_kill(lambda: kept("t", "u").keep_topic_ids(new), step)
-        assert kept("t").topic_ids() in ((old, new) if killed else (new,))
+        state("t").store_topic_ids(old)
+        killed = run_and_kill(lambda: state("t", "u").store_topic_ids(new), step)
+        assert state("t").topic_ids() in ((old, new) if killed else (new,))
         if not killed:
             return
 

@@ -26,9 +26,9 @@ from pyspark_kafkalog.spark.features import StreamCalls
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.stream.checkpoint import NamedCheckpoint, QueryLog
 from pyspark_kafkalog.stream.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
-from pyspark_kafkalog.stream.kept import Reader, SourceState
 from pyspark_kafkalog.stream.planner import StreamPlanner
 from pyspark_kafkalog.stream.share import Share, StreamRun, sharing_of
+from pyspark_kafkalog.stream.source_state import Reader, SourceState
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.model import Place
@@ -55,7 +55,7 @@ _FIRST_IS_LIMITED = (
 )
 
 
-def _keep_nothing(*content: object) -> None:
+def _store_nothing(*content: object) -> None:
     """Without a checkpoint."""
 
 
@@ -74,16 +74,17 @@ class MicroBatches:
 
     @cached_property
     def _planner(self) -> StreamPlanner:
-        brokers, group, kept = self._place_options.brokers, self._options.group.group_id, self._kept
+        brokers, group, state = self._place_options.brokers, self._options.group.group_id, self._source_state
+        once_own = self._checkpoint.once_own
         if self._place_options.offsets_store is not None and group is not None:
             self._reader.open_committed().committed(group, ())  # is it there, and the brokers'?
         return StreamPlanner(
             self._place,
             self._options,
-            topic_ids={} if kept is None else kept.topic_ids(),
-            keep_topic_ids=self._checkpoint.once_own(_keep_nothing if kept is None else kept.keep_topic_ids),
-            shared={} if kept is None else kept.shared(),
-            keep_shared=self._checkpoint.once_own(_keep_nothing if kept is None else kept.keep_shared),
+            topic_ids={} if state is None else state.topic_ids(),
+            store_topic_ids=once_own(_store_nothing if state is None else state.store_topic_ids),
+            shared={} if state is None else state.shared(),
+            store_shared=once_own(_store_nothing if state is None else state.store_shared),
             groups=self._reader.open_committed,
             share=self._share,
             topics_max_age=0 if brokers is None else min(_TOPICS_SECONDS, brokers.metadata_max_age_ms / 1000),
@@ -109,14 +110,14 @@ class MicroBatches:
 
     @cached_property
     def _initial(self) -> Offsets:
-        kept, options = self._kept, self._options
+        state, options = self._source_state, self._options
         with said("Looking up where the query starts"):
-            if kept is None:
+            if state is None:
                 found = self._choose_start()
             else:
                 others = options.no_match_is_latest, options.group.none_committed
-                found = kept.start_offsets(options.starting, self._choose_start, others)
-                self._checkpoint.once_own(kept.keep_start_offsets)()
+                found = state.start_offsets(options.starting, self._choose_start, others)
+                self._checkpoint.once_own(state.store_start_offsets)()
         return found
 
     def _choose_start(self) -> Offsets:
@@ -132,17 +133,17 @@ class MicroBatches:
                 self._place,
                 self._reader.open_committed,
                 self._as_committed,
-                dict if self._kept is None else self._kept.begins,
-                self._keep_begins,
+                dict if self._source_state is None else self._source_state.begins,
+                self._store_begins,
             )
         )
         if share.has_others:
             _exit_when_stopped()
         return share
 
-    def _keep_begins(self, begins: Offsets) -> None:
-        if self._checkpoint.is_own and self._kept is not None:
-            self._kept.keep_begins(begins)
+    def _store_begins(self, begins: Offsets) -> None:
+        if self._checkpoint.is_own and self._source_state is not None:
+            self._source_state.store_begins(begins)
 
     @cached_property
     def _committer(self) -> OffsetCommitter | None:
@@ -179,7 +180,7 @@ class MicroBatches:
         return CompletionWatch(log, self._committer, own=share.own, committed=share.release)
 
     @cached_property
-    def _kept(self) -> SourceState | None:
+    def _source_state(self) -> SourceState | None:
         """What the query keeps beside the checkpoint that the user names; None without one."""
         location, options, place = self._options.checkpoint_location, self._options, self._place_options
         if location is None:

@@ -99,8 +99,8 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
         yield from super().read(partition)
 
     def _tell_sink(self, run_id: str, cluster_id: str) -> None:
-        """Note for the query's sink which cluster its run reads. A sink that needs the note refuses without
-        it, so a worker that does not see the checkpoint goes on.
+        """Store for the query's sink which cluster its run reads. A sink that needs it refuses without it, so
+        a worker that does not see the checkpoint goes on.
         """
         location = self.options.checkpoint_location
         assert location is not None, "its query is known"
@@ -109,9 +109,9 @@ class LogStreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailabl
             try:
                 log = QueryLog(location)
                 log.query_id()  # is it here, too?
-                log.note_cluster(run_id, cluster_id)
+                log.store_cluster(run_id, cluster_id)
             except Exception as e:
-                _log.info("Could not note for the query's sink which cluster it reads: %s", e)
+                _log.info("Could not store for the query's sink which cluster it reads: %s", e)
 
 
 @with_short_errors

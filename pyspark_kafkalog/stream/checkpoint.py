@@ -5,7 +5,7 @@ and one line of JSON for each source, its end offsets. It writes ``commits/N`` w
 the micro-batch is complete.
 
 Spark does not tell a Python source where the checkpoint is, so the user may give the
-reader the option ``checkpointLocation``, too. What is kept there is in :mod:`.kept`. That
+reader the option ``checkpointLocation``, too. What is stored there is in :mod:`.source_state`. That
 the checkpoint is the query's own, only its tasks can tell for certain. Before they can, a
 run writes nothing there unless its own plan is the newest.
 """
@@ -34,8 +34,8 @@ _METADATA = "metadata"
 _CLUSTERS = "kafkalog-clusters"
 """Which cluster each run of the query reads, for its sink."""
 
-_NOTED_RUNS = 10
-"""Of so many runs it is noted which cluster they read."""
+_STORED_RUNS = 10
+"""The cluster of so many runs, the newest ones, stays stored."""
 
 BY_READER = (
     "Let the reader commit instead: leave commitSourceOffsets out, and give the reader kafka.group.id,"
@@ -44,7 +44,7 @@ BY_READER = (
 """What to do where the sink can't commit."""
 
 
-class NotedPlan(NamedTuple):
+class PlanDigest(NamedTuple):
     """Number and digest of a planned micro-batch."""
 
     batch: int
@@ -69,23 +69,23 @@ class QueryLog:
         logged = None if batch is None else self._planned.read(str(batch))
         return batch if logged and to_json(end) in map(_parsed, _ends(logged)) else None
 
-    def newest_plan(self) -> NotedPlan | None:
+    def newest_plan(self) -> PlanDigest | None:
         """The newest planned micro-batch."""
         batch = self._newest()
-        return None if batch is None else NotedPlan(batch, _digest(self._planned.read(str(batch)) or b""))
+        return None if batch is None else PlanDigest(batch, _digest(self._planned.read(str(batch)) or b""))
 
-    def plan_before(self, batch: int) -> NotedPlan | None:
+    def plan_before(self, batch: int) -> PlanDigest | None:
         """The newest plan before a micro-batch."""
         before = max((number for number in self._numbers() if number < batch), default=None)
-        return None if before is None else NotedPlan(before, _digest(self._planned.read(str(before)) or b""))
+        return None if before is None else PlanDigest(before, _digest(self._planned.read(str(before)) or b""))
 
-    def goes_on_from(self, noted: NotedPlan) -> bool:
+    def goes_on_from(self, stored: PlanDigest) -> bool:
         """Whether what was planned once still is, and as it was, if Spark still has that plan."""
         newest = self._newest()
-        if newest is None or newest < noted.batch:
+        if newest is None or newest < stored.batch:
             return False
-        logged = self._planned.read(str(noted.batch))
-        return logged is None or _digest(logged) == noted.digest
+        logged = self._planned.read(str(stored.batch))
+        return logged is None or _digest(logged) == stored.digest
 
     def planned_ends(self) -> list[Offsets]:
         """Where each source of topics ends in the newest planned micro-batch."""
@@ -148,14 +148,14 @@ class QueryLog:
 
     @staticmethod
     def _forget_runs(folder: Folder) -> None:
-        """Remove the notes of all runs but the newest: one that was paused may still look for its own."""
+        """Remove the clusters of all runs but the newest: one that was paused may still look for its own."""
         with suppress(FileNotFoundError):
-            notes = sorted((entry.mtime_ns, name) for name, entry in folder.list().items())
-            for _, name in notes[:-_NOTED_RUNS]:
+            runs = sorted((entry.mtime_ns, name) for name, entry in folder.list().items())
+            for _, name in runs[:-_STORED_RUNS]:
                 remove_file(folder, name)
 
-    def note_cluster(self, run_id: str, cluster_id: str) -> None:
-        """Note in a task which cluster a run of the query reads, for its sink.
+    def store_cluster(self, run_id: str, cluster_id: str) -> None:
+        """Store in a task which cluster a run of the query reads, for its sink.
 
         :param cluster_id: empty for a place that has none.
         """
@@ -165,15 +165,15 @@ class QueryLog:
             folder.replace(run_id, cluster_id.encode())
 
     def source_cluster(self, run_id: str) -> str:
-        """The id of the cluster that a run of the query reads, as :meth:`note_cluster` has noted it.
+        """The id of the cluster that a run of the query reads, as :meth:`store_cluster` has stored it.
 
-        What an earlier run has noted proves nothing: the source may have moved since.
+        What an earlier run has stored proves nothing: the source may have moved since.
 
         :raises KafkaLogError: if nothing tells it, or the place has none.
         """
         folder = self._checkpoint.child(_CLUSTERS)
-        noted = folder.read_replaced(run_id) if run_id else None
-        if noted is None:
+        cluster_id = folder.read_replaced(run_id) if run_id else None
+        if cluster_id is None:
             raise KafkaLogError(
                 "Nothing tells which cluster the source reads in this run of the query, whose offsets the"
                 " sink is to commit (commitSourceOffsets=transaction)",
@@ -181,13 +181,13 @@ class QueryLog:
                 hint="Give the reader, which must be of this package, the query's checkpointLocation, too, in"
                 f" every run; all workers must see it. {BY_READER}",
             )
-        if not noted:
+        if not cluster_id:
             raise KafkaLogError(
                 "The source is a log directory, or a cluster without an id, so its offsets are not those of"
                 " the sink's cluster (commitSourceOffsets=transaction)",
                 hint=BY_READER,
             )
-        return noted.decode()
+        return cluster_id.decode()
 
     def check_query(self, query_id: str) -> None:
         """See that the folder is the checkpoint of a query.
@@ -241,7 +241,7 @@ class QueryLog:
 class NamedCheckpoint:
     """The checkpoint that the user gives a reader, and what waits until it shows that it is the query's own.
 
-    :param checkpoint_location: path or URI; with None nothing waits, as nothing is kept.
+    :param checkpoint_location: path or URI; with None nothing waits, as nothing is stored.
     """
 
     def __init__(self, checkpoint_location: str | None) -> None:
@@ -249,16 +249,16 @@ class NamedCheckpoint:
         self._waiting: dict[Callable[..., None], Callable[[], None]] = {}
         self.is_own = self._log is None
 
-    def once_own(self, keep: Callable[..., None]) -> Callable[..., None]:
-        """``keep``, whose last call waits."""
+    def once_own(self, store: Callable[..., None]) -> Callable[..., None]:
+        """``store``, whose last call waits."""
 
-        def keep_later(*content: object) -> None:
+        def store_later(*content: object) -> None:
             if self.is_own:
-                keep(*content)
+                store(*content)
             else:
-                self._waiting[keep] = partial(keep, *content)
+                self._waiting[store] = partial(store, *content)
 
-        return keep_later
+        return store_later
 
     def planned(self, end: Offsets) -> None:
         """Spark has planned a micro-batch to ``end``, and not run it: then so says the query's checkpoint."""

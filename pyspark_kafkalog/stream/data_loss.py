@@ -19,12 +19,12 @@ _NEWER_COPY = (
 )
 
 
-def find_recreated(topics: Collection[str], noted: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    """Those of ``topics`` whose noted id differs from the one now; unknown ids count as equal."""
+def find_recreated(topics: Collection[str], known: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
+    """Those of ``topics`` whose known id differs from that of ``now``; unknown ids count as equal."""
     return {
         topic
         for topic in topics
-        if (before := noted.get(topic)) and (after := now.get(topic)) and before != after
+        if (before := known.get(topic)) and (after := now.get(topic)) and before != after
     }
 
 

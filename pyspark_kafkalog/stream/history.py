@@ -24,13 +24,13 @@ _LOOKS = 3
 _LOOK_PAUSE = 0.5
 """Seconds between looks: a mount may show an older state."""
 _PAUSE = 5.0
-"""Seconds between notes of what was read, at least."""
+"""The fewest seconds between two times that the history is stored."""
 _PAUSE_PER_SECOND = 50
-"""Seconds between notes for each second that a note took."""
+"""Seconds until the history is stored again, for each second that storing took."""
 _AT_ONCE = 100
-"""The most record batches that are looked up for a note, each in half a millisecond, in a store in more."""
+"""The most record batches that are looked up each time: half a millisecond each, more in an object store."""
 _SECONDS = 0.1
-"""How long the looks for a note may hold up a micro-batch."""
+"""Seconds for which looking up record batches may hold up a micro-batch."""
 
 
 class LastShared(NamedTuple):
@@ -60,29 +60,29 @@ class Read(NamedTuple):
 class SharedHistory:
     """Compares logs with those that a stream has read, seldom enough to cost next to nothing.
 
-    Leader epochs are compared when they change. Record batches are where an earlier run has noted them, each
-    time before newer ones are noted, and where a leader epoch has changed; all of them, if one is older than
+    Leader epochs are compared when they change. Record batches are where an earlier run has stored them, each
+    time before newer ones are stored, and where a leader epoch has changed; all of them, if one is older than
     it was, or an end lower.
 
-    :param kept: what an earlier run has kept.
-    :param keep: called with what the next run will need, at most every few seconds; after an OSError again.
+    :param stored: the history that an earlier run has stored.
+    :param store: called with the history for the next run, at most every few seconds; after an OSError again.
     :param clock: a monotonic clock, in seconds.
     """
 
     def __init__(
-        self, place: Place, kept: Shared, keep: Callable[[Shared], None], clock: Callable[[], float]
+        self, place: Place, stored: Shared, store: Callable[[Shared], None], clock: Callable[[], float]
     ) -> None:
         self._place = place
-        self._shared = dict(kept)
-        self._kept = kept
-        self._keep = keep
+        self._shared = dict(stored)
+        self._stored = stored
+        self._store = store
         self._clock = clock
         self._read: Read | None = None
         """What is newer than ``_shared``."""
         self._compared: Mapping[TopicPartition, int] | None = None
         """The leader epochs at the last comparison."""
-        self._unnoted: dict[TopicPartition, None] | None = None
-        """Partitions that were read since their last record batch was noted; None before any was."""
+        self._unstored: dict[TopicPartition, None] | None = None
+        """Partitions that were read since their last record batch was stored; None before any was."""
         self._next = 0.0
         self._at_once = 10
 
@@ -92,24 +92,24 @@ class SharedHistory:
         return -1 if shared is None else shared.leader_epoch
 
     def offset(self, partition: TopicPartition) -> int:
-        """Where a partition goes on, as was noted last; -1 if unknown."""
+        """The position of a partition that was stored last; -1 if unknown."""
         shared = self._shared.get(partition)
         return -1 if shared is None else shared.offset
 
     def advance(self, read: Read) -> None:
         """Take in what has been read since the last call."""
         offsets = read.offsets
-        if self._unnoted is None:
-            noted = {p: shared.batch.last_offset + 1 for p, shared in self._shared.items() if shared.batch}
-            self._unnoted = dict.fromkeys(p for p, offset in offsets.items() if noted.get(p) != offset)
+        if self._unstored is None:
+            stored = {p: shared.batch.last_offset + 1 for p, shared in self._shared.items() if shared.batch}
+            self._unstored = dict.fromkeys(p for p, offset in offsets.items() if stored.get(p) != offset)
         elif self._read is not None and self._read.offsets is not offsets:
             before = self._read.offsets
-            self._unnoted |= dict.fromkeys(p for p, offset in offsets.items() if before.get(p) != offset)
+            self._unstored |= dict.fromkeys(p for p, offset in offsets.items() if before.get(p) != offset)
         self._read = read
 
     def is_waiting(self) -> bool:
-        """Whether something that was read is to be noted, and it is time."""
-        return bool(self._unnoted) and self._clock() >= self._next
+        """Whether something that was read is to be stored, and it is time."""
+        return bool(self._unstored) and self._clock() >= self._next
 
     def check(
         self,
@@ -120,29 +120,29 @@ class SharedHistory:
         is_last: bool = False,
         is_odd: bool = False,
     ) -> None:
-        """Compare the logs with what was read of them, as far as it is time, and note what they share now.
+        """Compare the logs with what was read of them, as far as it is time, and store what they share now.
 
         :param now: where the stream goes on, and the topics and leader epochs of now.
         :param ends: of the logs.
         :param lost: called with each partition whose log has other records below an offset than were read,
-            and why; nothing is noted if it raises.
+            and why; nothing is stored if it raises.
         :param is_last: whether nothing follows in this run.
         :param is_odd: whether something else tells that a log may have gone back.
         """
         is_first, is_moved = self._compared is None, self._compared != now.epochs
-        is_time = self.is_waiting() or (is_last and bool(self._unnoted))
+        is_time = self.is_waiting() or (is_last and bool(self._unstored))
         if not (is_moved or is_time or is_odd):
             return
         began = self._clock()
         self._fold()
         begins = {p: offset for p, offset in now.offsets.items() if offset <= ends.get(p, -1)}
-        due = list(islice(self._unnoted or (), None if is_last else self._at_once)) if is_time else []
+        due = list(islice(self._unstored or (), None if is_last else self._at_once)) if is_time else []
         known = {
             p: shared
             for p, shared in self._shared.items()
             if shared.offset <= begins.get(p, -1) and shared.topic_id == now.topic_ids.get(p.topic, "")
         }
-        if is_first:  # a checkpoint that was set back has not read what was noted after it
+        if is_first:  # a checkpoint that was set back has not read what was stored after it
             self._shared = dict(known)
         moved = {p for p, shared in known.items() if shared.leader_epoch != now.epochs.get(p, -1)}
         is_back = any(0 <= now.epochs.get(p, -1) < known[p].leader_epoch for p in moved)
@@ -159,7 +159,7 @@ class SharedHistory:
             self._look(due)
             looked = self._clock() - began  # fewer looks make no slow checkpoint faster
             self._at_once = max(1, min(_AT_ONCE, int(len(due) * _SECONDS / max(looked, 1e-6))))
-            self._note(due)
+            self._store_due(due)
             self._next = self._clock() + max(_PAUSE, _PAUSE_PER_SECOND * (self._clock() - began))
 
     def _fold(self) -> None:
@@ -183,18 +183,18 @@ class SharedHistory:
         for partition, batch in batches.items():
             self._shared[partition] = self._shared[partition]._replace(batch=batch)
 
-    def _note(self, due: list[TopicPartition]) -> None:
-        """Keep everything for the next run. A query does not end because that fails: it reads on as well."""
-        if self._shared != self._kept:
+    def _store_due(self, due: list[TopicPartition]) -> None:
+        """Store the history for the next run. A query reads on, too, if that fails."""
+        if self._shared != self._stored:
             shared = dict(self._shared)
             try:
-                self._keep(shared)
+                self._store(shared)
             except OSError as e:
-                _log.warning("Could not note in the checkpoint what was read last; trying again: %s", e)
+                _log.warning("Could not store in the checkpoint what was read last; trying again: %s", e)
                 return
-            self._kept = shared
+            self._stored = shared
         for partition in due:
-            (self._unnoted or {}).pop(partition, None)
+            (self._unstored or {}).pop(partition, None)
 
     def _differences(
         self,

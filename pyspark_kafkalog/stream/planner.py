@@ -48,11 +48,11 @@ class StreamPlanner:
     from the offsets of the old one.
 
     :param topic_ids: the ids of the topics whose offsets an earlier run left, if known.
-    :param keep_topic_ids: called with these ids when they change: when everything read before has been
+    :param store_topic_ids: called with these ids when they change: when everything read before has been
         processed, with None; and before that, when a micro-batch is planned, with those that count until
         it is complete.
     :param shared: what an earlier run left of :class:`.history.SharedHistory`.
-    :param keep_shared: called with what the next run needs of it.
+    :param store_shared: called with what the next run needs of it.
     :param groups: the consumer groups of the place; opened only to start from one.
     :param share: the partitions that it reads; all by default.
     :param topics_max_age: seconds after which topics are listed again.
@@ -65,11 +65,11 @@ class StreamPlanner:
         options: ReadOptions,
         *,
         topic_ids: Mapping[str, str] | None = None,
-        keep_topic_ids: Callable[[Mapping[str, str], Mapping[str, str] | None], None] = lambda ids, before: (
+        store_topic_ids: Callable[[Mapping[str, str], Mapping[str, str] | None], None] = lambda ids, before: (
             None
         ),
         shared: Shared | None = None,
-        keep_shared: Callable[[Shared], None] = lambda shared: None,
+        store_shared: Callable[[Shared], None] = lambda shared: None,
         groups: Callable[[], CommittedOffsets],
         share: Share | None = None,
         topics_max_age: float = 0,
@@ -91,8 +91,8 @@ class StreamPlanner:
         self._topic_ids = dict(topic_ids or {})
         self._proven = set(self._topic_ids)
         """The topics whose offsets certainly belong to these ids: this run or an earlier one saw both."""
-        self._keep_topic_ids = keep_topic_ids
-        self._history = SharedHistory(place, shared or {}, keep_shared, clock)
+        self._store_topic_ids = store_topic_ids
+        self._history = SharedHistory(place, shared or {}, store_shared, clock)
         self._groups = groups
         self._share = share or Share()
         self._data_loss = partial(find_data_loss, selection=options.selection)
@@ -374,17 +374,17 @@ class StreamPlanner:
         known_ids = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
         if known_ids != self._topic_ids:
             self._topic_ids = known_ids
-            self._keep_topic_ids(known_ids, None)
+            self._store_topic_ids(known_ids, None)
 
     def _announce(self, topic_ids: Mapping[str, str], end: Offsets) -> None:
-        """Have the ids kept that count once the planned micro-batch is complete.
+        """Have the topic ids stored that count once the planned micro-batch is complete.
 
         The run may end before it hears of that, and then the next one continues from ``end``.
         """
         topics = _topics(end)
         planned = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
         if not planned.items() <= self._topic_ids.items():
-            self._keep_topic_ids({**self._topic_ids, **planned}, self._topic_ids)
+            self._store_topic_ids({**self._topic_ids, **planned}, self._topic_ids)
 
     def _is_too_early(self, unread: int) -> bool:
         """Whether minOffsetsPerTrigger still delays the trigger; the first one with records always runs."""

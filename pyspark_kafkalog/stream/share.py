@@ -115,7 +115,7 @@ class StreamRun:
     :param groups: opens the query's groups, with the seconds for which to ask them.
     :param as_committed: gives what is committed for offsets below which everything is processed.
     :param begins: reads where the newest planned micro-batch began, as far as the one before ended elsewhere.
-    :param keep_begins: keeps that for the micro-batch that is planned now.
+    :param store_begins: stores them for the micro-batch that is planned now.
     """
 
     options: ReadOptions
@@ -124,7 +124,7 @@ class StreamRun:
     groups: Callable[[float], CommittedOffsets]
     as_committed: Callable[[], AsCommitted]
     begins: Callable[[], Offsets]
-    keep_begins: Callable[[Offsets], None]
+    store_begins: Callable[[Offsets], None]
 
 
 class Sharing(ExtensionOptions):

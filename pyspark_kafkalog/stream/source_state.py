@@ -1,12 +1,12 @@
-"""What a query keeps of its sources beside its checkpoint, as Spark keeps only offsets for a Python source.
+"""The state of a query's sources, stored beside its checkpoint. Spark stores only a Python source's offsets.
 
 Spark tells a reader neither its number in the query nor its name, and the options that name its topics may be
 spelled otherwise in each run. So each reader writes files of its own, one for each kind of fact, and finds a
-topic in any file of the query: what counts is what the query noted last of the topic. Only where several
+topic in any file of the query: what counts is what the query stored last of the topic. Only where several
 sources of the query have read a topic of the same name does a reader look whose file it is: its own, else one
 of its place (a cluster's id, or directories). What can't be told apart then is refused.
 
-A file notes the query's id and the micro-batch that was planned last, so it is not taken for another query's,
+A file has the query's id and the micro-batch that was planned last, so it is not taken for another query's,
 nor for that of a log that was set back; and its turn: later runs have higher ones.
 """
 
@@ -26,7 +26,7 @@ from pyspark_kafkalog.filesystem.private import remove_file
 from pyspark_kafkalog.model import BatchHeader, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.stream.checkpoint import NotedPlan, QueryLog
+from pyspark_kafkalog.stream.checkpoint import PlanDigest, QueryLog
 from pyspark_kafkalog.stream.history import LastShared
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -75,7 +75,7 @@ class _Stored(NamedTuple):
     name: str
     place: str | None
     turn: int
-    plan: NotedPlan | None
+    plan: PlanDigest | None
     content: Any
 
     @property
@@ -99,7 +99,7 @@ class SourceState:
         self._query_id = self._log.query_id()
         self._turns: dict[_Kind, int] = {}
         """What this run writes."""
-        self._chosen: tuple[str, Offsets, NotedPlan | None] | None = None
+        self._chosen: tuple[str, Offsets, PlanDigest | None] | None = None
         """Start offsets to store: under which name, and the newest plan when they were chosen."""
         self._unknown: set[str] = set()
         """Topics of which a warning has said that nothing is known."""
@@ -145,10 +145,10 @@ class SourceState:
             for each in stored:
                 if each.turn < self._turns[_STARTS] - _MOST_READERS:
                     remove_file(self._checkpoint.child(_STARTS.folder), each.name)
-            self.keep_start_offsets()
+            self.store_start_offsets()
         return offsets
 
-    def keep_start_offsets(self) -> None:
+    def store_start_offsets(self) -> None:
         """Store what :meth:`start_offsets` has chosen. Of a new query it does so itself."""
         if self._chosen is not None:
             name, offsets, plan = self._chosen
@@ -172,7 +172,7 @@ class SourceState:
         return self._newest(stored, names).content if stored else None
 
     def topic_ids(self) -> dict[str, str]:
-        """The ids of the topics that the query has read, as :meth:`keep_topic_ids` stored them last.
+        """The ids of the topics that the query has read, as :meth:`store_topic_ids` stored them last.
 
         :raises KafkaLogError: if what is stored is corrupt, of another history, or can't be told apart.
         """
@@ -191,7 +191,7 @@ class SourceState:
             self._warn_of(unknown, _TOPIC_IDS)
         return found
 
-    def keep_topic_ids(self, topic_ids: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
+    def store_topic_ids(self, topic_ids: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
         """Store the ids of the topics whose records the query has processed, for its next run.
 
         :param before: given while a micro-batch runs that changes them: those that count until its end.
@@ -199,7 +199,7 @@ class SourceState:
         self._write(_TOPIC_IDS, self._name(), topic_ids, self._log.newest_plan(), before)
 
     def shared(self) -> dict[TopicPartition, LastShared]:
-        """What the query and its logs shared last, as :meth:`keep_shared` stored it.
+        """What the query and its logs shared last, as :meth:`store_shared` stored it.
 
         What another query stored, or a loss of power left, is not used: then nothing can be compared.
         """
@@ -215,7 +215,7 @@ class SourceState:
                         found[partition] = last  # each is true, and the lowest is below where all readers are
         return found
 
-    def keep_shared(self, shared: Mapping[TopicPartition, LastShared]) -> None:
+    def store_shared(self, shared: Mapping[TopicPartition, LastShared]) -> None:
         """Store what the query and its logs share. It is not flushed, as it is often replaced."""
         content: dict[str, dict[str, LastShared]] = {}
         for (topic, number), last in sorted(shared.items()):
@@ -223,7 +223,7 @@ class SourceState:
         self._write(_SHARED, self._name(), content, flush=False)
 
     def begins(self) -> Offsets:
-        """Where partitions begin in the newest planned micro-batch, as :meth:`keep_begins` stored it."""
+        """Where partitions begin in the newest planned micro-batch, as :meth:`store_begins` stored it."""
         plan = self._log.newest_plan()
         parse = partial(parse_offsets, option="stored beginnings")
         stored = [each for each in self._read(_BEGINS, parse, is_hint=True) if each.plan == plan]
@@ -231,7 +231,7 @@ class SourceState:
             stored = [each for each in stored if each.name in self._names()]
         return self._newest(stored, ()).content if stored else {}
 
-    def keep_begins(self, begins: Offsets) -> None:
+    def store_begins(self, begins: Offsets) -> None:
         """Store where partitions begin in the newest planned micro-batch, before any task reads it."""
         self._write(_BEGINS, self._name(), to_json(begins), self._log.newest_plan())
 
@@ -327,7 +327,7 @@ class SourceState:
         stored = json.loads(data)
         if not isinstance(stored.get("version"), int):
             return self._query_id, _Stored(name, None, 0, None, parse(stored))
-        plan = None if stored.get("plan") is None else NotedPlan(*stored["plan"])
+        plan = None if stored.get("plan") is None else PlanDigest(*stored["plan"])
         content, query_id, turn = stored["content"], stored["query"], stored.get("turn", 0)
         if "before" in stored and plan and query_id == self._query_id and not self._log.is_past(plan.batch):
             content = stored["before"]
@@ -346,7 +346,7 @@ class SourceState:
         kind: _Kind,
         name: str,
         content: Mapping[str, object],
-        plan: NotedPlan | None = None,
+        plan: PlanDigest | None = None,
         before: Mapping[str, object] | None = None,
         *,
         flush: bool = True,

@@ -177,9 +177,9 @@ def test_the_sink_compares_clusters(broker: Broker, tmp_path: Path) -> None:
     assert writer._options.brokers is not None
     own, run = cluster_id(writer._options.brokers), RunningQuery(QUERY, 0, None, run_id="a")
     assert own is not None
-    log.note_cluster("a", own)
+    log.store_cluster("a", own)
     writer._check_source(options["checkpointLocation"], run)
-    log.note_cluster("a", "another")
+    log.store_cluster("a", "another")
     with pytest.raises(
         KafkaLogError, match=rf"reads cluster another, .* that of the sink, {own} .*Let the reader commit"
     ):

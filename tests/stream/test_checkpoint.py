@@ -136,10 +136,10 @@ def test_what_is_kept_waits_until_the_checkpoint_is_known_to_be_the_querys(check
 
 def test_what_the_source_reads_is_that_of_the_same_run(tmp_path: Path) -> None:
     log = QueryLog(str(begin(tmp_path)))
-    log.note_cluster("first", "a")
-    log.note_cluster("second", "b")
+    log.store_cluster("first", "a")
+    log.store_cluster("second", "b")
     assert (log.source_cluster("first"), log.source_cluster("second")) == ("a", "b")
-    log.note_cluster("second", "c")
+    log.store_cluster("second", "c")
     assert log.source_cluster("second") == "c"
     for run_id in ("third", ""):
         with pytest.raises(
@@ -150,14 +150,14 @@ def test_what_the_source_reads_is_that_of_the_same_run(tmp_path: Path) -> None:
 
 def test_a_place_without_an_id_has_no_offsets_for_the_sink(tmp_path: Path) -> None:
     log = QueryLog(str(begin(tmp_path)))
-    log.note_cluster("run", "")
+    log.store_cluster("run", "")
     with pytest.raises(KafkaLogError, match=r"log directory, or a cluster without an id.*kafka\.group\.id"):
         log.source_cluster("run")
 
 
-def test_only_the_newest_runs_are_noted(tmp_path: Path) -> None:
+def test_only_the_newest_runs_are_stored(tmp_path: Path) -> None:
     log = QueryLog(str(begin(tmp_path)))
     for number in range(30):
-        log.note_cluster(f"run {number}", "a")
+        log.store_cluster(f"run {number}", "a")
     assert log.source_cluster("run 29") == "a"
     assert len([*(tmp_path / "kafkalog-clusters").iterdir()]) < 15

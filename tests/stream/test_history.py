@@ -34,12 +34,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Query:
-    """The runs of a query, and what is kept between them."""
+    """The runs of a query, and what is stored between them."""
 
     place: FakePlace | LogDirectory
     topic_ids: dict[str, str] = field(default_factory=dict)
     shared: Shared = field(default_factory=dict)
-    kept: int = 0
+    stored: int = 0
     clock: Clock = field(default_factory=Clock)
     note_takes: float = 0
     """Seconds."""
@@ -50,9 +50,9 @@ class Query:
             self.place,
             read_options({"path": "/log", **options}, batch=False),
             topic_ids=self.topic_ids,
-            keep_topic_ids=lambda ids, before: self.topic_ids.update(ids if before is None else before),
+            store_topic_ids=lambda ids, before: self.topic_ids.update(ids if before is None else before),
             shared=self.shared,
-            keep_shared=self._keep,
+            store_shared=self._keep,
             groups=FakeGroups(),
             clock=self.clock,
         )
@@ -61,7 +61,7 @@ class Query:
         self.clock.now += self.note_takes
         if self.note_fails:
             raise OSError("disk full")
-        self.shared, self.kept = shared, self.kept + 1
+        self.shared, self.stored = shared, self.stored + 1
 
 
 def go_on(stream: StreamPlanner, start: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -78,7 +78,7 @@ def has_read(place: FakePlace, offset: int = 100) -> Query:
     """A query of which a run has read ``offset`` records of each partition."""
     query = Query(place)
     assert set(go_on(query.run(), dict.fromkeys(place.bounds, 0)).values()) == {offset}
-    assert query.kept == 1
+    assert query.stored == 1
     return query
 
 
@@ -102,7 +102,7 @@ def test_an_epoch_that_ends_below_what_was_read_is_data_loss(ended: tuple[int, i
             match=rf"LOG_WENT_BACK.*below offset 100 .*up to 100 in leader epoch 3.*ends at {ended[1]};.*a-0",
         ):
             ask()
-    assert query.kept == 1
+    assert query.stored == 1
 
 
 @pytest.mark.parametrize("end", [100, 120])
@@ -191,7 +191,7 @@ def test_ends_that_are_frozen_notice_a_cluster_that_went_back(
 
 
 def test_it_knows_the_epoch_of_what_it_has_planned_last() -> None:
-    """Cut behind what it had read a moment before, which is not kept yet."""
+    """Cut behind what it had read a moment before, which is not stored yet."""
     query = Query(led())
     stream = query.run()
     go_on(stream, {A0: 0})
@@ -268,22 +268,22 @@ def test_brokers_are_asked_only_if_a_leader_has_changed() -> None:
     assert place.asked == 1
 
 
-def test_notes_are_kept_when_something_was_read_and_at_most_every_few_seconds() -> None:
+def test_history_is_stored_when_something_was_read_and_at_most_every_few_seconds() -> None:
     query = has_read(led())
     assert isinstance(query.place, FakePlace)
     stream = query.run()
     assert stream.next_offsets({A0: 100}) == {A0: 100}
     query.clock.now += 10
     assert stream.next_offsets({A0: 100}) == {A0: 100}
-    assert query.kept == 1, "nothing was read"
+    assert query.stored == 1, "nothing was read"
     offsets = {A0: 100}
     for number in range(5):
         query.place.bounds[A0] = (0, 101 + number)
         offsets = go_on(stream, offsets)
-    assert query.kept == 2
+    assert query.stored == 2
     query.clock.now += 10
     assert stream.next_offsets(offsets) == offsets
-    assert query.kept == 3, "also while nothing comes"
+    assert query.stored == 3, "also while nothing comes"
     assert query.shared[A0].offset == 105
 
 
@@ -481,7 +481,7 @@ class TestDirectories:
         assert stream.next_offsets({T0: 30, T1: 30}) == {T0: 35, T1: 30}
 
 
-def test_many_partitions_are_noted_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_partitions_are_stored_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "_AT_ONCE", 10)
     partitions = [TopicPartition("a", number) for number in range(25)]
     place = FakePlace(dict.fromkeys(partitions, (0, 100)), batches=dict.fromkeys(partitions, LAST))
@@ -514,7 +514,7 @@ def test_a_note_that_fails_ends_no_query_and_is_tried_again(caplog: pytest.LogCa
     assert "trying again: disk full" in caplog.text
     query.note_fails = False
     assert stream.next_offsets({A0: 100}) == {A0: 100}
-    assert query.kept == 0, "not at once"
+    assert query.stored == 0, "not at once"
     query.clock.now += 10
     assert stream.next_offsets({A0: 100}) == {A0: 100}
     assert query.shared == {A0: LastShared(OLD, 100, -1, LAST)}

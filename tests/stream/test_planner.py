@@ -534,7 +534,7 @@ class TestTopicsMadeAnew:
             place,
             settings,
             topic_ids=topic_ids,
-            keep_topic_ids=lambda ids, before: kept.append(dict(ids if before is None else before)),
+            store_topic_ids=lambda ids, before: kept.append(dict(ids if before is None else before)),
             groups=FakeGroups(),
         )
 

@@ -15,8 +15,8 @@ from pyspark_kafkalog.model import BatchHeader, OffsetRange, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import Selection, read_options
 from pyspark_kafkalog.stream.history import LastShared
-from pyspark_kafkalog.stream.kept import Reader, SourceState
 from pyspark_kafkalog.stream.planner import StreamPlanner
+from pyspark_kafkalog.stream.source_state import Reader, SourceState
 from tests.read.fake_groups import FakeGroups
 from tests.read.fake_place import FakePlace
 from tests.stream.spark_log import QUERY, begin, complete, planned
@@ -128,11 +128,11 @@ class TestStartOffsets:
         start(checkpoint, 5)
         read_to(checkpoint, T9, number=0)
         added = HERE._replace(group="added")
-        kept = of(checkpoint, added)
-        assert kept.start_offsets("latest", lambda: {T0: 20}) == {T0: 20}
+        state = of(checkpoint, added)
+        assert state.start_offsets("latest", lambda: {T0: 20}) == {T0: 20}
         assert len(files(checkpoint, "start-offsets")) == 1, "the checkpoint may be another query's"
         planned(checkpoint, T9, '{"t":{"0":22}}', number=1)
-        kept.keep_start_offsets()
+        state.store_start_offsets()
         assert start(checkpoint, 21, added, "timestamp 7") == {T0: 20}
 
     def test_that_are_missing(self, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,38 +145,38 @@ class TestTopicIds:
     def test_are_kept_as_they_were_last(self, checkpoint: Path) -> None:
         read_to(checkpoint, '{"t":{"0":5},"u":{"0":5}}')
         assert of(checkpoint).topic_ids() == {}
-        kept = of(checkpoint, SPELLED["a topic more"])
+        state = of(checkpoint, SPELLED["a topic more"])
         for topic_ids in ({"t": "A", "u": "B"}, {"t": "C", "u": "B"}):
-            kept.keep_topic_ids(topic_ids)
+            state.store_topic_ids(topic_ids)
             assert of(checkpoint, SPELLED["a topic more"]).topic_ids() == topic_ids
         only_file(checkpoint)
 
     @spelled
     def test_are_found_however_options_are_spelled(self, checkpoint: Path, reader: Reader) -> None:
         read_to(checkpoint, T5)
-        of(checkpoint).keep_topic_ids({"t": "A"})
+        of(checkpoint).store_topic_ids({"t": "A"})
         assert of(checkpoint, reader).topic_ids() == {"t": "A"}
 
     @spelled
     def test_of_an_older_day_are_not_found_again(self, checkpoint: Path, reader: Reader) -> None:
         """As options are spelled otherwise, and then as before."""
         read_to(checkpoint, T5, U5)
-        of(checkpoint).keep_topic_ids({"t": "A"})
-        of(checkpoint, reader).keep_topic_ids({"t": "B"})
+        of(checkpoint).store_topic_ids({"t": "A"})
+        of(checkpoint, reader).store_topic_ids({"t": "B"})
         assert of(checkpoint).topic_ids() == {"t": "B"}
 
     def test_of_a_query_with_one_source_leave_one_file(self, checkpoint: Path) -> None:
         read_to(checkpoint, T5, "7")
         for reader in SPELLED.values():
-            kept = of(checkpoint, reader)
-            kept.keep_topic_ids({"t": "A"})
-            kept.keep_shared(SHARED)
+            state = of(checkpoint, reader)
+            state.store_topic_ids({"t": "A"})
+            state.store_shared(SHARED)
         assert [len(files(checkpoint, kind)) for kind in ("topic-ids", "shared")] == [1, 1]
 
     def test_of_the_same_topic_of_two_clusters(self, checkpoint: Path) -> None:
         read_to(checkpoint, T5, T5)
-        of(checkpoint).keep_topic_ids({"t": "A"})
-        of(checkpoint, OTHER_CLUSTER).keep_topic_ids({"t": "B"})
+        of(checkpoint).store_topic_ids({"t": "A"})
+        of(checkpoint, OTHER_CLUSTER).store_topic_ids({"t": "B"})
         for changed in (HERE.selection, Selection()):
             assert of(checkpoint, HERE._replace(selection=changed)).topic_ids() == {"t": "A"}
             assert of(checkpoint, OTHER_CLUSTER._replace(selection=changed)).topic_ids() == {"t": "B"}
@@ -184,8 +184,8 @@ class TestTopicIds:
     def test_of_two_readers_that_have_seen_it_recreated_one_after_the_other(self, checkpoint: Path) -> None:
         early, late = HERE._replace(group="early"), HERE._replace(group="late")
         read_to(checkpoint, T5, T9)
-        of(checkpoint, late).keep_topic_ids({"t": "A"})
-        of(checkpoint, early).keep_topic_ids({"t": "B"})
+        of(checkpoint, late).store_topic_ids({"t": "A"})
+        of(checkpoint, early).store_topic_ids({"t": "B"})
         assert [of(checkpoint, reader).topic_ids()["t"] for reader in (late, early)] == ["A", "B"]
         with pytest.raises(KafkaLogError, match="read t, and nothing tells which of the stored topic ids"):
             of(checkpoint).topic_ids()
@@ -194,20 +194,20 @@ class TestTopicIds:
         """It was recreated meanwhile, and is read from its start."""
         read_to(checkpoint, '{"t":{"0":5},"u":{"0":5}}', number=1)
         both = SPELLED["a topic more"]
-        of(checkpoint, both).keep_topic_ids({"t": "A", "u": "A"})
+        of(checkpoint, both).store_topic_ids({"t": "A", "u": "A"})
         read_to(checkpoint, U5, number=2)
         assert of(checkpoint, both).topic_ids() == {"u": "A"}
 
     def test_of_sources_with_names(self, checkpoint: Path) -> None:
         planned(checkpoint, f"one:{T5}", f"two:{T9}", version="v2")
         complete(checkpoint)
-        of(checkpoint).keep_topic_ids({"t": "A"})
-        of(checkpoint, OTHER_CLUSTER).keep_topic_ids({"t": "B"})
+        of(checkpoint).store_topic_ids({"t": "A"})
+        of(checkpoint, OTHER_CLUSTER).store_topic_ids({"t": "B"})
         assert of(checkpoint).topic_ids() == {"t": "A"}
 
     def test_another_cluster_is_compared_with_the_one_that_was_read(self, checkpoint: Path) -> None:
         read_to(checkpoint, T5)
-        of(checkpoint).keep_topic_ids({"t": "A"})
+        of(checkpoint).store_topic_ids({"t": "A"})
         assert of(checkpoint, OTHER_CLUSTER).topic_ids() == {"t": "A"}, "so its topic is found recreated"
 
     def test_that_are_missing(self, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,7 +215,7 @@ class TestTopicIds:
         with caplog.at_level(logging.WARNING):
             of(checkpoint, SPELLED["a topic more"]).topic_ids()
             assert not caplog.text, "nothing was ever kept"
-            of(checkpoint).keep_topic_ids({"t": "A"})
+            of(checkpoint).store_topic_ids({"t": "A"})
             assert of(checkpoint, SPELLED["a topic more"]).topic_ids() == {"t": "A"}
         assert "whether u were recreated since can't be told" in caplog.text
 
@@ -223,7 +223,7 @@ class TestTopicIds:
         """Spark's log was set back, alone: its offsets may be those of topics that are gone."""
         for number in (2, 3):
             read_to(checkpoint, T5, number=number)
-        of(checkpoint).keep_topic_ids({"t": "A"})
+        of(checkpoint).store_topic_ids({"t": "A"})
         (checkpoint / "offsets" / "2").unlink()
         read_to(checkpoint, T5, number=4)
         assert of(checkpoint).topic_ids() == {"t": "A"}
@@ -246,7 +246,7 @@ class TestShared:
         read_to(checkpoint, T5)
         assert of(checkpoint).shared() == {}
         for shared in (SHARED, {T0: LastShared("A", 9)}, SHARED):
-            of(checkpoint).keep_shared(shared)
+            of(checkpoint).store_shared(shared)
             assert of(checkpoint, reader).shared() == shared
         only_file(checkpoint)
 
@@ -255,21 +255,21 @@ class TestShared:
         shared = {T0: LastShared("A", 5)}, {T0: LastShared("A", 9)}
         readers = HERE._replace(group="early"), HERE._replace(group="late")
         for reader, each in zip(readers, shared, strict=True):
-            of(checkpoint, reader).keep_shared(each)
+            of(checkpoint, reader).store_shared(each)
         assert [of(checkpoint, reader).shared() for reader in readers] == [*shared]
         assert of(checkpoint).shared() == shared[0], "which is true of both"
 
     def test_of_another_reader_alone(self, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
         """What can't be compared is said, once of a topic, however many facts of it are missing."""
         read_to(checkpoint, T5, T9)
-        of(checkpoint, OTHER_CLUSTER).keep_shared(SHARED)
-        kept = of(checkpoint)
-        assert (kept.shared(), len(caplog.messages)) == ({}, 1)
+        of(checkpoint, OTHER_CLUSTER).store_shared(SHARED)
+        state = of(checkpoint)
+        assert (state.shared(), len(caplog.messages)) == ({}, 1)
         assert "The last records of topics" in caplog.text
         assert "whether t were recreated since can't be told" in caplog.text
-        of(checkpoint, OTHER_CLUSTER).keep_topic_ids({"t": "A"})
-        assert (kept.topic_ids(), len(caplog.messages)) == ({}, 1)
-        of(checkpoint, HERE).keep_shared(SHARED)
+        of(checkpoint, OTHER_CLUSTER).store_topic_ids({"t": "A"})
+        assert (state.topic_ids(), len(caplog.messages)) == ({}, 1)
+        of(checkpoint, HERE).store_shared(SHARED)
         caplog.clear()
         assert (of(checkpoint).shared(), caplog.messages) == (SHARED, [])
 
@@ -294,7 +294,7 @@ class TestShared:
     def test_what_says_nothing_of_the_logs_of_this_query(self, checkpoint: Path, content: bytes) -> None:
         """A loss of power may leave anything, as it is not flushed."""
         read_to(checkpoint, T5)
-        of(checkpoint).keep_shared(SHARED)
+        of(checkpoint).store_shared(SHARED)
         only_file(checkpoint).write_bytes(content)
         assert of(checkpoint).shared() == {}
 
@@ -302,7 +302,7 @@ class TestShared:
 @spelled
 def test_where_a_micro_batch_begins_counts_for_that_one(checkpoint: Path, reader: Reader) -> None:
     planned(checkpoint, T9)
-    of(checkpoint).keep_begins({T0: 7})
+    of(checkpoint).store_begins({T0: 7})
     assert of(checkpoint, reader).begins() == {T0: 7}
     planned(checkpoint, '{"t":{"0":12}}', number=4)
     assert of(checkpoint, reader).begins() == {}
@@ -310,7 +310,7 @@ def test_where_a_micro_batch_begins_counts_for_that_one(checkpoint: Path, reader
 
 def test_where_the_micro_batch_of_another_member_begins(checkpoint: Path) -> None:
     planned(checkpoint, T9, T9)
-    of(checkpoint).keep_begins({T0: 7})
+    of(checkpoint).store_begins({T0: 7})
     assert of(checkpoint).begins() == {T0: 7}
     assert of(checkpoint, HERE._replace(group="g")).begins() == {}
 
@@ -337,7 +337,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_is_named(checkpoint: Path, content: bytes) -> None:
-    of(checkpoint).keep_topic_ids({"t": "A"})
+    of(checkpoint).store_topic_ids({"t": "A"})
     file = only_file(checkpoint)
     file.write_bytes(content)
     with pytest.raises(KafkaLogError, match=rf"corrupt.*{file}.*delete the file"):
@@ -353,7 +353,7 @@ def test_a_broken_file_is_named(checkpoint: Path, content: bytes) -> None:
 def test_a_query_that_begins_anew_takes_nothing_over(checkpoint: Path) -> None:
     start(checkpoint, 5)
     read_to(checkpoint, T5)
-    of(checkpoint).keep_topic_ids({"t": "A"})
+    of(checkpoint).store_topic_ids({"t": "A"})
     begin(checkpoint, "another")
     assert of(checkpoint).topic_ids() == {}
     assert start(checkpoint, 7) == {T0: 7}
@@ -365,7 +365,7 @@ def test_a_query_that_begins_anew_takes_nothing_over(checkpoint: Path) -> None:
 
 def test_files_of_another_query_than_the_plans(checkpoint: Path) -> None:
     start(checkpoint, 5)
-    of(checkpoint).keep_topic_ids({"t": "A"})
+    of(checkpoint).store_topic_ids({"t": "A"})
     begin(checkpoint, "another")
     read_to(checkpoint, T5)
     before = {path: path.read_bytes() for path in checkpoint.rglob("*.json")}
@@ -416,7 +416,7 @@ def test_files_of_older_versions_are_taken(
     if version == 2:  # before that there was no history
         write_old(checkpoint, "shared", written[2])
         assert of(checkpoint, covering).shared() == {TopicPartition(topic, 0): LastShared("A", 5, 3)}
-    of(checkpoint, covering).keep_topic_ids({topic: "B"})
+    of(checkpoint, covering).store_topic_ids({topic: "B"})
     assert of(checkpoint, covering).topic_ids() == {topic: "B"}
     assert len(files(checkpoint, "topic-ids")) == 1
 
@@ -452,12 +452,12 @@ def test_a_run_that_is_killed_before_it_hears_that_a_recreated_topic_was_read(
     runs = iter(range(100))
 
     def run() -> StreamPlanner:
-        kept = of(checkpoint, spell(next(runs)))
+        state = of(checkpoint, spell(next(runs)))
         return StreamPlanner(
             place,
             replace(settings),
-            topic_ids=kept.topic_ids(),
-            keep_topic_ids=kept.keep_topic_ids,
+            topic_ids=state.topic_ids(),
+            store_topic_ids=state.store_topic_ids,
             groups=FakeGroups(),
         )
 

@@ -70,8 +70,8 @@ class MembershipOptions(Sharing):
             partial(run.groups, self.patience),
             run.as_committed(),
             patience=self.max_poll_interval_ms / 1000 if self.is_cooperative else 0,
-            noted=run.begins(),
-            note=run.keep_begins,
+            stored=run.begins(),
+            store=run.store_begins,
             fail_on_data_loss=run.options.fail_on_data_loss,
         )
 

@@ -2,7 +2,7 @@
 
 Of what the group assigns, a partition begins where the group has committed, or where the query itself has
 got, if that is further: everything below either has been processed. So a micro-batch may begin further on
-than the one before has ended. Where it began is noted beside the checkpoint: it always holds the same rows.
+than the one before has ended. Where it began is stored beside the checkpoint: it always holds the same rows.
 
 Partitions that are assigned to others keep their offsets in the checkpoint. All changes take place between
 two micro-batches, and everything that is processed is committed before the group may move it.
@@ -47,8 +47,8 @@ class SharedGroup(Share):
     :param groups: to read what the group has committed.
     :param as_committed: what is committed for offsets below which everything is processed.
     :param patience: seconds to wait for a first partition, where others may have to give it up before.
-    :param noted: where the newest planned micro-batch began, as far as the one before ended elsewhere.
-    :param note: keeps that for the micro-batch that is planned now.
+    :param stored: where the newest planned micro-batch began, as far as the one before ended elsewhere.
+    :param store: stores that for the micro-batch that is planned now.
     :param fail_on_data_loss: whether to refuse commits that are not of the logs that are there.
     """
 
@@ -63,8 +63,8 @@ class SharedGroup(Share):
         as_committed: Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]],
         *,
         patience: float,
-        noted: Offsets,
-        note: Callable[[Offsets], None],
+        stored: Offsets,
+        store: Callable[[Offsets], None],
         fail_on_data_loss: bool,
     ) -> None:
         self._member = member
@@ -73,8 +73,8 @@ class SharedGroup(Share):
         self._groups = groups
         self._as_committed = as_committed
         self._patience = patience
-        self._noted = noted
-        self._note = note
+        self._stored = stored
+        self._store = store
         self._fail_on_data_loss = fail_on_data_loss
         self._subscribed: Collection[TopicPartition] = ()
         """The partitions that exist, as they were given last; and as a set."""
@@ -329,19 +329,19 @@ class SharedGroup(Share):
             begins = {p: begins[p] for p in moving}
             elsewhere = {p: begin for p, begin in begins.items() if begin != start.get(p)}
             if elsewhere:
-                self._note(elsewhere)
+                self._store(elsewhere)
             return begins, moving
         self._replayed = self._replayed or (start, end)
-        noted = self._noted if (start, end) == self._replayed else {}
-        moving = {p: offset for p, offset in end.items() if start.get(p) != offset or p in noted}
-        begins = {p: noted[p] if p in noted else start[p] for p in moving if p in noted or p in start}
+        stored = self._stored if (start, end) == self._replayed else {}
+        moving = {p: offset for p, offset in end.items() if start.get(p) != offset or p in stored}
+        begins = {p: stored[p] if p in stored else start[p] for p in moving if p in stored or p in start}
         if unknown := moving.keys() - begins.keys():
-            # No task has read them, as they would be noted. Since then others may have.
+            # No task has read them, as they would be stored. Since then others may have.
             committed = self._groups().committed(self._group, unknown, settled=True)
             found = {p: min(commit.offset, moving[p]) for p, commit in committed.items()}
             begins |= found
-            self._noted = noted | found
-            self._note(self._noted)
+            self._stored = stored | found
+            self._store(self._stored)
         return begins, moving
 
     def leave(self) -> None:

@@ -88,8 +88,8 @@ class Query:
             lambda: self.groups,
             as_they_are,
             patience=0,
-            noted=self.begins[1] if self.begins[0] == len(self.plans) - 1 else {},
-            note=self._note,
+            stored=self.begins[1] if self.begins[0] == len(self.plans) - 1 else {},
+            store=self._store,
             fail_on_data_loss=True,
         )
         self.planner = StreamPlanner(
@@ -98,15 +98,15 @@ class Query:
             groups=self.groups,
             share=self.sharing,
             topic_ids=self.topic_ids,
-            keep_topic_ids=self._keep_ids,
+            store_topic_ids=self._keep_ids,
             shared=self.shared,
-            keep_shared=partial(setattr, self, "shared"),
+            store_shared=partial(setattr, self, "shared"),
         )
 
     def _keep_ids(self, ids: Mapping[str, str], before: Mapping[str, str] | None) -> None:
         self.topic_ids = dict(ids if before is None else before)
 
-    def _note(self, begins: Offsets) -> None:
+    def _store(self, begins: Offsets) -> None:
         self.begins = len(self.plans) - 1, begins
 
     @property
