@@ -89,18 +89,18 @@ class WrittenEnd(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """A publish that has begun.
+class Journal:
+    """The journal of an unfinished publish.
 
-    :param ends: those of all partitions, before it.
+    :param ends: the ends of all partitions before the publish.
     :param comes: the record batches to append to them, of dtype :data:`BATCH`.
     :param query_id: of the query whose ledger gets ``batch_id`` and ``plan``, a digest that is empty if it is
         not known; None if no ledger does.
-    :param written: the last record batches that this query has written after it.
+    :param written: the last record batches that this query has written after the publish.
     :param append_time: the timestamp, in ms, that the records of some topics get; None if all keep theirs.
-    :param topics: new ones whose configurations go with an undo.
+    :param topics: new topics whose configurations go with an undo.
     :param clean_shutdown: the content of ``.kafka_cleanshutdown``, if it was there.
-    :param checkpoints: a digest of those that a broker changes when it runs.
+    :param checkpoints: a digest of the checkpoint files that a broker changes when it runs.
     """
 
     ends: Mapping[TopicPartition, PartitionEnd]
@@ -156,14 +156,14 @@ def _text(content: Mapping[str, Any], appended: Mapping[TopicPartition, np.ndarr
     return json.dumps(content, indent=1) + JOURNAL_SEPARATOR + json.dumps(listed)
 
 
-def parse_journal(text: str) -> Begun:
+def parse_journal(text: str) -> Journal:
     """The journal in a file.
 
     :raises MalformedError: if it is unsound in any way.
     """
     try:
         first, _, second = text.partition(JOURNAL_SEPARATOR)
-        return _begun(_content(first), json.loads(second))
+        return _journal(_content(first), json.loads(second))
     except _MALFORMED as e:
         raise MalformedError from e
 
@@ -175,11 +175,11 @@ def _content(text: str) -> dict[str, Any]:
     return content
 
 
-def _begun(content: dict[str, Any], listed: dict[str, str]) -> Begun:
+def _journal(content: dict[str, Any], listed: dict[str, str]) -> Journal:
     ends = {partition_of(name): PartitionEnd(**end) for name, end in content["partitions"].items()}
     if not all(end.is_sound() for end in ends.values()):
         raise ValueError("an unsound end")
-    return Begun(
+    return Journal(
         ends,
         {partition: _array(listed.get(str(partition), ""), BATCH) for partition in ends},
         _optional(content, "query_id", str),

@@ -39,7 +39,7 @@ from pyspark_kafkalog.log import renewal
 from pyspark_kafkalog.log.backup_file import note_written
 from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
 from pyspark_kafkalog.log.journal_file import (
-    Begun,
+    Journal,
     Ledger,
     MalformedError,
     PartitionEnd,
@@ -78,7 +78,7 @@ def begin(
     configured: Collection[str] = (),
     plan: str = "",
     written: Mapping[TopicPartition, WrittenEnd] = NOTHING_WRITTEN,
-) -> Begun:
+) -> Journal:
     """Write the journal, and return it. Only then may partitions be appended to.
 
     :param batches: the record batches to append, of dtype :data:`.journal_file.BATCH`.
@@ -89,7 +89,7 @@ def begin(
     :raises LogDirectoryError: if a checkpoint that :func:`commit` changes is malformed; nothing has begun.
     """
     read_flushed(root)
-    begun = Begun(
+    journal = Journal(
         ends,
         batches,
         None if batch.batch_id is None else batch.query_id,
@@ -102,14 +102,14 @@ def begin(
         _checkpoints(root),
     )
     note_written(root, {partition: ends[partition].log_end_offset for partition in batches})
-    put(root, JOURNAL_FILE, begun.text())
-    if begun.clean_shutdown is not None:
+    put(root, JOURNAL_FILE, journal.text())
+    if journal.clean_shutdown is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
         sync_folder(root)
-    return begun
+    return journal
 
 
-def commit(root: str, begun: Begun, ends: Mapping[TopicPartition, int] = _NO_ENDS) -> None:
+def commit(root: str, journal: Journal, ends: Mapping[TopicPartition, int] = _NO_ENDS) -> None:
     """Make all that was appended since :func:`begin` visible at once; it must be on disk.
 
     :param ends: where the partitions that were appended to end.
@@ -117,10 +117,10 @@ def commit(root: str, begun: Begun, ends: Mapping[TopicPartition, int] = _NO_END
     """
     path = os.path.join(root, JOURNAL_FILE)
     try:
-        if begun.query_id is None:
+        if journal.query_id is None:
             os.unlink(path)
         else:
-            os.replace(path, os.path.join(root, ledger_file(begun.query_id)))
+            os.replace(path, os.path.join(root, ledger_file(journal.query_id)))
     except OSError:
         if _text(root, JOURNAL_FILE) is not None:
             raise
@@ -128,8 +128,8 @@ def commit(root: str, begun: Begun, ends: Mapping[TopicPartition, int] = _NO_END
     try:
         sync_folder(root)
         note_flushed(root, ends)
-        if begun.clean_shutdown is not None:
-            put(root, CLEAN_SHUTDOWN_FILE, begun.clean_shutdown)
+        if journal.clean_shutdown is not None:
+            put(root, CLEAN_SHUTDOWN_FILE, journal.clean_shutdown)
     except Exception as e:
         # The records are visible: an error now would say that they are not.
         _log.warning("Published, but could not put the files of %s in order: %s", root, e)
@@ -177,7 +177,7 @@ def _recover_journal(root: str) -> None:
     sync_folder(root)
 
 
-def _traces(root: str, journal: Begun) -> Iterator[str]:
+def _traces(root: str, journal: Journal) -> Iterator[str]:
     """What a broker leaves in the root when it stops, or after it has run for some seconds."""
     if _text(root, CLEAN_SHUTDOWN_FILE) is not None:
         yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was created"

@@ -183,7 +183,7 @@ def _append_at_once(
         ledger.check_ends(logs)
         append_time = _append_time(settings)
         try:
-            begun = journal.begin(
+            unfinished = journal.begin(
                 root,
                 {partition: log.end() for partition, log in logs.items()},
                 {partition: batches.listed() for partition, batches in pending.items()},
@@ -193,7 +193,7 @@ def _append_at_once(
                 written=ledger.written_with(pending, logs, settings, append_time),
             )
             offsets = _append_all(root, logs, pending, settings, append_time, progress)
-            journal.commit(root, begun, {partition: end for partition, (_, end) in offsets.items()})
+            journal.commit(root, unfinished, {partition: end for partition, (_, end) in offsets.items()})
         except BaseException:
             _undo(root)
             raise

@@ -213,13 +213,13 @@ def _make(root: str, partitions: Mapping[TopicPartition, str], configs: Mapping[
         for partition, topic_id in partitions.items()
     }
     ends = {partition: log.end() for partition, log in logs.items()}
-    begun = journal.begin(root, ends, {}, _NO_QUERY, configured=configs.keys())
+    unfinished = journal.begin(root, ends, {}, _NO_QUERY, configured=configs.keys())
     try:
         for log in logs.values():
             create_folder(log)
         _set_configs(root, configs)
         sync_folder(root)
-        journal.commit(root, begun)
+        journal.commit(root, unfinished)
     except BaseException:
         journal.recover(root)
         raise
