@@ -264,9 +264,9 @@ def _set_starts(folder: str, starts: Mapping[TopicPartition, int]) -> None:
 def _cut_epochs(deletion: Deletion) -> None:
     """Let the leader epochs begin with the one of the log start offset."""
     epochs = read_epochs(deletion.folder)
-    begun = [epoch for epoch, offset in epochs if offset <= deletion.new_start]
+    up_to_start = [epoch for epoch, offset in epochs if offset <= deletion.new_start]
     later = [(epoch, offset) for epoch, offset in epochs if offset > deletion.new_start]
-    cut = [(epoch, deletion.new_start) for epoch in begun[-1:]] + later
+    cut = [(epoch, deletion.new_start) for epoch in up_to_start[-1:]] + later
     if cut != epochs:
         write_epochs(deletion.folder, cut)
 

@@ -25,7 +25,7 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.epochs import BegunEpoch, begun_epochs, epoch_fault
+from pyspark_kafkalog.log.segment.epochs import EpochStart, epoch_fault, epoch_starts
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, TXN_ENTRY
 from pyspark_kafkalog.log.segment.index_check import IndexCheck
 from pyspark_kafkalog.log.segment.producers import ProducerState
@@ -47,7 +47,7 @@ class Beside:
         self._folder = folder
         self._partition = partition
         self._producers = ProducerState()
-        self._epochs: list[BegunEpoch] = []
+        self._epochs: list[EpochStart] = []
         self._end = 0
         """The offset after the last batch so far."""
         self._is_whole = True
@@ -78,7 +78,7 @@ class Beside:
         if too_far.size:
             self._first_faults.append(self._batch_fault(TOO_FAR, window, int(too_far[0])))
         self._is_whole = self._is_whole and not leaves_out(batches, self._end)
-        self._epochs += begun_epochs(batches, self._epochs[-1].epoch if self._epochs else -1, self._end)
+        self._epochs += epoch_starts(batches, self._epochs[-1].epoch if self._epochs else -1, self._end)
         self._end = max(self._end, int(batches.last_offset[-1]) + 1)
         rows = np.flatnonzero(batches.is_transactional)
         if self._can_judge and rows.size:

@@ -1,7 +1,7 @@
 """Leader epochs: what ``leader-epoch-checkpoint`` may say beside the record batches of a partition.
 
-A batch has the epoch of the leader that took it, under no checksum. The checkpoint has where each epoch
-begins: behind the last batch of the one before, and not behind its own first one.
+A batch has the epoch of the leader that appended it, under no checksum. The checkpoint has the start offset
+of each epoch: after the last batch of the epoch before, and not after its own first batch.
 
 Sources: Kafka's ``LeaderEpochFileCache``, ``UnifiedLog.maybeAssignEpochStartOffset``.
 """
@@ -21,29 +21,29 @@ _LAST = 1 << 31
 """Above all epochs."""
 
 
-class BegunEpoch(NamedTuple):
-    """A leader epoch of batches: its first batch begins with ``offset``, the one before ends at ``after``."""
+class EpochStart(NamedTuple):
+    """The start of a leader epoch: its first batch is at ``offset``, the batch before it ends at ``after``."""
 
     epoch: int
     offset: int
     after: int
 
 
-def begun_epochs(batches: Batches, latest: int, end: int) -> list[BegunEpoch]:
-    """The leader epochs above ``latest`` that begin in ``batches``, which follow those up to ``end``."""
+def epoch_starts(batches: Batches, latest: int, end: int) -> list[EpochStart]:
+    """The starts of the leader epochs above ``latest`` in ``batches``, which follow those up to ``end``."""
     epochs = np.where(batches.magic == 2, batches.leader_epoch, -1)
     rising = np.flatnonzero(epochs > np.maximum.accumulate(np.append(latest, epochs))[:-1])
     after = np.append(end, batches.last_offset + 1)[rising]
     columns = epochs[rising].tolist(), batches.base_offset[rising].tolist(), after.tolist()
-    return [BegunEpoch(*entry) for entry in zip(*columns, strict=True)]
+    return [EpochStart(*entry) for entry in zip(*columns, strict=True)]
 
 
 def epoch_fault(
-    known: Sequence[tuple[int, int]], begun: Sequence[BegunEpoch], start: int, batches_end: int, end: int
+    known: Sequence[tuple[int, int]], of_batches: Sequence[EpochStart], start: int, batches_end: int, end: int
 ) -> str | None:
     """What is wrong with the ``known`` epochs of a checkpoint, each with its first offset; None for nothing.
 
-    :param begun: those of the record batches.
+    :param of_batches: the leader epochs of the record batches.
     :param start: the log start offset: no epoch has to begin before it.
     :param batches_end: follows the last record batch.
     :param end: where the log ends, which may be behind a gap.
@@ -55,11 +55,11 @@ def epoch_fault(
         return f"epoch {known[-1][0]} begins at offset {known[-1][1]}, behind the end of the log"
     # A deletion cuts the epochs at once, and the checkpoint of log start offsets up to a minute later.
     start = max([start, *(offset for _, offset in known[:1])])
-    shown, has = _from(begun, start), {epoch for epoch, _ in known}
+    shown, has = _from(of_batches, start), {epoch for epoch, _ in known}
     lacking = next((entry for entry in shown if entry.epoch not in has), None)
     if lacking is not None:
         return f"it lacks epoch {lacking.epoch} of the record batch at offset {lacking.offset}"
-    ends = [*shown, BegunEpoch(_LAST, max(batches_end, end, start), batches_end)] if shown else []
+    ends = [*shown, EpochStart(_LAST, max(batches_end, end, start), batches_end)] if shown else []
     for epoch, first in known if shown else ():
         next_one = ends[bisect_left(ends, epoch, key=lambda entry: entry.epoch)]
         if not next_one.after <= first <= next_one.offset:
@@ -67,13 +67,13 @@ def epoch_fault(
     return None
 
 
-def mended_epochs(begun: Sequence[BegunEpoch], start: int) -> list[tuple[int, int]]:
+def mended_epochs(of_batches: Sequence[EpochStart], start: int) -> list[tuple[int, int]]:
     """What a checkpoint at fault should say: the epochs of the batches, as after a recovery by a broker."""
-    return [(entry.epoch, max(entry.offset, start)) for entry in _from(begun, start)]
+    return [(entry.epoch, max(entry.offset, start)) for entry in _from(of_batches, start)]
 
 
-def _from(begun: Sequence[BegunEpoch], start: int) -> list[BegunEpoch]:
+def _from(of_batches: Sequence[EpochStart], start: int) -> list[EpochStart]:
     """The epochs from the log start offset on; the one in which that lies may begin anywhere before it."""
-    before = [entry for entry in begun if entry.offset <= start]
-    shown = [*before[-1:], *(entry for entry in begun if entry.offset > start)]
+    before = [entry for entry in of_batches if entry.offset <= start]
+    shown = [*before[-1:], *(entry for entry in of_batches if entry.offset > start)]
     return [shown[0]._replace(offset=max(shown[0].offset, start), after=0), *shown[1:]] if shown else []

@@ -33,7 +33,7 @@ from pyspark_kafkalog.log.layout import (
     segment_file,
 )
 from pyspark_kafkalog.log.segment import append_kernels as kernels
-from pyspark_kafkalog.log.segment.epochs import BegunEpoch, begun_epochs
+from pyspark_kafkalog.log.segment.epochs import EpochStart, epoch_starts
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, most_bytes
 from pyspark_kafkalog.log.segment.leftovers import settle
 from pyspark_kafkalog.log.segment.producers import ProducerState
@@ -66,7 +66,7 @@ class Rebuilt:
 
     def __init__(self, base_offset: int, producers: ProducerState | None, index_interval_bytes: int) -> None:
         self.segment = ActiveSegment(base_offset)
-        self.epochs: list[BegunEpoch] = []
+        self.epochs: list[EpochStart] = []
         """The leader epochs that begin in it."""
         self.fault: str | None = None
         """What is wrong with the batch after those of the last :meth:`read`; None if nothing is."""
@@ -104,7 +104,7 @@ class Rebuilt:
                 aborted = self._producers.add(data, batches)
             self._indexes[TXN_INDEX_SUFFIX].append(aborted.tobytes())
         latest = self.epochs[-1].epoch if self.epochs else -1
-        self.epochs += begun_epochs(batches, latest, self.segment.next_offset)
+        self.epochs += epoch_starts(batches, latest, self.segment.next_offset)
         _, offset_index, time_index = self.segment.append(
             self._limits, batches.size, batches.last_offset, batches.max_timestamp, closing=False
         )
@@ -156,7 +156,7 @@ def recover_segment(
         cut(path, end)
     indexes = rebuilt.indexes()
     write_indexes(folder, base_offset, indexes)
-    epochs = [(begun.epoch, begun.offset) for begun in rebuilt.epochs]
+    epochs = [(entry.epoch, entry.offset) for entry in rebuilt.epochs]
     return Recovered(rebuilt.segment, epochs, len(indexes[TXN_INDEX_SUFFIX]))
 
 
@@ -179,7 +179,7 @@ def check_tail(path: str, position: int, next_offset: int) -> None:
 
 def new_epochs(batches: Batches, latest: int) -> list[tuple[int, int]]:
     """The leader epochs above ``latest`` that begin in ``batches``, each with its first offset."""
-    return [(begun.epoch, begun.offset) for begun in begun_epochs(batches, latest, 0)]
+    return [(entry.epoch, entry.offset) for entry in epoch_starts(batches, latest, 0)]
 
 
 def offsets_of(folder: str, suffix: str) -> list[int]:

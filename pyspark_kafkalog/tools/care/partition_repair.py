@@ -39,7 +39,7 @@ from pyspark_kafkalog.log.layout import (
 )
 from pyspark_kafkalog.log.segment.aside import put_aside
 from pyspark_kafkalog.log.segment.beside import BROKEN_SNAPSHOT, broken_snapshots, leaves_out
-from pyspark_kafkalog.log.segment.epochs import BegunEpoch, epoch_fault, mended_epochs
+from pyspark_kafkalog.log.segment.epochs import EpochStart, epoch_fault, mended_epochs
 from pyspark_kafkalog.log.segment.index import TXN_ENTRY
 from pyspark_kafkalog.log.segment.index_check import IndexCheck, has_all
 from pyspark_kafkalog.log.segment.leftovers import plan_leftovers
@@ -119,8 +119,8 @@ class PartitionRepair:
         self._producers = ProducerState()
         self._end = 0
         """The offset after the last batch so far."""
-        self._epochs: list[BegunEpoch] = []
-        """Those of the batches so far."""
+        self._epochs: list[EpochStart] = []
+        """The leader epochs of the batches so far."""
         self._is_whole = True
         """Whether all that was ever in the log is known so far."""
         self._stored_bytes = 0
@@ -235,10 +235,10 @@ class PartitionRepair:
 
     def _take(self, rebuilt: Rebuilt) -> None:
         latest = self._epochs[-1].epoch if self._epochs else -1
-        begun = [entry for entry in rebuilt.epochs if entry.epoch > latest]
-        if begun and begun[0].after == rebuilt.segment.base_offset:  # the batch before is in another segment
-            begun[0] = begun[0]._replace(after=self._end)
-        self._epochs += begun
+        new = [entry for entry in rebuilt.epochs if entry.epoch > latest]
+        if new and new[0].after == rebuilt.segment.base_offset:  # the batch before is in another segment
+            new[0] = new[0]._replace(after=self._end)
+        self._epochs += new
         self._end = max(self._end, rebuilt.segment.next_offset)
 
     # Indexes
@@ -415,7 +415,7 @@ class PartitionRepair:
         """Leader epochs beyond the end go, and those of batches come (LeaderEpochFileCache)."""
         epochs = [entry for entry in known if 0 <= entry[1] <= self._end and entry[0] >= 0]
         latest = epochs[-1][0] if epochs else -1
-        epochs += [(begun.epoch, begun.offset) for begun in self._epochs if begun.epoch > latest]
+        epochs += [(entry.epoch, entry.offset) for entry in self._epochs if entry.epoch > latest]
         fault = epoch_fault(epochs, self._epochs, self._start, self._end, self._end)
         if fault is not None:
             epochs = mended_epochs(self._epochs, self._start)

@@ -325,11 +325,11 @@ class BackupLog:
         return SegmentWriter(self.folder, self._limits, segment, aborted_bytes=aborted_bytes)
 
     def _add_epochs(self, batches: Batches) -> None:
-        begun = new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
-        if self.is_empty and not self.epochs and begun and batches.magic[0] == 2:
+        new = new_epochs(batches, self.epochs[-1][0] if self.epochs else -1)
+        if self.is_empty and not self.epochs and new and batches.magic[0] == 2:
             # It began with the log, whatever deletion or compaction has left of it.
-            begun[0] = begun[0][0], self.next_offset
-        self.epochs += begun
+            new[0] = new[0][0], self.next_offset
+        self.epochs += new
         self.is_empty = False
 
     def flush(self) -> int:
