@@ -132,20 +132,20 @@ class _Announcement(Listener):
     """Says on stderr that kernels are compiled, and for how long: once for a process and its children."""
 
     def __init__(self) -> None:
-        self._begun: float | None = None
+        self._started: float | None = None
 
     def on_start(self, event: Any) -> None:
-        if self._begun is None and _SAID_VARIABLE not in os.environ:
+        if self._started is None and _SAID_VARIABLE not in os.environ:
             os.environ[_SAID_VARIABLE] = "1"
-            self._begun = time.monotonic()
+            self._started = time.monotonic()
             print("pyspark-kafkalog: Compiling kernels for this CPU (once) …", file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
         pass
 
     def end(self) -> None:
-        if self._begun is not None:
-            seconds = time.monotonic() - self._begun
+        if self._started is not None:
+            seconds = time.monotonic() - self._started
             print(f"pyspark-kafkalog: Compiled kernels in {seconds:.1f} s", file=sys.stderr, flush=True)
 
 

@@ -231,8 +231,8 @@ class _Wait:
         self._root = root
         self._timeout = timeout
         self._patience = patience
-        self._begun = self._progressed = time.monotonic()
-        self._reported = self._begun
+        self._started = self._progressed = time.monotonic()
+        self._reported = self._started
         self._progress: object = None
         self._free_of_writers: float | None = None
 
@@ -242,7 +242,7 @@ class _Wait:
         if progress != self._progress:
             self._progress, self._progressed = progress, now
         if self._patience is None:
-            waited, limit = now - self._begun, self._timeout
+            waited, limit = now - self._started, self._timeout
         else:
             waited, limit = now - self._progressed, self._patience
         if waited >= limit:
@@ -258,7 +258,7 @@ class _Wait:
                 "Still waiting for %s, which writes to %s, after %.0f s",
                 holder,
                 self._root,
-                now - self._begun,
+                now - self._started,
             )
 
     def on_broker(self) -> None:

@@ -103,13 +103,13 @@ class _Reassembling:
         self._on_dropped = on_dropped
         self._tells_safe_offsets = "headers" in self._columns
         self._most_bytes = options.settings.buffer_capacity
-        self._has_begun = False
+        self._has_started = False
         self._looked_everywhere = source.begins_at(wanted.start)
 
     def feed(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows that result from the next rows of the range."""
-        if not self._has_begun:
-            self._has_begun = True
+        if not self._has_started:
+            self._has_started = True
             self._begin()
         found = self._open.find(rows)
         if found is None and not self._open.open_messages():
@@ -152,8 +152,8 @@ class _Reassembling:
         """Adopt messages begun before the range whose first segment in the range is in ``rows``."""
         offsets = rows.column("offset").to_numpy()
         ids, first = _first_of_each(found)
-        begun = self._known.add(ids, offsets[found.row[first]])
-        unknown = first[~begun & (found.number[first] > 0) & (found.error[first] == 0)]
+        is_open = self._known.add(ids, offsets[found.row[first]])
+        unknown = first[~is_open & (found.number[first] > 0) & (found.error[first] == 0)]
         if not unknown.size:
             return
         message_ids = found.message_ids()

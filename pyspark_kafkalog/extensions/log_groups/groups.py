@@ -317,7 +317,7 @@ class DirectoryGroups:
         for _ in range(_RETRIES):
             bounds = self._directory.watermarks([partition], read_committed=False).get(partition)
             topic_id = self._topic_id(partition)
-            table, begun = self._tables.pop(number, (None, 0.0))
+            table, loaded_at = self._tables.pop(number, (None, 0.0))
             if bounds is None or topic_id is None:
                 return None
             start, end = bounds.log_start_offset, bounds.high_watermark
@@ -325,15 +325,15 @@ class DirectoryGroups:
                 table is None
                 or table.topic_id != topic_id
                 or not start <= table.next_offset <= end
-                or time.monotonic() - begun > _FORGET_SECONDS
+                or time.monotonic() - loaded_at > _FORGET_SECONDS
             ):
-                table, begun = OffsetsTable(partition, start, topic_id), time.monotonic()
+                table, loaded_at = OffsetsTable(partition, start, topic_id), time.monotonic()
             try:
                 new = OffsetRange(table.next_offset, end)
                 for piece in self._directory.fetch(Fetch(partition, new)):
                     table.add(piece, end)
                 # Kept only if nothing failed.
-                self._tables[number] = table, begun
+                self._tables[number] = table, loaded_at
                 return table
             except OversizedRecordError as e:
                 raise e.with_hint(

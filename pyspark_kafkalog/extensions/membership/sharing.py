@@ -103,7 +103,7 @@ class SharedGroup(Share):
         """These partitions: the same object as long as they are the same."""
         self._assignment: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
         """All partitions, those of this stream, and these as an assignment."""
-        self._has_begun = False
+        self._has_had_partitions = False
         """Whether the stream has had a partition."""
         self._finished: Offsets | None = None
         """What was committed last."""
@@ -137,8 +137,8 @@ class SharedGroup(Share):
         begins = self._hold(start, subscribed().partitions, default, must_wait=must_wait)
         if begins is None:
             return None
-        if begins and not self._has_begun:
-            self._has_begun = True
+        if begins and not self._has_had_partitions:
+            self._has_had_partitions = True
             _warn_if_set_back(start, begins, reached)
         if self._held is not begins:
             self._held = begins

@@ -113,13 +113,13 @@ class Partition:
             active = segments[-1].now()
             return segments if active is segments[-1] else [*segments[:-1], active]
         self._listing = None
-        begun, begun_ns = time.monotonic(), time.time_ns()
+        started, started_ns = time.monotonic(), time.time_ns()
         segments = live_segments(self.folder)
         now = time.monotonic()
-        self._listings.made(self.topic_partition, now - begun)
+        self._listings.made(self.topic_partition, now - started)
         if len(self.largest_timestamps) > 4 * len(segments):
             self.largest_timestamps.clear()
-        at_rest = is_settled(changed, begun_ns)
+        at_rest = is_settled(changed, started_ns)
         if segments and changed is not None and at_rest and min(s.size for s in segments) > GONE:
             self._listing = _Listing(segments, changed, now)
         return segments
@@ -312,7 +312,7 @@ class Partition:
         (position, end), on_corrupt, topic_id = wanted.offsets, wanted.on_corrupt, wanted.topic_id
         attempt = 0
         while position < end:
-            begun_at = position
+            first = position
             neighbours = Neighbours(self.folder, partial(self.segments, fresh=True))
             try:
                 segments = self.segments(fresh=attempt > 0)
@@ -357,7 +357,7 @@ class Partition:
                 if topic_id and self.topic_id() not in ("", topic_id):
                     gone = OffsetRange(position, end)
                     raise lost(self.topic_partition, gone, "the topic was deleted and recreated") from None
-                attempt = 1 if position > begun_at else attempt + 1
+                attempt = 1 if position > first else attempt + 1
                 wait(attempt, self.folder.label(), e)
 
     def offset_after_bytes(self, offsets: OffsetRange, max_bytes: int) -> int:
@@ -534,7 +534,7 @@ def _opened(
                 if following is not None and following.base_offset < end and segment.folder.is_store:
                     from pyspark_kafkalog.filesystem.ahead import in_background
 
-                    ahead = in_background(partial(_begun, following))
+                    ahead = in_background(partial(_opened_ahead, following))
                 yield opened, segment, following
     finally:
         if ahead is not None:
@@ -542,7 +542,7 @@ def _opened(
                 pass
 
 
-def _begun(segment: Segment) -> InputFile:
+def _opened_ahead(segment: Segment) -> InputFile:
     log = segment.folder.open(segment.name)
     log.begin(log.size)
     return log

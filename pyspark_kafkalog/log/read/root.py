@@ -126,15 +126,15 @@ class LogRoot:
         held = self._held
         if held is not None and held.changed == changed and self.listings.is_believed(held.at):
             return set(held.partitions)
-        begun, begun_ns = time.monotonic(), time.time_ns()
+        started, started_ns = time.monotonic(), time.time_ns()
         found = set()
         for name, entry in self.folder.list(parse_partition_folder).items():
             partition = parse_partition_folder(name)
             if partition is not None and entry.type == fs.FileType.Directory:
                 found.add(partition)
         now = time.monotonic()
-        self.listings.made(None, now - begun)
-        self._held = _Held(found, changed, now) if is_settled(changed, begun_ns) else None
+        self.listings.made(None, now - started)
+        self._held = _Held(found, changed, now) if is_settled(changed, started_ns) else None
         return set(found)
 
     def find(self, partition: TopicPartition) -> Folder | None:

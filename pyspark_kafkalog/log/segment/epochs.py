@@ -22,7 +22,7 @@ _LAST = 1 << 31
 
 
 class EpochStart(NamedTuple):
-    """The start of a leader epoch: its first batch is at ``offset``, the batch before it ends at ``after``."""
+    """The start of a leader epoch: its first batch is at ``offset``, the batch before ends at ``after``."""
 
     epoch: int
     offset: int

@@ -215,8 +215,8 @@ class TargetRecords:
             one whose records it has sent.
         """
         plan, state = self._plan, self._state
-        begun = self._written()
-        for planned, written in begun.items():
+        restored = self._written()
+        for planned, written in restored.items():
             if written > state.maps[planned.source].count:
                 raise OptionError(
                     f"The partition has {written} records of this restore, and its file {state.path} knows of"
@@ -226,7 +226,7 @@ class TargetRecords:
                 )
             if written and state.maps[planned.source].source_of(written) < planned.end:
                 source.check_shared(self._place, planned, state.maps[planned.source], written)
-        progress(0, source.stored_bytes({p: state.maps[p.source].source_of(n) for p, n in begun.items()}))
+        progress(0, source.stored_bytes({p: state.maps[p.source].source_of(n) for p, n in restored.items()}))
         largest = self._largest()
         limit, most = RateLimit(self._rate), min(_AHEAD_BYTES, self._rate or _AHEAD_BYTES)
         producer_id = plan.producer_id, plan.producer_epoch, plan.cluster_id
@@ -234,7 +234,7 @@ class TargetRecords:
             waiting: list[_Numbered] = []
             size = 0
             readers = [
-                self._read(source, planned, begun[planned], largest[planned.target], progress)
+                self._read(source, planned, restored[planned], largest[planned.target], progress)
                 for planned in plan.partitions
             ]
             for found in _in_turn(readers):

@@ -191,7 +191,7 @@ class Threads:
                 f" as it is: rows were written to it from offset {written} on, which a new copy would not"
                 " have. Write them to another topic, and move the partition's folder away"
             )
-        topic_id, begun = planned.topic_ids[partition.topic], now_ms()
+        topic_id, started = planned.topic_ids[partition.topic], now_ms()
         start = bounds.log_start_offset
         log = self._target.begin_anew(
             partition, planned.settings[partition.topic], start=start, topic_id=topic_id
@@ -200,7 +200,7 @@ class Threads:
             bring_up_to_date(self._source, log, bounds, topic_id, self._hooks(copied))
             if self._is_stopped():
                 return problem
-            self._target.exchange(partition, log, start, begun)
+            self._target.exchange(partition, log, start, started)
         finally:
             log.close(cleanly=False)
         copied.renewed = True

@@ -32,14 +32,14 @@ class Readable(Protocol):
 
 def lines_of(stream: Readable) -> Iterator[list[bytes]]:
     """The lines of a stream without their ends, as many at a time as have come; the last may lack its end."""
-    begun: list[bytes] = []
+    unended: list[bytes] = []
     while chunk := stream.read1(_CHUNK):
         whole, end, rest = chunk.rpartition(b"\n")
         if end:
-            yield b"".join([*begun, whole]).split(b"\n")
-            begun = []
-        begun.append(rest)
-    if last := b"".join(begun):
+            yield b"".join([*unended, whole]).split(b"\n")
+            unended = []
+        unended.append(rest)
+    if last := b"".join(unended):
         yield [last]
 
 

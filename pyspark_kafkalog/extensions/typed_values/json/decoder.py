@@ -178,8 +178,8 @@ class Decoder:
                 there = micros[local]
                 # Before, clocks were changed by seconds, too.
                 unit = np.where(there < _SINCE, 1_000_000, _MINUTE)
-                begun, index = np.unique(there // unit * unit, return_inverse=True)
-                east = [self._east(int(each) // 1_000_000) for each in begun]
+                starts, index = np.unique(there // unit * unit, return_inverse=True)
+                east = [self._east(int(each) // 1_000_000) for each in starts]
                 micros[local] -= np.array(east, np.int64)[index] * 1_000_000
 
     def _east(self, local: int) -> int:

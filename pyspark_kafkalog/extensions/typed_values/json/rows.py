@@ -117,10 +117,10 @@ def _begin(tokens: JsonTokens) -> int | None:
 
 def _opens(tokens: JsonTokens, kind: int, expected: str) -> bool:
     """Whether an object or array begins here; not for null, and where the parser gives no more."""
-    begun = _begin(tokens)
-    if begun not in (None, kind):
+    opened = _begin(tokens)
+    if opened not in (None, kind):
         raise tokens.fault(expected)
-    return begun is not None
+    return opened is not None
 
 
 def _struct(kind: pa.StructType, zone: times.Zone) -> Convert:

@@ -90,8 +90,8 @@ class JsonTokens:
     @property
     def name(self) -> str | None:
         """The name of the current token; an object or array has its own where it begins and ends."""
-        is_begun = self.kind in (START_OBJECT, START_ARRAY) and len(self._contexts) > 1
-        return self._contexts[-2 if is_begun else -1].name
+        is_opened = self.kind in (START_OBJECT, START_ARRAY) and len(self._contexts) > 1
+        return self._contexts[-2 if is_opened else -1].name
 
     @property
     def number(self) -> str:
@@ -176,8 +176,8 @@ class JsonTokens:
                 raise Fault(f"expected at most {MOST_DEPTH} objects and arrays in one another", self._at)
 
     def _leave(self, char: str) -> int:
-        begun, kind = (START_OBJECT, END_OBJECT) if char == "}" else (START_ARRAY, END_ARRAY)
-        if self._contexts[-1].kind != begun:
+        opening, kind = (START_OBJECT, END_OBJECT) if char == "}" else (START_ARRAY, END_ARRAY)
+        if self._contexts[-1].kind != opening:
             raise Fault(f"nothing begins here that {char!r} could end", self._at - 1)
         self._contexts.pop()
         self.kind = kind
