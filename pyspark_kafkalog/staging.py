@@ -112,7 +112,7 @@ class Staging(TaskSink[Staged]):
         self._errors = errors
         self._inline_bytes = inline_bytes
         self._file: NewFile | None = None
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._size = 0
         self._sections: list[StagedSection] = []
         self._finished = False
@@ -141,13 +141,13 @@ class Staging(TaskSink[Staged]):
             return
         data = encoded.data
         if self._file is None and self._size + data.size <= self._inline_bytes:
-            self._held += data.data
+            self._buffer += data.data
         else:
             with self._errors():
                 if self._file is None:
                     self._file = self._new_file()
-                    self._file.write(self._held)
-                    self._held.clear()
+                    self._file.write(self._buffer)
+                    self._buffer.clear()
                 self._file.write(data)
         section = StagedSection(*partition, self._size, data.size, encoded.records, crc32c(data))
         self._sections.append(section)
@@ -157,7 +157,7 @@ class Staging(TaskSink[Staged]):
         """What was staged; the file is whole when this context is left."""
         self._finished = True
         name = None if self._file is None else self._name
-        return Staged(name, tuple(self._sections), bytes(self._held))
+        return Staged(name, tuple(self._sections), bytes(self._buffer))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -47,12 +47,12 @@ def _joined(arrow_batches: Iterable[pa.RecordBatch], max_bytes: int) -> Iterator
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for arrow_batch in arrow_batches:
-        held = arrow_batch.get_total_buffer_size()  # a tenth of the time that nbytes takes
+        arrow_bytes = arrow_batch.get_total_buffer_size()  # a tenth of the time that nbytes takes
         rows += arrow_batch.num_rows
-        size += held
+        size += arrow_bytes
         if waiting and (rows > _JOINED_ROWS or size > max_bytes):
             yield _one(waiting)
-            waiting, rows, size = [], arrow_batch.num_rows, held
+            waiting, rows, size = [], arrow_batch.num_rows, arrow_bytes
         waiting.append(arrow_batch)
     if waiting:
         yield _one(waiting)

@@ -20,8 +20,8 @@ from pyspark_kafkalog.write.splitting import AsTheyAre, Divided, RecordSplitter
 if TYPE_CHECKING:
     from pyspark_kafkalog.write.routing import Router
 
-_LEAST_HELD, _MOST_HELD = 1 << 20, 32 << 20
-"""Bytes of rows to hold back, at least and at most. Each task touches new memory for them."""
+_LEAST_BUFFERED, _MOST_BUFFERED = 1 << 20, 32 << 20
+"""Bytes of rows that a task buffers, at least and at most: it touches new memory for them."""
 _FILLS_A_BATCH = 256 << 10
 """Rows of this many bytes fill record batches by themselves."""
 
@@ -79,14 +79,14 @@ def write_rows(
 ) -> None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
-    Some rows are held back, so that record batches fill up even if many partitions share a task.
+    Some rows are buffered, so that record batches fill up even if many partitions share a task.
 
     :param splitter: splits large values into message segments, all of one message in one partition.
     :param count: counts the rows of each topic, before they are split.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
-    for rows in _held(arrow_batches, router.bytes_that_fill):
+    for rows in _buffered(arrow_batches, router.bytes_that_fill):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
         if records.column("headers").null_count < records.num_rows:
             records = extensions.without_reader_headers(records)
@@ -115,30 +115,32 @@ def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_spli
     return RecordTooLargeError(error.message, topic_partition=partition, hint=hint)
 
 
-def _held(arrow_batches: Iterable[pa.RecordBatch], hold: Callable[[], int]) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
+def _buffered(
+    arrow_batches: Iterable[pa.RecordBatch], bytes_that_fill: Callable[[], int]
+) -> Iterator[pa.RecordBatch]:
+    buffered: list[pa.RecordBatch] = []
     size, enough = 0, -1
     for arrow_batch in chain.from_iterable(map(_cut, arrow_batches)):
         if enough < 0:
-            enough = min(max(hold(), _LEAST_HELD), _MOST_HELD)
+            enough = min(max(bytes_that_fill(), _LEAST_BUFFERED), _MOST_BUFFERED)
         if arrow_batch.nbytes > arrow_batch.num_rows * _FILLS_A_BATCH:
-            if held:
-                yield _joined(held)
+            if buffered:
+                yield _joined(buffered)
             yield arrow_batch
-            held, size = [], 0
+            buffered, size = [], 0
             continue
-        held.append(arrow_batch)
+        buffered.append(arrow_batch)
         size += arrow_batch.nbytes
         if size >= enough:
-            yield _joined(held)
-            held, size = [], 0
-    if held:
-        yield _joined(held)
+            yield _joined(buffered)
+            buffered, size = [], 0
+    if buffered:
+        yield _joined(buffered)
 
 
 def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """``rows`` in slices of about ``_MOST_HELD`` bytes at most, or of one row; none is empty."""
-    count = max(rows.num_rows * _MOST_HELD // max(rows.nbytes, _MOST_HELD), 1)
+    """``rows`` in slices of about ``_MOST_BUFFERED`` bytes at most, or of one row; none is empty."""
+    count = max(rows.num_rows * _MOST_BUFFERED // max(rows.nbytes, _MOST_BUFFERED), 1)
     for first in range(0, rows.num_rows, count):
         yield rows.slice(first, count)
 

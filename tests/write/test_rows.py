@@ -52,14 +52,14 @@ def batches(count: int, rows: int = 1000, size: int = 1000) -> Iterator[pa.Recor
     return (pa.RecordBatch.from_pydict({"value": [b"x" * size] * rows}) for _ in range(count))
 
 
-def test_little_is_held_where_few_partitions_are_to_be_filled() -> None:
+def test_little_is_buffered_where_few_partitions_are_to_be_filled() -> None:
     sink = Sink()
     write_rows(batches(4), router(), sink)
     assert sink.appended == [(0, 2000), (0, 2000)], "two exceed the least, of a MiB"
 
 
 @pytest.mark.parametrize("router", [router(partitions=1000), router(topic=None)])
-def test_much_is_held_where_many_are(router: Router) -> None:
+def test_much_is_buffered_where_many_are(router: Router) -> None:
     sink = Sink()
     rows = (batch.append_column("topic", pa.array(["t"] * 1000)) for batch in batches(4))
     write_rows(rows, router, sink)
@@ -67,7 +67,7 @@ def test_much_is_held_where_many_are(router: Router) -> None:
     assert len({partition for partition, _ in sink.appended}) == len(sink.appended)
 
 
-def test_large_rows_are_not_held_nor_are_those_before_them() -> None:
+def test_large_rows_are_not_buffered_nor_are_those_before_them() -> None:
     sink = Sink()
     rows = [*batches(2), *batches(2, rows=2, size=300_000), *batches(1)]
     write_rows(rows, router(batch_size=1 << 20), sink)

@@ -145,7 +145,7 @@ class ProduceState:
         self._leaderless: dict[TopicPartition, _Partition] = {}
         """Partitions with batches to send and no known leader."""
         self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
-        self._held_until: dict[int, float] = {}
+        self._throttled_until: dict[int, float] = {}
         """Until when a broker that throttles us must not be sent anything."""
         self._by_age: deque[Batch] = deque()
         self._has_failed = False
@@ -195,7 +195,7 @@ class ProduceState:
     def next_request(self, now: float) -> Request | None:
         """A request to send now, if there is one; call again until there is none."""
         for node, ready in self._ready.items():
-            if ready and self._has_room(node) and now >= self._held_until.get(node, 0.0):
+            if ready and self._has_room(node) and now >= self._throttled_until.get(node, 0.0):
                 batches = self._take(node, ready, now)
                 if batches:
                     request = Request(node, batches)
@@ -228,7 +228,7 @@ class ProduceState:
 
     def throttled(self, node: int, until: float) -> None:
         """Note that the broker wants no requests before then (KIP-219)."""
-        self._held_until[node] = until
+        self._throttled_until[node] = until
         for state in self._ready[node].values():
             state.waiting[0].last_error = "a quota of the cluster throttles this client"
 
@@ -410,8 +410,8 @@ class ProduceState:
         times += [state.not_before for state in self._leaderless.values()]
         for node, ready in self._ready.items():
             if self._has_room(node):
-                held_until = self._held_until.get(node, 0.0)
-                times += [max(s.not_before, held_until) for s in ready.values() if s.may_follow(node)]
+                throttled_until = self._throttled_until.get(node, 0.0)
+                times += [max(s.not_before, throttled_until) for s in ready.values() if s.may_follow(node)]
         return min(times)
 
     def _has_room(self, node: int) -> bool:

@@ -130,20 +130,20 @@ class OpenMessage:
     """Offset of the first accepted message segment: a restart must begin there."""
     pieces: dict[int, SegmentSlice] = field(default_factory=dict)
     size: int = 0
-    held: int = 0
-    """Bytes of the slices that are kept."""
+    buffered_bytes: int = 0
+    """Bytes of the slices that are in memory."""
 
     def put(self, piece: SegmentSlice) -> None:
         """Accept a message segment."""
         self.pieces[piece.number] = piece
         self.size += piece.size
-        self.held += 0 if piece.slice is None else piece.size
+        self.buffered_bytes += 0 if piece.slice is None else piece.size
 
     def forget_slices(self) -> None:
         """Keep only numbers and offsets."""
         for piece in self.pieces.values():
             piece.slice = None
-        self.held = 0
+        self.buffered_bytes = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +174,20 @@ class Assembler:
         """By id, in the order in which they began."""
         self.used = 0
         """Bytes to compare with the capacity; too low, like theirs, after a message that does not add up."""
-        self._held = 0
-        self._holding: dict[bytes, OpenMessage] = {}
-        """The messages whose slices are kept."""
+        self._buffered_bytes = 0
+        self._buffered: dict[bytes, OpenMessage] = {}
+        """The open messages whose slices are in memory."""
         self._tracked: dict[bytes, int] = {}
         self._untracked: dict[bytes, int] = {}
         self.dropped: list[Dropped] = []
         """What was dropped since this list was last cleared."""
 
     def restore(self, messages: Iterable[OpenMessage], used: int) -> None:
-        """Take over what another assembler held."""
+        """Take over the open messages of another assembler."""
         self.messages = {m.message_id: m for m in sorted(messages, key=lambda m: m.starting_offset)}
         self.used = used
-        self._holding = {message_id: m for message_id, m in self.messages.items() if m.held}
-        self._held = sum(message.held for message in self._holding.values())
+        self._buffered = {message_id: m for message_id, m in self.messages.items() if m.buffered_bytes}
+        self._buffered_bytes = sum(message.buffered_bytes for message in self._buffered.values())
         self._tracked, self._untracked = {}, {}
         for message_id, message in self.messages.items():
             if message.tracked_offset is None:
@@ -257,13 +257,13 @@ class Assembler:
         if new:
             message.put(SegmentSlice(offset, arrival.number, arrival.size, arrival.slice))
             if arrival.slice is not None:
-                self._held += arrival.size
-                self._holding[message_id] = message
+                self._buffered_bytes += arrival.size
+                self._buffered[message_id] = message
         complete = len(message.pieces) == message.count
         if complete and message.size != message.length:
             if new:
                 self.drop(message, DropReason.TOO_FEW_BYTES, offset)
-                self._stop_holding(message)
+                self._release(message)
                 message.forget_slices()
             else:
                 self.reject(arrival, DropReason.TOO_FEW_BYTES, message.starting_offset)
@@ -317,12 +317,12 @@ class Assembler:
     def _keep_to_capacity(self, offset: int) -> None:
         capacity = self._settings.buffer_capacity
         if not self._evicts:
-            while self._held > capacity:
-                oldest = next(iter(self._holding.values()))
-                self._stop_holding(oldest)
+            while self._buffered_bytes > capacity:
+                oldest = next(iter(self._buffered.values()))
+                self._release(oldest)
                 oldest.forget_slices()
             return
-        while self.messages and max(self.used, self._held) > capacity:
+        while self.messages and max(self.used, self._buffered_bytes) > capacity:
             oldest = next(iter(self.messages.values()))
             self._drop_open(oldest, DropReason.EVICTED, offset)
             if self._settings.exception_on_message_dropped:
@@ -343,8 +343,8 @@ class Assembler:
         self._tracked.pop(message.message_id, None)
         self._untracked.pop(message.message_id, None)
         self.used -= message.size
-        self._stop_holding(message)
+        self._release(message)
 
-    def _stop_holding(self, message: OpenMessage) -> None:
-        if self._holding.pop(message.message_id, None) is not None:
-            self._held -= message.held
+    def _release(self, message: OpenMessage) -> None:
+        if self._buffered.pop(message.message_id, None) is not None:
+            self._buffered_bytes -= message.buffered_bytes

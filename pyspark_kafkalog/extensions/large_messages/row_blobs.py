@@ -96,26 +96,26 @@ def in_offset_order(
 ) -> Iterator[tuple[pa.RecordBatch, bytes | None]]:
     """The rows of all blobs of a partition, sorted by first offset; rows of overlapping blobs are merged.
 
-    Rows that are those of a single blob come with that blob. Only overlapping blobs are held in memory.
+    Rows that are those of a single blob come with that blob. Only overlapping blobs are buffered.
 
     :raises InvalidRecordError: for a duplicate row.
     """
-    held: tuple[pa.RecordBatch, bytes | None] | None = None
+    buffered: tuple[pa.RecordBatch, bytes | None] | None = None
     for blob in blobs:
         rows = decoded(blob.rows)
-        if held is not None and _last_offset(held[0]) < blob.first_offset:
-            yield held
-            held = None
-        if held is None:
-            held = rows, blob.rows
+        if buffered is not None and _last_offset(buffered[0]) < blob.first_offset:
+            yield buffered
+            buffered = None
+        if buffered is None:
+            buffered = rows, blob.rows
             continue
-        merged = _sorted(pa.concat_batches([held[0], rows]), partition)
+        merged = _sorted(pa.concat_batches([buffered[0], rows]), partition)
         ready = int(np.searchsorted(int64_column(merged.column("offset")), blob.first_offset))
         if ready:
             yield merged.slice(0, ready), None
-        held = merged.slice(ready), None
-    if held is not None:
-        yield held
+        buffered = merged.slice(ready), None
+    if buffered is not None:
+        yield buffered
 
 
 def pieces(rows: pa.RecordBatch, most_bytes: int = BLOB_BYTES) -> Iterator[pa.RecordBatch]:

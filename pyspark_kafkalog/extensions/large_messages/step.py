@@ -166,16 +166,16 @@ def assemble_with_state(
 
 def in_batches(rows: Iterable[StepRow]) -> Iterator[pa.RecordBatch]:
     """Rows after the step as arrow batches, each of a bounded size."""
-    held: list[StepRow] = []
+    buffered: list[StepRow] = []
     size = 0
     for row in rows:
-        held.append(row)
+        buffered.append(row)
         size += len(row[2] or b"")
         if size >= _BATCH_BYTES:
-            yield _to_arrow_batch(held)
-            held, size = [], 0
-    if held:
-        yield _to_arrow_batch(held)
+            yield _to_arrow_batch(buffered)
+            buffered, size = [], 0
+    if buffered:
+        yield _to_arrow_batch(buffered)
 
 
 def unpack(

@@ -259,8 +259,8 @@ class DirectoryGroups:
         records: dict[TopicPartition, list[_Record]] = defaultdict(list)
         for group in self.group_ids():
             with self._writing(group) as target:
-                held = [partition for partition in partitions if _holds(target, group, partition)]
-                records[target.partition] += self._tombstones(target, group, held)
+                committed = [partition for partition in partitions if _holds(target, group, partition)]
+                records[target.partition] += self._tombstones(target, group, committed)
         return {holder: _batch(holder, deleted) for holder, deleted in records.items() if deleted}
 
     def delete_group(self, group: str) -> None:

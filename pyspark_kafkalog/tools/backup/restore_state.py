@@ -329,9 +329,9 @@ def restore_lock(path: str) -> Iterator[None]:
     :raises KafkaLogError: if one uses it.
     :raises OptionError: if there is no way to lock it.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
         with _file_errors("lock", path, OptionError, _ANOTHER_FILE):
-            held.enter_context(file_lock(path, "The file of the restore"))
+            locks.enter_context(file_lock(path, "The file of the restore"))
         yield
 
 

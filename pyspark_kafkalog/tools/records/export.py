@@ -177,13 +177,13 @@ def _write_parquet(arrow_batches: Iterable[pa.RecordBatch], table: _Table, path:
     from pyarrow.parquet import ParquetWriter
 
     with ParquetWriter(path, table.schema, compression="zstd", use_dictionary=_FEW_VALUES) as writer:
-        held: list[pa.RecordBatch] = []
+        buffered: list[pa.RecordBatch] = []
         size = 0
         for rows in arrow_batches:
-            held.append(table.of(rows))
-            size += held[-1].nbytes
+            buffered.append(table.of(rows))
+            size += buffered[-1].nbytes
             if size >= _ROW_GROUP:
-                writer.write_table(pa.Table.from_batches(held))
-                held, size = [], 0
-        if held:
-            writer.write_table(pa.Table.from_batches(held))
+                writer.write_table(pa.Table.from_batches(buffered))
+                buffered, size = [], 0
+        if buffered:
+            writer.write_table(pa.Table.from_batches(buffered))

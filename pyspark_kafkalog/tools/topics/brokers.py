@@ -28,14 +28,14 @@ def describe_brokers(options: ConnectionOptions) -> list[BrokerState]:
     )
     partitions = [partition for topic in response.topics for partition in topic.partitions]
     led = Counter(partition.leader_id for partition in partitions)
-    held = Counter(node_id for partition in partitions for node_id in partition.replica_nodes)
+    replicas = Counter(node_id for partition in partitions for node_id in partition.replica_nodes)
     listed = {broker.node_id: broker for broker in response.brokers}
     attempts = reach_brokers(
         options, {node_id: Address(broker.host, broker.port) for node_id, broker in listed.items()}
     )
     controller = _controller(cluster, response, attempts.values())
     found = []
-    for node_id in sorted(listed.keys() | held.keys()):
+    for node_id in sorted(listed.keys() | replicas.keys()):
         broker, attempt = listed.get(node_id), attempts.get(node_id)
         if attempt is None:
             note = "it has replicas, but the cluster does not list it now"
@@ -50,7 +50,7 @@ def describe_brokers(options: ConnectionOptions) -> list[BrokerState]:
                 version=None if attempt is None else _version(attempt),
                 is_controller=None if controller is None else node_id == controller,
                 leads=led[node_id],
-                replicas=held[node_id],
+                replicas=replicas[node_id],
                 answers=attempt is not None and attempt.error is None,
                 note=note,
             )

@@ -59,25 +59,25 @@ def without_sparks_noise() -> Iterator[None]:
     reader, writer = os.pipe()
     os.dup2(writer, _STDERR)
     os.close(writer)
-    held: deque[bytes] = deque(maxlen=1000)
+    buffered: deque[bytes] = deque(maxlen=1000)
     # It ends with this process: until then Spark's processes may write.
-    Thread(target=_sort_lines, args=(reader, terminal, held), daemon=True).start()
+    Thread(target=_sort_lines, args=(reader, terminal, buffered), daemon=True).start()
     try:
         yield
     except BaseException:
-        os.write(terminal, b"".join(held))
+        os.write(terminal, b"".join(buffered))
         raise
     finally:
         os.dup2(terminal, _STDERR)
 
 
-def _sort_lines(reader: int, terminal: int, held: deque[bytes]) -> None:
+def _sort_lines(reader: int, terminal: int, buffered: deque[bytes]) -> None:
     with os.fdopen(reader, "rb") as lines:
         for line in lines:
             if line.startswith(_OURS):
                 os.write(terminal, line)
             else:
-                held.append(line)
+                buffered.append(line)
 
 
 def _session() -> SparkSession:

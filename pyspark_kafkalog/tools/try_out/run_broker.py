@@ -98,10 +98,10 @@ def _listens(port: int) -> bool:
 
 
 def _free_ports(*wanted: int) -> list[int]:
-    with ExitStack() as held:
+    with ExitStack() as sockets:
         ports = []
         for port in wanted:
-            probe = held.enter_context(socket.socket())
+            probe = sockets.enter_context(socket.socket())
             # As Java does: connections of an earlier broker that still end don't count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
