@@ -5,7 +5,7 @@ leads out of the place that the user named. Log files are read by ranges, never 
 and never mapped into memory.
 
 A listing takes a while on every file system. If a file is renamed meanwhile, the
-listing may miss it although it was there all the time: see :func:`settled`.
+listing may miss it although it was there all the time: see :func:`wait`.
 """
 
 from __future__ import annotations

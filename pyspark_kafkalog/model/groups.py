@@ -22,11 +22,15 @@ class CommittedOffsets(Protocol):
     """What consumer groups have committed."""
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
         """The commits of ``group`` for all or these partitions; those without a commit are left out.
 
-        What an open transaction commits does not count yet. With ``settled`` brokers wait for its end.
+        What an open transaction commits does not count yet. With ``require_stable`` brokers wait for its end.
 
         :raises PendingOffsetsError: if it stays open.
         """

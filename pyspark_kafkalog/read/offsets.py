@@ -51,7 +51,7 @@ def start_from_group(
     if options.starting.values != COMMITTED or group is None:
         return options
     partitions = look_up_partitions(place, options.selection)
-    committed = groups().committed(group, partitions, settled=True)
+    committed = groups().committed(group, partitions, require_stable=True)
     check_commits(place, group, committed, fail_on_data_loss=options.fail_on_data_loss)
     without = sorted(set(partitions) - committed.keys())
     if without and options.group.none_committed is None:

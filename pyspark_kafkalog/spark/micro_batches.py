@@ -230,7 +230,7 @@ class MicroBatches:
             if start is not None:
                 return start
         elif self._committer is not None:
-            self._committer.settle()
+            self._committer.flush()
         return to_json(end)
 
     def _must_not_limit(self) -> bool:

@@ -98,7 +98,7 @@ class OffsetCommitter:
         elif self._last is None or self._last.running() or self._last.done():
             self._last = self._thread.submit(lambda: self._commit(self._finished))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait at most 2 seconds until everything finished is committed, or the commit has failed.
 
         Spark kills its planner when a query is stopped. What is not committed by then is

@@ -216,18 +216,18 @@ def test_only_who_needs_it_waits_for_an_open_transaction_and_is_told_its_name(
     with pytest.raises(
         GroupError, match=rf"{group}.*stays open.*transactional id '{name}' \(producer id \d+\)"
     ):
-        impatient.committed(group, settled=True)
+        impatient.committed(group, require_stable=True)
     patient = groups_of(broker.bootstrap, timeout=60, request_timeout_ms=1000)
     began = time.monotonic()
     with pytest.raises(GroupError, match=rf"{group}.*stays open"):
-        patient.committed(group, settled=True)
+        patient.committed(group, require_stable=True)
     assert time.monotonic() - began < 30, "it is patient with brokers, and not with transactions"
     before = {TopicPartition(topic, 0): CommittedOffset(1, 0)}
     assert impatient.committed(group) == before
     assert impatient.committed_by([group, "no-such-group"]) == {group: before, "no-such-group": {}}
     producer.commit_transaction()
     producer.close()
-    assert groups.committed(group, settled=True) == {TopicPartition(topic, 0): CommittedOffset(4, -1)}
+    assert groups.committed(group, require_stable=True) == {TopicPartition(topic, 0): CommittedOffset(4, -1)}
 
 
 def test_many_groups_take_a_few_requests(

@@ -11,7 +11,7 @@ import pytest
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.layout import parse_segment_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.model import LogSettings, OffsetRange
 from pyspark_kafkalog.tools.backup.copies.directory import open_backup
 from tests.log.partitions import batch, fetched, offsets_read, write_segment
@@ -112,7 +112,7 @@ def test_however_often_it_is_interrupted_readers_see_the_same(
             for name in calls:
                 patch.setattr(os, name, interrupted(name))
             try:
-                settle(str(folder))
+                clear_leftovers(str(folder))
                 done = True
             except Crash:
                 pass
@@ -126,7 +126,7 @@ def test_what_proves_that_a_segment_is_missing_stays(tmp_path: Path) -> None:
     (folder / f"{10:020d}.index").write_bytes(b"")
     write_segment(folder, [batch(20)])
     write_segment(folder, [batch(20, 5)], suffix=".swap")
-    settle(str(folder))
+    clear_leftovers(str(folder))
     names = {parse_segment_file(path.name) for path in folder.iterdir()}
     assert names == {(0, ".log"), (10, ".index"), (20, ".log")}
     (repaired,) = connect(tmp_path).logs.repair(execute=True).partitions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.read.listings import Listings, is_settled
+from pyspark_kafkalog.log.read.listings import Listings, was_at_rest
 from pyspark_kafkalog.model import TopicPartition
 from tests.log.partitions import batch, write_segment
 
@@ -27,9 +27,9 @@ def test_one_budget_is_for_all_folders(folders: int, seconds: float) -> None:
 
 
 def test_a_folder_that_has_just_changed_is_not_at_rest() -> None:
-    assert is_settled((1, 1, 10 * SECOND), 13 * SECOND)
-    assert not is_settled((1, 1, 10 * SECOND), 11 * SECOND)
-    assert not is_settled(None, 13 * SECOND)
+    assert was_at_rest((1, 1, 10 * SECOND), 13 * SECOND)
+    assert not was_at_rest((1, 1, 10 * SECOND), 11 * SECOND)
+    assert not was_at_rest(None, 13 * SECOND)
 
 
 def test_an_idle_look_lists_nothing_and_the_next_one_sees_what_came(

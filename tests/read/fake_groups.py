@@ -16,7 +16,7 @@ class FakeGroups:
     offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
     trouble: Exception | None = None
     commits: int = 0
-    settled: bool = False
+    require_stable: bool = False
     """Whether the last who asked waits for open transactions."""
     failures: dict[str, KafkaLogError] = field(default_factory=dict)
     """Groups that can't be read, and why."""
@@ -36,9 +36,13 @@ class FakeGroups:
         return {group: Group(group, "Empty") for group in groups if group in self.offsets}
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        self.settled = settled
+        self.require_stable = require_stable
         offsets = self.offsets.get(group, {})
         return {
             partition: offsets[partition]

@@ -139,11 +139,11 @@ def test_what_waits_for_a_commit_is_committed_next_and_can_be_waited_for() -> No
 
     groups = Slow()
     committer = OffsetCommitter(groups, "g", required=False)
-    committer.settle()
+    committer.flush()
     for offset in range(1, 6):
         committer.finished({A0: offset}, wait=False)
     assert offsets(groups) == {}
-    committer.settle()
+    committer.flush()
     assert offsets(groups) == {A0: 5}
     assert groups.commits == 2
 
@@ -158,7 +158,7 @@ def test_a_commit_that_hangs_is_waited_for_in_bounds() -> None:
     committer = OffsetCommitter(Hung(), "g", required=False)
     begun = time.monotonic()
     committer.finished({A0: 1}, wait=False)
-    committer.settle()
+    committer.flush()
     assert 1.9 < time.monotonic() - begun < 15
     Hung.free.set()
 

@@ -211,8 +211,8 @@ class Metadata:
             self.brokers = listed
         is_news = before != (self.topics, self.brokers)
         self.generation += is_news
-        is_settled = not (is_news or self._doubts or node_id in self._behind)
-        self._last = (response, requested) if is_settled else (None, None)
+        is_consistent = not (is_news or self._doubts or node_id in self._behind)
+        self._last = (response, requested) if is_consistent else (None, None)
 
     def needed(self, now: float) -> int:
         """How many brokers have to agree, at ``now``, against what is known."""

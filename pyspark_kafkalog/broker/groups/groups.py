@@ -149,32 +149,31 @@ class BrokerGroups:
         group: str,
         partitions: Collection[TopicPartition] | None = None,
         *,
-        settled: bool = False,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
         """The offsets that ``group`` has committed, for all partitions or for these.
 
-        :param settled: wait for transactions that commit one of them (require_stable, KIP-447; since
-            Kafka 2.5), for no longer than request.timeout.ms.
+        :param require_stable: wait for transactions that commit one of them (KIP-447; since Kafka 2.5), for no longer than request.timeout.ms.
         :raises PendingOffsetsError: if such a transaction stays open; it is named.
         """
         if partitions is not None and not partitions:
             return {}
         doing = f"Reading the committed offsets of group {group}"
-        request = offset_fetch_request(group, partitions, require_stable=settled)
-        deadline = settles = Deadline.after(self._timeout)
+        request = offset_fetch_request(group, partitions, require_stable=require_stable)
+        deadline = stable_by = Deadline.after(self._timeout)
         pending: KafkaLogError | None = None
 
         def attempt() -> dict[TopicPartition, CommittedOffset] | KafkaLogError:
-            nonlocal pending, settles
+            nonlocal pending, stable_by
             answer = self._call(
                 group, request, read_offset_fetch, doing, _FIRST_WITH_ALL, BEFORE_TOPIC_IDS, deadline
             )
             if answer is not None:
                 return _committed(answer, doing, group)
             if pending is None:
-                settles = Deadline.after_ms(self._options.request_timeout_ms)
+                stable_by = Deadline.after_ms(self._options.request_timeout_ms)
                 pending = pending_error(self._cluster, group, deadline)
-            if settles.expired:
+            if stable_by.expired:
                 raise pending
             return pending
 

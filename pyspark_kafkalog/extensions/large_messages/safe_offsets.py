@@ -52,10 +52,14 @@ class WantedOffsets:
     groups: CommittedOffsets
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
         """Like :meth:`.groups.CommittedOffsets.committed`, with the offset of the first wanted message."""
-        found = self.groups.committed(group, partitions, settled=settled)
+        found = self.groups.committed(group, partitions, require_stable=require_stable)
         return {
             partition: replace(committed, offset=wanted, leader_epoch=-1)
             if (wanted := _wanted(committed)) != committed.offset

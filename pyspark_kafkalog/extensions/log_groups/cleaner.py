@@ -28,7 +28,7 @@ from pyspark_kafkalog.log.layout import (
     TIME_INDEX_SUFFIX,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.log.segment.recovery import offsets_of, remove_segment
 from pyspark_kafkalog.log.segment.scan import Scan
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
@@ -52,7 +52,7 @@ def clean(folder: str, partition: TopicPartition, keep: np.ndarray, index_interv
     :param keep: offsets of the records to keep, rising. Transactional batches are always kept.
     :raises CorruptRecordError: at an invalid batch; its segment and those after it stay as they were.
     """
-    settle(folder)
+    clear_leftovers(folder)
     bases = offsets_of(folder, LOG_SUFFIX)
     for base_offset in bases:
         is_last = base_offset == bases[-1]

@@ -166,9 +166,13 @@ class DirectoryGroups:
         return {group: state.group for group, state in states.items() if state is not None}
 
     def committed(
-        self, group: str, partitions: Collection[TopicPartition] | None = None, *, settled: bool = False
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.committed`. ``settled`` waits for nothing."""
+        """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.committed`. ``require_stable`` waits for nothing."""
         state = self._state(group)
         offsets = {} if state is None else state.offsets
         return {

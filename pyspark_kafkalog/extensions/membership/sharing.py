@@ -237,7 +237,7 @@ class SharedGroup(Share):
         """
         new = [p for p in mine if p not in self._mine]
         try:
-            committed = self._groups().committed(self._group, new, settled=True) if new else {}
+            committed = self._groups().committed(self._group, new, require_stable=True) if new else {}
         except PendingOffsetsError as e:
             _log.warning("Waiting for what another member of group %s has left: %s", self._group, e)
             return False
@@ -337,7 +337,7 @@ class SharedGroup(Share):
         begins = {p: stored[p] if p in stored else start[p] for p in moving if p in stored or p in start}
         if unknown := moving.keys() - begins.keys():
             # No task has read them, as they would be stored. Since then others may have.
-            committed = self._groups().committed(self._group, unknown, settled=True)
+            committed = self._groups().committed(self._group, unknown, require_stable=True)
             found = {p: min(commit.offset, moving[p]) for p, commit in committed.items()}
             begins |= found
             self._stored = stored | found

@@ -29,7 +29,7 @@ from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
@@ -125,7 +125,7 @@ def retain_after_commit(
             return
         log_root = LogRoot(open_folder(root))
         with disk_errors(_ACTION, root):
-            deletions, failures = _due(due, configs, log_root, _settled)
+            deletions, failures = _due(due, configs, log_root, _in_order)
             delete(log_root, deletions, progress)
         for deletion in deletions:
             if deletion.segments:
@@ -234,7 +234,7 @@ def _carried_out(
                 shown()
             progress()
 
-        planned = [plan(root, _settled) for root in roots]
+        planned = [plan(root, _in_order) for root in roots]
         for root, (deletions, _) in zip(roots, planned, strict=True):
             delete(root, deletions, advance)
         return _together(planned)
@@ -265,10 +265,10 @@ def _partition(root: LogRoot, partition: TopicPartition) -> Partition:
     return Partition(partition, folder, root.log_start_offset, checkpointed=root.start_in_checkpoint)
 
 
-def _settled(root: LogRoot, partition: TopicPartition) -> Partition:
-    """The same for who holds the directory: what a crash left there is put in order."""
+def _in_order(root: LogRoot, partition: TopicPartition) -> Partition:
+    """The partition, with what a crash left in its folder cleared; the caller holds the directory's lock."""
     opened = _partition(root, partition)
-    settle(opened.folder.label())
+    clear_leftovers(opened.folder.label())
     return opened
 
 

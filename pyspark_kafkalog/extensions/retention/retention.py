@@ -110,7 +110,7 @@ def plan_deletion(
 ) -> Deletion | None:
     """What the rules delete of a partition at a moment; None if it has no segment. Changes nothing.
 
-    To carry it out, the partition must be in order (:func:`.leftovers.settle`).
+    To carry it out, the partition must be in order (:func:`.leftovers.clear_leftovers`).
 
     :param below: raise the log start offset to this, if it is lower.
     :raises LogDirectoryError: if something would go of a log whose beginning is elsewhere, or of that

@@ -138,7 +138,7 @@ class ZooKeeperGroups:
         group: str,
         partitions: Collection[TopicPartition] | None = None,
         *,
-        settled: bool = False,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
         """The offsets that ``group`` has committed, for all partitions or for these; no transaction does.
 
@@ -344,10 +344,10 @@ class DualGroups(BrokerGroups):
         group: str,
         partitions: Collection[TopicPartition] | None = None,
         *,
-        settled: bool = False,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
         """The later commit of each partition; of two that are alike that of the brokers, which has more."""
-        found = super().committed(group, partitions, settled=settled)
+        found = super().committed(group, partitions, require_stable=require_stable)
         for partition, committed in self._in_zookeeper.committed(group, partitions).items():
             if partition not in found or committed.offset > found[partition].offset:
                 found[partition] = committed

@@ -10,20 +10,20 @@ import time
 
 from pyspark_kafkalog.model import TopicPartition
 
-_SETTLED_NS = 2_000_000_000
-"""From this age on a folder's time of change shows every later change, on all file systems."""
+_AT_REST_NS = 2_000_000_000
+"""Age from which a folder's time of change shows every later change, on all file systems."""
 _SHARE = 0.02
 """Share of the time that may go into listing folders that seem unchanged."""
 _SHORTEST, _LONGEST = 0.1, 30.0
 """Seconds for which a listing is believed at least, and at most."""
 
 
-def is_settled(changed: tuple[int, ...] | None, now_ns: int) -> bool:
-    """Whether a folder that a listing at this time found with this time of change was at rest.
+def was_at_rest(changed: tuple[int, ...] | None, now_ns: int) -> bool:
+    """Whether a folder with this time of change was at rest when it was listed at ``now_ns``.
 
     :param changed: see :meth:`pyspark_kafkalog.filesystem.folder.Folder.changed`.
     """
-    return changed is not None and now_ns - changed[-1] > _SETTLED_NS
+    return changed is not None and now_ns - changed[-1] > _AT_REST_NS
 
 
 class Listings:

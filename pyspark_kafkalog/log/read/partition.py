@@ -23,7 +23,7 @@ from pyspark_kafkalog.log.layout import (
     readable_topic_id,
     segment_file,
 )
-from pyspark_kafkalog.log.read.listings import Listings, is_settled
+from pyspark_kafkalog.log.read.listings import Listings, was_at_rest
 from pyspark_kafkalog.log.read.neighbours import Neighbours
 from pyspark_kafkalog.log.segment.loading import LogEnd, find_end, live_segments
 from pyspark_kafkalog.log.segment.missing import (
@@ -119,7 +119,7 @@ class Partition:
         self._listings.made(self.topic_partition, now - started)
         if len(self.largest_timestamps) > 4 * len(segments):
             self.largest_timestamps.clear()
-        at_rest = is_settled(changed, started_ns)
+        at_rest = was_at_rest(changed, started_ns)
         if segments and changed is not None and at_rest and min(s.size for s in segments) > GONE:
             self._listing = _Listing(segments, changed, now)
         return segments

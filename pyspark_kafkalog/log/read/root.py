@@ -32,7 +32,7 @@ from pyspark_kafkalog.log.layout import (
     parse_partition_folder,
     parse_segment_file,
 )
-from pyspark_kafkalog.log.read.listings import Listings, is_settled
+from pyspark_kafkalog.log.read.listings import Listings, was_at_rest
 from pyspark_kafkalog.log.segment.missing import behind_gaps
 from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
@@ -134,7 +134,7 @@ class LogRoot:
                 found.add(partition)
         now = time.monotonic()
         self.listings.made(None, now - started)
-        self._held = _Held(found, changed, now) if is_settled(changed, started_ns) else None
+        self._held = _Held(found, changed, now) if was_at_rest(changed, started_ns) else None
         return set(found)
 
     def find(self, partition: TopicPartition) -> Folder | None:

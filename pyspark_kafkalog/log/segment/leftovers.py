@@ -59,7 +59,7 @@ class Leftovers:
             sync_folder(self.folder)
 
 
-def settle(folder: str) -> None:
+def clear_leftovers(folder: str) -> None:
     """Finish or undo what a crash interrupted in a partition; the caller holds the directory's lock.
 
     Until then its ``.log`` files need not be the segments that readers see, so each writer calls this before

@@ -35,7 +35,7 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.log.segment import append_kernels as kernels
 from pyspark_kafkalog.log.segment.epochs import EpochStart, epoch_starts
 from pyspark_kafkalog.log.segment.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, most_bytes
-from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.scan import (
     Scan,
@@ -223,7 +223,7 @@ def open_active_segment(
     :raises CorruptRecordError: if more than a torn tail follows the valid batches.
     :raises LogDirectoryError: if its offsets span too much.
     """
-    settle(folder)
+    clear_leftovers(folder)
     bases = offsets_of(folder, LOG_SUFFIX)
     if not bases:
         return None

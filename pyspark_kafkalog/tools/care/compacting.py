@@ -17,7 +17,7 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.tools.care.compaction import Compacted, CompactionSettings, LogBounds, compact
 
@@ -58,7 +58,7 @@ def compact_partition(
             journal.recover(root)
             bounds = _bounds(root, partition)
             with journal.unclean(root):
-                settle(folder)
+                clear_leftovers(folder)
                 done = compact(
                     folder, partition, settings, bounds, now_ms=now_ms, execute=True, progress=both
                 )

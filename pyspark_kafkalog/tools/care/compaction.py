@@ -85,7 +85,7 @@ def compact(
 ) -> Compacted:
     """Compact what may be compacted of a partition. Without ``execute`` count what one pass would remove.
 
-    The caller holds the directory's lock, has the folder in order (:func:`.leftovers.settle`), and writes
+    The caller holds the directory's lock, has called :func:`.leftovers.clear_leftovers`, and writes
     :attr:`Compacted.first_dirty_offset` to ``cleaner-offset-checkpoint``.
 
     :param progress: called with the bytes of each stretch that was read: some three times those of the log.

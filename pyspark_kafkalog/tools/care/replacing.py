@@ -1,7 +1,7 @@
 """Put a new segment of a partition in the place of old ones, so that a crash leaves the one or the other.
 
 The steps are Kafka's (``LocalLog.replaceSegments``), and so a broker that loads the folder finishes or undoes
-them (``LogLoader``), and so does :func:`.leftovers.settle`:
+them (``LogLoader``), and so does :func:`.leftovers.clear_leftovers`:
 
 1. The files of the new segment are written under names that end in ``.cleaned``, and flushed.
 2. They are renamed to end in ``.swap``. Until all are, none counts.

@@ -154,7 +154,7 @@ class _Work:
             self._commits = open_sole_commits(write_options(self._to_write), group, name)
             committed = self._commits.committed(partitions)
         else:
-            committed = self._groups.committed(group, partitions, settled=True)
+            committed = self._groups.committed(group, partitions, require_stable=True)
         given = {
             **_only(Use.READ, options),
             "subscribe": topic,

@@ -18,7 +18,7 @@ class SoleCommits(Protocol):
     """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """As :meth:`CommittedOffsets.committed`, settled. Called once, and first."""
+        """As :meth:`CommittedOffsets.committed` with ``require_stable``. Called once, and first."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
         """Commit for some of these partitions. False if the group has other commits than this run has read

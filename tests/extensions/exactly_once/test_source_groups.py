@@ -103,7 +103,7 @@ class Pipeline:
         """What the group has committed, after all transactions; None if one stays open."""
         options = place_options({"kafka.bootstrap.servers": self.broker.bootstrap})
         try:
-            return open_groups(options, timeout=3).committed(self.group, [self.source], settled=True)[
+            return open_groups(options, timeout=3).committed(self.group, [self.source], require_stable=True)[
                 self.source
             ]
         except KafkaLogError:

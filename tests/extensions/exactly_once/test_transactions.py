@@ -133,7 +133,7 @@ def test_a_batch_without_rows_is_marked(broker: Broker, topic: str, driver: Driv
     query = driver()
     query.write([values(5)], 0)
     query.write([values(0), values(0)], 1)
-    (marker,) = groups(broker).committed(transactional_id(topic), settled=True).values()
+    (marker,) = groups(broker).committed(transactional_id(topic), require_stable=True).values()
     assert marker.offset == 2
     assert json.loads(marker.metadata)["records"] == 0
     query.write([values(5, 5)], 2)
@@ -586,7 +586,7 @@ def test_offsets_of_the_sources_are_part_of_the_transaction(
     assert groups(broker).committed(group) == {}
     staged = driver().stage([values(5)], 0)
     driver().commit(staged, 0, Plan("", group, read))
-    committed = groups(broker).committed(group, read, settled=True)
+    committed = groups(broker).committed(group, read, require_stable=True)
     assert {partition: offset.offset for partition, offset in committed.items()} == {
         partition: offset.offset for partition, offset in read.items()
     }

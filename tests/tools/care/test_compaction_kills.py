@@ -12,7 +12,7 @@ import pytest
 
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.tools.care.compacting import compact_partition
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.random_logs import RandomLog, append
@@ -68,7 +68,7 @@ def test_kill_at_every_step(compactor: Runner, tmp_path: Path, seed: int, soak: 
         swaps += bool(list(root.glob("*/*.swap")))
         undone += bool(list(root.glob("*/*.cleaned")))
         if step % 2:
-            settle(str(root / str(PARTITION)))
+            clear_leftovers(str(root / str(PARTITION)))
             assert is_between(records(root), least, before), f"step {step}"
             assert not [p for p in (root / str(PARTITION)).iterdir() if p.suffix in (".swap", ".cleaned")]
         compact_partition(str(root), PARTITION, SETTINGS, execute=True)

@@ -256,7 +256,7 @@ def test_a_group_that_was_forgotten(topics: Topics) -> None:
     again = topics.redrive("--first", "--execute")
     assert again.code == 2
     assert "It is not the first run" in again.err
-    open_groups(connect(place).place_options).committed(topics.group, settled=True)
+    open_groups(connect(place).place_options).committed(topics.group, require_stable=True)
     connect(place).groups.delete(topics.group)
     assert topics.redrive("--execute").code == 3
     assert values(place, orders) == [0, 1, 2]
@@ -423,7 +423,7 @@ def test_a_group_that_was_set_back(topics: Topics) -> None:
     write(place, dead, [letter(orders)] * 4)
     assert topics.redrive("--first", "--execute").code == 0
     partitions = [TopicPartition(dead, number) for number in range(2)]
-    before = open_groups(kafka.place_options).committed(topics.group, partitions, settled=True)
+    before = open_groups(kafka.place_options).committed(topics.group, partitions, require_stable=True)
     write(place, dead, [letter(orders)] * 4, start=4)
     assert topics.redrive("--execute").code == 0
     kafka.groups.commit(topics.group, before)
@@ -448,7 +448,7 @@ def test_markers_that_were_set_back_with_the_group(broker: Broker) -> None:
     known = {*groups.group_ids()}
     assert topics.redrive("--first", "--execute").code == 0
     (marker,) = {*groups.group_ids()} - known - {topics.group}
-    before = {group: groups.committed(group, settled=True) for group in (topics.group, marker)}
+    before = {group: groups.committed(group, require_stable=True) for group in (topics.group, marker)}
     write(place, dead, [letter(orders)] * 4, start=4)
     assert topics.redrive("--execute").code == 0
     for group, offsets in before.items():

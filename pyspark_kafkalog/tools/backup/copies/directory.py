@@ -39,7 +39,7 @@ from pyspark_kafkalog.log.lock import (
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.renewal import finish, new_folder, remove_leftovers
-from pyspark_kafkalog.log.segment.leftovers import settle
+from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
 from pyspark_kafkalog.model import LogSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.tools.backup.copies.log import BackupLog, has_batches
@@ -454,7 +454,7 @@ def open_backup(root: str) -> Iterator[BackupDirectory]:
                 try:
                     with directory.disk_errors(partition):
                         open_folder(root).check_inside(str(partition))
-                        settle(os.path.join(root, str(partition)))
+                        clear_leftovers(os.path.join(root, str(partition)))
                 except KafkaLogError as e:
                     directory.broken[partition] = e
             if was_clean:
