@@ -37,17 +37,17 @@ def _uncleaned(header: BatchHeader) -> list[int]:
     return [*values, header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)]
 
 
-def is_same(noted: BatchHeader, found: BatchHeader) -> bool | None:
-    """Whether a batch is the one that was noted before; None if a cleaner may have made the difference.
+def is_same(stored: BatchHeader, found: BatchHeader) -> bool | None:
+    """Whether two batch headers are of the same batch; None if a cleaner may have made the difference.
 
     A batch that a cleaner rewrites lacks records or has a delete horizon (``MemoryRecords.filterTo``); a
     message set may get another header altogether.
     """
-    if found == noted:
+    if found == stored:
         return True
-    if noted.magic != 2 or found.magic != 2:
+    if stored.magic != 2 or found.magic != 2:
         return None
-    if _uncleaned(found) != _uncleaned(noted) or not (_is_cleaned(noted) or _is_cleaned(found)):
+    if _uncleaned(found) != _uncleaned(stored) or not (_is_cleaned(stored) or _is_cleaned(found)):
         return False
     return None
 

@@ -26,7 +26,7 @@ from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 
 _VERSION = 1
-_Noted = TypeVar("_Noted")
+_Entry = TypeVar("_Entry")
 
 
 class Complete(NamedTuple):
@@ -56,16 +56,16 @@ class BackupFile:
     def without(self, gone: Collection[TopicPartition]) -> BackupFile:
         """The same, without a word of these partitions."""
 
-        def kept(noted: Mapping[TopicPartition, _Noted]) -> dict[TopicPartition, _Noted]:
-            return {partition: entry for partition, entry in noted.items() if partition not in gone}
+        def without_gone(entries: Mapping[TopicPartition, _Entry]) -> dict[TopicPartition, _Entry]:
+            return {partition: entry for partition, entry in entries.items() if partition not in gone}
 
         return replace(
             self,
-            gaps=kept(self.gaps),
-            next_batches=kept(self.next_batches),
-            complete=kept(self.complete),
-            renewed=kept(self.renewed),
-            written=kept(self.written),
+            gaps=without_gone(self.gaps),
+            next_batches=without_gone(self.next_batches),
+            complete=without_gone(self.complete),
+            renewed=without_gone(self.renewed),
+            written=without_gone(self.written),
         )
 
 

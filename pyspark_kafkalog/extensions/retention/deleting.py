@@ -65,10 +65,10 @@ def retain(
     :raises UnknownTopicOrPartitionError: if a named topic does not exist.
     """
     roots = [_local_root(path) for path in paths]
-    held = {partition.topic for root in roots for partition in root.live_partitions()}
-    for topic in sorted(set(topics or ()) - held):
+    existing = {partition.topic for root in roots for partition in root.live_partitions()}
+    for topic in sorted(set(topics or ()) - existing):
         raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=", ".join(paths))
-    wanted = held if topics is None else topics
+    wanted = existing if topics is None else topics
     due = partial(_due, wanted, configs)
     return _together([_carried_out([root], due, execute, progress) for root in roots])
 
@@ -219,11 +219,11 @@ def _carried_out(
 ) -> Found:
     """Plan and, with ``execute``, delete under the directories' locks: nothing if a plan is refused."""
     paths = [root.folder.label() for root in roots]
-    with disk_errors(_ACTION, ", ".join(paths)), ExitStack() as held:
+    with disk_errors(_ACTION, ", ".join(paths)), ExitStack() as stack:
         if not execute:
             return _together([plan(root, _partition) for root in roots])
         locks = [
-            held.enter_context(directory_lock(path, _LOCK_SECONDS, patience=PATIENCE_SECONDS))
+            stack.enter_context(directory_lock(path, _LOCK_SECONDS, patience=PATIENCE_SECONDS))
             for path in paths
         ]
         for path in paths:

@@ -42,8 +42,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 @contextmanager
-def _held(root: str, doing: str, *, validate_only: bool = False) -> Iterator[None]:
-    """Hold the directory, as its only writer, with all that earlier ones left unfinished in order.
+def _locked(root: str, doing: str, *, validate_only: bool = False) -> Iterator[None]:
+    """Lock the directory, and put in order what earlier writers have left unfinished.
 
     :param validate_only: only name the errors: nothing is locked, and nothing changes.
     """
@@ -65,7 +65,7 @@ def create_topics(
     :raises TopicExistsError: if one exists already.
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     """
-    with _held(root, "create topics", validate_only=validate_only):
+    with _locked(root, "create topics", validate_only=validate_only):
         existing = _existing(root)
         for topic in sorted(new):
             if check_topic(topic) in existing:
@@ -90,7 +90,7 @@ def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = F
     :raises OptionError: if it has as many already.
     :raises UnknownTopicOrPartitionError: if there is no such topic.
     """
-    with _held(root, "add partitions", validate_only=validate_only):
+    with _locked(root, "add partitions", validate_only=validate_only):
         numbers = _numbers(root, topic)
         if count <= max(numbers):
             raise OptionError(
@@ -116,7 +116,7 @@ def delete_topics(
     :raises UnknownTopicOrPartitionError: if one does not exist; then nothing is deleted.
     :raises LogDirectoryError: if a file that tells of partitions is malformed; then nothing is deleted.
     """
-    with _held(root, "delete topics"):
+    with _locked(root, "delete topics"):
         numbers = {topic: _numbers(root, topic) for topic in topics}
         partitions = {TopicPartition(topic, number) for topic in numbers for number in numbers[topic]}
         batches = tombstones(partitions)
@@ -138,9 +138,9 @@ def _forget(root: str, gone: Collection[TopicPartition]) -> None:
     """
     for name in OFFSET_CHECKPOINTS:
         offsets = read_offsets(root, name)
-        kept = {partition: offset for partition, offset in offsets.items() if partition not in gone}
-        if len(kept) < len(offsets):
-            write_offsets(root, name, kept)
+        left = {partition: offset for partition, offset in offsets.items() if partition not in gone}
+        if len(left) < len(offsets):
+            write_offsets(root, name, left)
     file = read_backup_file(open_folder(root))
     if file is not None and (rest := file.without(gone)) != file:
         write_backup_file(root, rest)
@@ -171,7 +171,7 @@ def alter_configs(
 
     :raises UnknownTopicOrPartitionError: if there is no such topic.
     """
-    with _held(root, "change configurations", validate_only=validate_only):
+    with _locked(root, "change configurations", validate_only=validate_only):
         _numbers(root, topic)
         if validate_only:
             return

@@ -104,10 +104,10 @@ class LogDirectory:
 
         :raises LogDirectoryError: if two roots hold the same partition, and it is not being moved.
         """
-        held, unpublished = self._at_one_moment(self._held)
+        live, unpublished = self._at_one_moment(self._live_partitions)
         created = {partition for partition, end in unpublished.items() if end is None}
         topics: dict[str, list[int]] = {}
-        for topic, number in sorted(held - created):
+        for topic, number in sorted(live - created):
             if names is None or topic in names:
                 topics.setdefault(topic, []).append(number)
         return {topic: tuple(numbers) for topic, numbers in topics.items()}
@@ -517,9 +517,9 @@ class LogDirectory:
             )
         return partition
 
-    def _held(self) -> set[TopicPartition]:
-        """The partitions that have a folder."""
-        held: set[TopicPartition] = set()
+    def _live_partitions(self) -> set[TopicPartition]:
+        """The partitions whose live folders the roots have."""
+        live: set[TopicPartition] = set()
         # Listed once, several roots don't show what is moved meanwhile from a later one to an earlier one.
         for _ in self._roots[:2]:
             in_this_look: set[TopicPartition] = set()
@@ -528,8 +528,8 @@ class LogDirectory:
                 for partition in found & in_this_look:
                     self._holder(partition)
                 in_this_look |= found
-            held |= in_this_look
-        return held
+            live |= in_this_look
+        return live
 
     def _at_one_moment(self, look: Callable[[], _Answer]) -> tuple[_Answer, dict[TopicPartition, int | None]]:
         """What ``look`` sees, and what of it is unpublished.

@@ -42,8 +42,8 @@ _LOOKED_INTO = 50
 _NAMED = 3
 
 
-class _Held(NamedTuple):
-    """The partitions of a root that was at rest."""
+class _Listing(NamedTuple):
+    """The partitions of a root that was at rest, as listed at a time."""
 
     partitions: set[TopicPartition]
     changed: tuple[int, ...] | None
@@ -63,10 +63,10 @@ class LogRoot:
         self._only = only
         self._checkpoints: dict[str, tuple[Entry, dict[TopicPartition, int]]] = {}
         self._backup: bool | None = None
-        self._noted: tuple[Entry, BackupFile | None] | None = None
+        self._known_backup: tuple[Entry, BackupFile | None] | None = None
         self._looked: Entry | None = None
         self._looked_at_backup: Entry | None = None
-        self._held: _Held | None = None
+        self._listing: _Listing | None = None
         self.listings = Listings()
         """Those of the root and of its partitions' folders."""
 
@@ -123,9 +123,9 @@ class LogRoot:
         if self._only is not None:
             return {self._only[0]}
         changed = self.changed()
-        held = self._held
-        if held is not None and held.changed == changed and self.listings.is_believed(held.at):
-            return set(held.partitions)
+        known = self._listing
+        if known is not None and known.changed == changed and self.listings.is_believed(known.at):
+            return set(known.partitions)
         started, started_ns = time.monotonic(), time.time_ns()
         found = set()
         for name, entry in self.folder.list(parse_partition_folder).items():
@@ -134,7 +134,7 @@ class LogRoot:
                 found.add(partition)
         now = time.monotonic()
         self.listings.made(None, now - started)
-        self._held = _Held(found, changed, now) if was_at_rest(changed, started_ns) else None
+        self._listing = _Listing(found, changed, now) if was_at_rest(changed, started_ns) else None
         return set(found)
 
     def find(self, partition: TopicPartition) -> Folder | None:
@@ -158,7 +158,7 @@ class LogRoot:
         return self.partitions() | {partition for partition in self.renewed() if self._copy(partition)}
 
     def find_live(self, partition: TopicPartition) -> Folder | None:
-        """As :meth:`find`; the new copy that a backup has noted, if that is not in its place yet."""
+        """As :meth:`find`; the new copy of a backup that its file names, if that is not in its place yet."""
         copy = self._copy(partition) if partition in self.renewed() else None
         return copy or self.find(partition)
 
@@ -182,17 +182,17 @@ class LogRoot:
     def _backup_file(self) -> BackupFile | None:
         """What the file says now, which is parsed only when it has changed."""
         entry = self._looked_at_backup or self.folder.look(BACKUP_FILE)
-        if self._noted is None or self._noted[0] != entry:
-            self._noted = entry, read_backup_file(self.folder)
-        return self._noted[1]
+        if self._known_backup is None or self._known_backup[0] != entry:
+            self._known_backup = entry, read_backup_file(self.folder)
+        return self._known_backup[1]
 
     def log_start_offset(self, partition: TopicPartition, first: int = 0) -> int:
         """Where a partition begins whose first segment has the base offset ``first``: there, or later.
 
         A backup knows where it began: if that is before ``first``, its first segment is missing.
         """
-        noted = self.renewed().get(partition)
-        start = noted if noted is not None else self.start_in_checkpoint(partition) or 0
+        renewed_at = self.renewed().get(partition)
+        start = renewed_at if renewed_at is not None else self.start_in_checkpoint(partition) or 0
         return start if start >= first or self.knows_start_of(partition) else first
 
     def knows_start_of(self, partition: TopicPartition) -> bool:
@@ -235,11 +235,11 @@ class LogRoot:
 
     def _checkpoint(self, name: str, entry: Entry | None = None) -> dict[TopicPartition, int]:
         entry = entry or self.folder.look(name)
-        held = self._checkpoints.get(name)
-        if held is None or held[0] != entry:
+        known = self._checkpoints.get(name)
+        if known is None or known[0] != entry:
             found = parse_offset_checkpoint(self.folder.read(name) or b"", self.folder.label(name))
-            self._checkpoints[name] = held = entry, found
-        return held[1]
+            self._checkpoints[name] = known = entry, found
+        return known[1]
 
     @contextmanager
     def one_look(self) -> Iterator[None]:

@@ -166,7 +166,7 @@ class Backup:
             row.high_watermark = None if bounds is None else bounds.high_watermark
             if partition.topic in planned.problems:
                 row.problem = planned.problems[partition.topic]
-                self._noted(partition)
+                self._report(partition)
 
     def _is_due(self, partition: TopicPartition, planned: BackupPlan) -> bool:
         """Whether to look at a partition: first of all, and whenever its source has another end or leader.
@@ -194,7 +194,7 @@ class Backup:
             self._fail(partition, copied.error)
         else:
             row.problem = copied.problem
-            self._noted(partition)
+            self._report(partition)
         row.describe(self._target)
         self._looked_at.add(partition)
         self._leader_epochs[partition] = planned.leader_epochs.get(partition)
@@ -210,9 +210,9 @@ class Backup:
         else:
             self._source.cluster_id()
         self._rows[partition].problem = str(error)
-        self._noted(partition)
+        self._report(partition)
 
-    def _noted(self, partition: TopicPartition) -> None:
+    def _report(self, partition: TopicPartition) -> None:
         """Tell a partition's problem if it is new, and see that it is not tried again at once."""
         row = self._rows[partition]
         if row.problem is None:
@@ -228,6 +228,6 @@ class Backup:
         """Close the directory; what came of each partition, sorted."""
         self._target.set_complete(self._complete)
         for partition in close(self._target, self._rows):
-            self._noted(partition)
+            self._report(partition)
         about_groups = [] if self._groups is None else self._groups.rows()
         return about_groups + [self._rows[partition] for partition in sorted(self._rows)]

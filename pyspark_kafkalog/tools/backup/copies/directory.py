@@ -143,15 +143,15 @@ class BackupDirectory:
         self._file = file
 
     def complete(self, partition: TopicPartition) -> Complete | None:
-        """When the partition's copy was last complete, and up to where; None if that was never noted."""
+        """When the partition's copy was last complete, and up to where; None if that was never stored."""
         return self._known.complete.get(partition)
 
     def set_complete(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Note when copies were complete (ms), and up to where."""
-        noted = {partition: Complete(*entry) for partition, entry in found.items()}
+        completed = {partition: Complete(*entry) for partition, entry in found.items()}
         with self._guard:
-            if noted.items() - self._known.complete.items():
-                self._change_file(complete={**self._known.complete, **noted})
+            if completed.items() - self._known.complete.items():
+                self._change_file(complete={**self._known.complete, **completed})
 
     def partitions(self) -> set[TopicPartition]:
         """All partitions that are here, also those that nothing was appended to."""
