@@ -55,7 +55,7 @@ _SMALLEST_RECORD = 7
 """Bytes of a v2 record without key, value and headers."""
 
 Keep = Callable[[Indexed, np.ndarray], np.ndarray]
-"""Says of some records, given for each the number of its batch, which stay: a bool for each."""
+"""Says which records are retained, a bool for each, given the number of each record's batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +76,34 @@ class BatchRules:
 
 @dataclass(slots=True)
 class Filtered:
-    """What is left of some batches, whether that is not all, and how many records were read and are left."""
+    """The batches that a filter retains, whether any changed, and how many records it read and retained."""
 
     data: np.ndarray
     changed: bool
     records: int
-    kept: int
+    retained: int
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the pieces of a batch have shown."""
+    """The records of a batch so far, which comes in pieces: how many were read and are retained."""
 
     records: int = 0
-    kept: int = 0
+    retained: int = 0
     has_tombstone: bool = False
-    """Of those that stay, as with the timestamps."""
+    """Of the retained records, as are the timestamps."""
     first_timestamp: int = NO_TIMESTAMP
     latest_timestamp: int = NO_TIMESTAMP
 
-    def add(self, table: np.ndarray, kept: np.ndarray) -> None:
-        chosen = np.flatnonzero(kept)
+    def add(self, table: np.ndarray, retained: np.ndarray) -> None:
+        chosen = np.flatnonzero(retained)
         if chosen.size:
             timestamps = table[read.TIMESTAMP][chosen]
-            self.first_timestamp = self.first_timestamp if self.kept else int(timestamps[0])
+            self.first_timestamp = self.first_timestamp if self.retained else int(timestamps[0])
             self.latest_timestamp = max(self.latest_timestamp, int(timestamps.max()))
             self.has_tombstone = self.has_tombstone or bool((table[read.VALUE_SIZE][chosen] < 0).any())
-        self.records += kept.size
-        self.kept += chosen.size
+        self.records += retained.size
+        self.retained += chosen.size
 
 
 def filter_batches(
@@ -138,13 +138,13 @@ class _Filtering:
     parts: dict[int, np.ndarray] = field(default_factory=dict)
     """What replaces batches that lose some of their records, or change otherwise, by number."""
     records: int = 0
-    kept: int = 0
+    retained: int = 0
 
     def run(self) -> Filtered:
         batches, rules = self.batches, self.rules
         whole = rules.whole.copy()
         self.records += int(np.maximum(batches.count[whole | rules.discarded], 0).sum())
-        self.kept += int(np.maximum(batches.count[whole], 0).sum())
+        self.retained += int(np.maximum(batches.count[whole], 0).sum())
         is_wrapper = (batches.magic < 2) & (batches.compression != NONE)
         undecided = ~(whole | rules.discarded)
         large: dict[int, _Seen] = {}
@@ -152,14 +152,14 @@ class _Filtering:
             if indexed.piece_of is None:
                 self._filter(indexed, whole)
             else:
-                large.setdefault(indexed.piece_of, _Seen()).add(indexed.table, self._kept_of(indexed))
+                large.setdefault(indexed.piece_of, _Seen()).add(indexed.table, self._retains(indexed))
         for row, seen in large.items():
             self._filter_large(row, seen, whole)
         stage = Stage()
         for row in np.flatnonzero(undecided & is_wrapper).tolist():
             self._filter_wrapper(row, stage, whole)
         self._add_empty(np.flatnonzero(rules.stays_empty & ~whole & (batches.magic == 2)))
-        return Filtered(self._joined(whole), not whole.all(), self.records, self.kept)
+        return Filtered(self._joined(whole), not whole.all(), self.records, self.retained)
 
     def _indexed(self, wanted: np.ndarray) -> Iterable[Indexed]:
         """The records of the wanted batches, of which none is divided that has not too many bytes."""
@@ -173,8 +173,8 @@ class _Filtering:
         )
         return Indexer(self.data, batches, limits).index(0, len(batches), wanted, ALL_OFFSETS)
 
-    def _kept_of(self, indexed: Indexed) -> np.ndarray:
-        """Which records of a piece of a batch stay."""
+    def _retains(self, indexed: Indexed) -> np.ndarray:
+        """Which records of a piece of a batch are retained."""
         return self.keep(indexed, np.full(indexed.table.shape[1], indexed.piece_of))
 
     def _filter(self, indexed: Indexed, whole: np.ndarray) -> None:
@@ -182,20 +182,20 @@ class _Filtering:
         if not table.shape[1]:
             return
         owners = np.searchsorted(batches.last_offset, table[read.OFFSET])
-        kept = self.keep(indexed, owners)
+        retained = self.keep(indexed, owners)
         starts = np.append(0, np.flatnonzero(np.diff(owners)) + 1)
         rows = owners[starts]
-        counts = np.add.reduceat(kept, starts, dtype=np.int64)
-        self.records += kept.size
-        self.kept += int(counts.sum())
+        counts = np.add.reduceat(retained, starts, dtype=np.int64)
+        self.records += retained.size
+        self.retained += int(counts.sum())
         horizons, new = self._horizons(
-            rows, np.logical_or.reduceat(kept & (table[read.VALUE_SIZE] < 0), starts)
+            rows, np.logical_or.reduceat(retained & (table[read.VALUE_SIZE] < 0), starts)
         )
         stays = (counts == batches.count[rows]) & ~new
         whole[rows[stays]] = True
         changes = (counts > 0) & ~stays
         if changes.any():
-            chosen = np.flatnonzero(kept & np.repeat(changes, np.diff(np.append(starts, kept.size))))
+            chosen = np.flatnonzero(retained & np.repeat(changes, np.diff(np.append(starts, retained.size))))
             self._rebuild(indexed, rows[changes], counts[changes], horizons[changes], chosen)
 
     def _horizons(self, rows: np.ndarray, have_tombstones: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -253,10 +253,10 @@ class _Filtering:
         """Leave out records of a batch that is read in pieces, of which all were ``seen``."""
         horizons, new = self._horizons(np.array([row]), np.array([seen.has_tombstone]))
         self.records += seen.records
-        self.kept += seen.kept
-        if seen.kept == self.batches.count[row] and not new:
+        self.retained += seen.retained
+        if seen.retained == self.batches.count[row] and not new:
             whole[row] = True
-        elif seen.kept:
+        elif seen.retained:
             self.parts[row] = self._rebuilt_large(row, seen, horizons)
 
     def _rebuilt_large(self, row: int, seen: _Seen, horizons: np.ndarray) -> np.ndarray:
@@ -266,7 +266,7 @@ class _Filtering:
 
         def records() -> Iterator[np.ndarray]:
             for indexed in self._indexed(only):
-                chosen = np.flatnonzero(self._kept_of(indexed)) if indexed.piece_of is not None else rows[:0]
+                chosen = np.flatnonzero(self._retains(indexed)) if indexed.piece_of is not None else rows[:0]
                 if chosen.size:
                     ends = np.array([chosen.size])
                     out, sizes = self._written(indexed, rows, ends, horizons, bases, chosen)
@@ -274,7 +274,7 @@ class _Filtering:
                     yield out[RECORDS_V2 : int(sizes[0])]
 
         content = b"".join(compress_pieces(int(self.batches.compression[row]), records()))
-        write.put_ints(header, _at(COUNT_V2), _at(seen.kept), 4)
+        write.put_ints(header, _at(COUNT_V2), _at(seen.retained), 4)
         if not self.batches.attributes[row] & LOG_APPEND_TIME_BIT:
             write.put_ints(header, _at(MAX_TIMESTAMP_V2), _at(seen.latest_timestamp), 8)
         return _closed(header, content)
@@ -306,13 +306,13 @@ class _Filtering:
         indexed = Indexed(
             stage.data, table, stage.size, timestamp_type, int(self.batches.last_offset[row]) + 1
         )
-        kept = self.keep(indexed, np.full(count, row))
+        retained = self.keep(indexed, np.full(count, row))
         self.records += count
-        self.kept += int(kept.sum())
-        if kept.all():
+        self.retained += int(retained.sum())
+        if retained.all():
             whole[row] = True
-        elif kept.any():
-            self.parts[row] = _wrapper(stage.data, messages[:, kept], self.batches, row)
+        elif retained.any():
+            self.parts[row] = _wrapper(stage.data, messages[:, retained], self.batches, row)
 
     def _add_empty(self, rows: np.ndarray) -> None:
         """Keep the headers of those of the v2 batches ``rows`` that keep no record."""

@@ -28,12 +28,12 @@ PRODUCER_EXPIRATION_MS = 24 * 3600 * 1000
 
 @dataclass(slots=True)
 class Totals:
-    """What was read, and what of it is left."""
+    """Records and bytes that were read, and that are retained."""
 
     records: int = 0
-    kept_records: int = 0
+    retained_records: int = 0
     stored_bytes: int = 0
-    kept_bytes: int = 0
+    retained_bytes: int = 0
 
 
 class Pass:
@@ -123,9 +123,9 @@ class Pass:
         )
         totals = self.totals
         totals.records += filtered.records
-        totals.kept_records += filtered.kept
+        totals.retained_records += filtered.retained
         totals.stored_bytes += batches.end
-        totals.kept_bytes += filtered.data.size
+        totals.retained_bytes += filtered.data.size
         return filtered, aborted
 
 

@@ -117,8 +117,8 @@ def compact(
         if not done.passes:
             done.records, done.stored_bytes = totals.records, totals.stored_bytes
         done.passes += 1
-        done.removed_records += totals.records - totals.kept_records
-        done.removed_bytes += totals.stored_bytes - totals.kept_bytes
+        done.removed_records += totals.records - totals.retained_records
+        done.removed_bytes += totals.stored_bytes - totals.retained_bytes
         dirty = offset_map.end
         if not execute:
             done.note = done.note if dirty == end else "one pass of several"
