@@ -153,7 +153,8 @@ class BrokerGroups:
     ) -> dict[TopicPartition, CommittedOffset]:
         """The offsets that ``group`` has committed, for all partitions or for these.
 
-        :param require_stable: wait for transactions that commit one of them (KIP-447; since Kafka 2.5), for no longer than request.timeout.ms.
+        :param require_stable: wait for transactions that commit one of them (KIP-447; since Kafka 2.5),
+            for no longer than request.timeout.ms.
         :raises PendingOffsetsError: if such a transaction stays open; it is named.
         """
         if partitions is not None and not partitions:

@@ -172,7 +172,10 @@ class DirectoryGroups:
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.committed`. ``require_stable`` waits for nothing."""
+        """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.committed`.
+
+        ``require_stable`` waits for nothing.
+        """
         state = self._state(group)
         offsets = {} if state is None else state.offsets
         return {
