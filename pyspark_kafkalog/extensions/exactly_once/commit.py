@@ -90,7 +90,7 @@ class Steps(Protocol):
         :raises TransactionError: if the marker does not tell.
         """
 
-    def held(self, marker: Marker | None) -> Outcome | None:
+    def open_outcome(self, marker: Marker | None) -> Outcome | None:
         """What was decided of rows of an earlier batch that are still open where this one writes, if any."""
 
     def outrun(self, marker: Marker | None) -> bool:
@@ -145,14 +145,14 @@ def _commit(steps: Steps) -> bool:
         steps.fence()
         marker = steps.read_marker()
         is_committed = steps.is_committed(marker)
-        held = steps.held(marker)
-        if is_committed and held is None:
+        outcome = steps.open_outcome(marker)
+        if is_committed and outcome is None:
             return False
         if steps.outrun(marker):
             continue
-        if held is None:
+        if outcome is None:
             break
-        steps.carry_out(held)  # with an epoch that no other transaction may have
+        steps.carry_out(outcome)  # with an epoch that no other transaction may have
         steps.wait()
     try:
         steps.begin()

@@ -105,7 +105,7 @@ class Committing:
         self._timeout_ms = timeout_ms
         self._marker = marker
         self._producer: ProducerId | None = None
-        """As fenced; :meth:`outcome` and :meth:`held` set ``_decided``, the latter ``_seen``, too."""
+        """As fenced; :meth:`outcome` and :meth:`open_outcome` set ``_decided``, the latter ``_seen``, too."""
         self._newest: Described | None = None
         """The newest transaction as :meth:`is_pending` has found it, unless something is pending."""
         self._identity: Identity | None = None
@@ -183,7 +183,7 @@ class Committing:
     def carry_out(self, outcome: Outcome) -> None:
         """See :meth:`.commit.Steps.carry_out`."""
         known, marker = self._decided, self._marker
-        assert known is not None, "outcome() or held() comes first"
+        assert known is not None, "outcome() or open_outcome() comes first"
         assert marker is not None, "without a marker nothing is settled"
         producer = known.producer
         seen = seen_rows(
@@ -193,8 +193,8 @@ class Committing:
             deadline=self._patience(),
             elsewhere=everywhere(self._cluster),
         )
-        held = open_epochs(seen, producer.id)
-        chosen = [partition for partition, epoch in held.items() if epoch in known.of]
+        open_at = open_epochs(seen, producer.id)
+        chosen = [partition for partition, epoch in open_at.items() if epoch in known.of]
         is_commit = outcome is Outcome.COMMITTED
         _log.warning(
             "An earlier transaction of %s is %s, but open on %s, or in its group: writing what is missing",
@@ -204,7 +204,7 @@ class Committing:
         )
         own, *others = self._groups()
         if is_commit:
-            marker.note_settling(producer.cluster_id, new=known.settling._replace(begun=False))
+            marker.note_settling(producer.cluster_id, new=known.settling._replace(started=False))
             stop_at("noted")
         self._requests.add_offsets(producer, own, deadline=self._patience())
         if self._producer is producer and not is_commit:
@@ -280,11 +280,11 @@ class Committing:
             self._is_committed = self._marker.is_committed(marker, self._current().id)
         return self._is_committed
 
-    def held(self, marker: Marker | None) -> Outcome | None:
-        """See :meth:`.commit.Steps.held`."""
-        return self._held_rows(marker) or self._held_group(marker)
+    def open_outcome(self, marker: Marker | None) -> Outcome | None:
+        """See :meth:`.commit.Steps.open_outcome`."""
+        return self._outcome_of_open_rows(marker) or self._outcome_of_pending_offsets(marker)
 
-    def _held_rows(self, marker: Marker | None) -> Outcome | None:
+    def _outcome_of_open_rows(self, marker: Marker | None) -> Outcome | None:
         needed = self._work.partitions
         if self._marker is None or not needed:
             return None
@@ -301,13 +301,13 @@ class Committing:
         if marker is not None and required:
             check_nothing_lost(marker, self._marker.topic, self._seen)
         check_no_other(marker, self._seen, producer, needed, required=required)
-        held = open_epochs(self._seen, producer.id)
-        if not held:
+        open_at = open_epochs(self._seen, producer.id)
+        if not open_at:
             return None
-        self._decided = decided_by(marker, held, producer, needed, required=required)
+        self._decided = decided_by(marker, open_at, producer, needed, required=required)
         return None if self._decided is None else self._decided.outcome
 
-    def _held_group(self, marker: Marker | None) -> Outcome | None:
+    def _outcome_of_pending_offsets(self, marker: Marker | None) -> Outcome | None:
         """What was decided of offsets of the source's group that are still pending, if the marker tells.
 
         They are those of the marker's batch: later ones would be committed, or ended by the fence, but for

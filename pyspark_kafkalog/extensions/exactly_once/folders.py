@@ -30,13 +30,13 @@ _LOCAL_URI = re.compile(r"\Afile:(//(localhost)?(?=/))?")
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of all queries in ``staging``, and in ``kept`` what outlives a batch.
+    """The folders of all queries in ``staging``, and in ``state`` what outlives a batch.
 
     Both are paths or URIs, which are not shown, because a URI may hold a secret.
     """
 
     staging: str = field(repr=False)
-    kept: str = field(repr=False)
+    state: str = field(repr=False)
 
     @classmethod
     def of(cls, options: TransactionOptions) -> Folders:
@@ -95,7 +95,7 @@ class Folders:
 
     def of_intent(self, transactional_id: str) -> Folder:
         """Where the query's intent is."""
-        return _child(self.kept, transactional_id)
+        return _child(self.state, transactional_id)
 
     def sweep(self, transactional_id: str, batch: QueryBatch) -> None:
         """Remove what was staged for ``batch``, which is over, and for earlier micro-batches of the query."""

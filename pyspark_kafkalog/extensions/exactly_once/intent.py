@@ -17,7 +17,7 @@ from pyspark_kafkalog.filesystem.folder import Folder
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_Kept = TypeVar("_Kept")
+_Content = TypeVar("_Content")
 _INTENT = "intent.json"
 _PRODUCERS = "producers.json"
 """Apart from the intent: two drivers may write at once."""
@@ -34,13 +34,14 @@ class RowsOf(NamedTuple):
 class Settling(NamedTuple):
     """That a transaction with the epoch ``by`` writes the markers of a committed one with ``epoch``.
 
-    Until it has ``begun``, an abort of it can reach the marker of the query, but no rows and no other group.
+    Until it has ``started``, an abort of it can reach the marker of the query, but no rows and no other
+    group.
     """
 
     producer_id: int
     epoch: int
     by: int
-    begun: bool = True
+    started: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Intent:
         over: Collection[Settling] = (),
         carried_out: Settling | None = None,
     ) -> Intent:
-        """With what is settled from now on, and without what is over; what has begun stays so."""
+        """With what is settled from now on, and without what is over; what has started stays so."""
         settling = [each for each in self.settling if each not in over]
         if new is not None:
             same = [each for each in settling if each[:3] == new[:3]]
@@ -104,8 +105,8 @@ def _intent(found: Any) -> Intent:
 
 
 def _settling(found: Any) -> Settling:
-    producer_id, epoch, by, begun = map(int, found)
-    return Settling(producer_id, epoch, by, bool(begun))
+    producer_id, epoch, by, started = map(int, found)
+    return Settling(producer_id, epoch, by, bool(started))
 
 
 def store_intent(folder: Folder, intent: Intent) -> None:
@@ -116,7 +117,7 @@ def store_intent(folder: Folder, intent: Intent) -> None:
     store_json(folder, _INTENT, intent)
 
 
-def stored_json(folder: Folder, name: str, parse: Callable[[Any], _Kept]) -> _Kept | None:
+def stored_json(folder: Folder, name: str, parse: Callable[[Any], _Content]) -> _Content | None:
     """What a file in a query's folder has, parsed; None if there is none.
 
     :raises TransactionError: if it can't be read or parsed.
@@ -134,13 +135,13 @@ def stored_json(folder: Folder, name: str, parse: Callable[[Any], _Kept]) -> _Ke
         ) from None
 
 
-def store_json(folder: Folder, name: str, kept: DataclassInstance) -> None:
+def store_json(folder: Folder, name: str, content: DataclassInstance) -> None:
     """Replace a file in a query's folder, and flush it.
 
     :raises TransactionError: if it can't be written.
     """
     try:
-        folder.replace(name, json.dumps(asdict(kept)).encode(), flush=True)
+        folder.replace(name, json.dumps(asdict(content)).encode(), flush=True)
     except OSError as e:
         raise _cannot("store", folder, name, e) from None
 

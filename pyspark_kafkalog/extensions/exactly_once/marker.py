@@ -210,8 +210,8 @@ class Marker:
 
 def ends_with(before: Marker | None, producer_id: int, new: Collection[RowsEnd]) -> tuple[RowsEnd, ...]:
     """Those of the next marker, with what it adds; of too many partitions some are left out."""
-    kept = before.ends if before is not None and before.producer_id == producer_id else ()
-    known = {end.partition: end for end in (*kept, *new)}
+    old = before.ends if before is not None and before.producer_id == producer_id else ()
+    known = {end.partition: end for end in (*old, *new)}
     return tuple(sorted(sorted(known.values(), key=lambda end: -end.epoch)[:_MOST_ENDS]))
 
 

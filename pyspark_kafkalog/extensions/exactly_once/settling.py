@@ -117,7 +117,7 @@ class CutShortError(OldMarkerError):
 def is_unsettled(each: Settling, newest: ProducerId, marker: Marker | None, *, is_pending: bool) -> bool:
     """Whether something is left to settle: a time-out or a fence may have aborted it.
 
-    What had not begun is left as long as its marker is pending, and over once that is committed.
+    What had not started is left as long as its marker is pending, and over once that is committed.
 
     :param newest: the epoch that the coordinator knows.
     :param marker: the last one that is committed; None as long as that is not known.
@@ -128,9 +128,9 @@ def is_unsettled(each: Settling, newest: ProducerId, marker: Marker | None, *, i
     if (each.producer_id, each.by) == (newest.id, newest.epoch):
         return True
     known = _was_committed(marker, RowsOf(each.producer_id, each.epoch), required=True)
-    if known is False and is_pending and each.producer_id == newest.id and not each.begun:
+    if known is False and is_pending and each.producer_id == newest.id and not each.started:
         return True
-    if not known or each.begun:
+    if not known or each.started:
         raise CutShortError(
             "A driver was stopped while it made rows visible that were committed, and the coordinator"
             " aborted them, perhaps some only",
@@ -335,26 +335,28 @@ def everywhere(cluster: Cluster) -> list[TopicPartition]:
 
 def decided_by(
     marker: Marker | None,
-    held: Mapping[TopicPartition, int],
+    open_at: Mapping[TopicPartition, int],
     current: ProducerId,
     needed: Collection[TopicPartition],
     *,
     required: bool,
 ) -> Settlement | None:
-    """What the marker tells about rows that are ``held`` open: first of those that were committed.
+    """What the marker tells about rows of open transactions: first of those that were committed.
 
+    :param open_at: the epochs of the open transactions, by partition.
     :param needed: partitions that get rows now. Elsewhere what is not known may stay open.
     :param required: whether the marker is the newest one. Else it tells only what was committed.
     :raises TransactionError: if it does not tell.
     """
     committed = {
-        epoch: _was_committed(marker, RowsOf(current.id, epoch), required=required) for epoch in held.values()
+        epoch: _was_committed(marker, RowsOf(current.id, epoch), required=required)
+        for epoch in open_at.values()
     }
     for is_committed, outcome in ((True, Outcome.COMMITTED), (False, Outcome.ABORTED)):
         epochs = [epoch for epoch, known in committed.items() if known is is_committed]
         if epochs:
             return Settlement(current, {max(epochs)} if is_committed else {*epochs}, outcome)
-    unknown = [partition for partition in held if partition in needed]
+    unknown = [partition for partition in open_at if partition in needed]
     if not unknown:
         return None
     raise TransactionError(

@@ -152,7 +152,7 @@ class Kafka:
         """DescribeTransactions."""
         return Described(self.outcome, 0, self.epoch)
 
-    def held(self, numbers: Collection[int]) -> dict[TopicPartition, int]:
+    def open_epochs(self, numbers: Collection[int]) -> dict[TopicPartition, int]:
         """DescribeProducers."""
         return {
             PARTITIONS[number]: partition.open_epoch
@@ -377,9 +377,9 @@ class ModelSteps:
         known, kafka, found = self.decided, self.world.kafka, []
         assert known is not None
         epoch, is_commit = known.producer.epoch, outcome is Outcome.COMMITTED
-        self.ask("held", lambda: found.append(kafka.held(self.tells)))
+        self.ask("open", lambda: found.append(kafka.open_epochs(self.tells)))
         if is_commit:
-            self.note(new=known.settling._replace(begun=False))
+            self.note(new=known.settling._replace(started=False))
         self.ask("add", lambda: kafka.add(epoch, group=True))
         if self.epoch == epoch and not is_commit:
             self.mark()
@@ -391,9 +391,9 @@ class ModelSteps:
         if is_commit:
             self.note(over=settled_by(self.settling, known.producer), carried_out=known.settling)
 
-    def held(self, marker: Marker | None) -> Outcome | None:
+    def open_outcome(self, marker: Marker | None) -> Outcome | None:
         found: list[dict[TopicPartition, int]] = []
-        self.ask("held", lambda: found.append(self.world.kafka.held(self.tells)))
+        self.ask("open", lambda: found.append(self.world.kafka.open_epochs(self.tells)))
         if not found[-1]:
             return None
         needed = [PARTITIONS[number] for number in self.partitions]
@@ -403,7 +403,7 @@ class ModelSteps:
 
     def outrun(self, marker: Marker | None) -> bool:
         kafka, found = self.world.kafka, [{}]
-        self.ask("held", lambda: found.append({n: kafka.partitions[n].epoch for n in self.tells}))
+        self.ask("open", lambda: found.append({n: kafka.partitions[n].epoch for n in self.tells}))
         seen = {PARTITIONS[number]: [ProducerSeen(0, epoch, -1)] for number, epoch in found[-1].items()}
         newest = newest_epoch(marker, seen, 0)
         if self.epoch > newest:

@@ -150,7 +150,7 @@ def deliver(world: World) -> None:
 def check_cut_short(world: World) -> None:
     """What was committed was aborted, or a driver was killed when that had begun to be possible."""
     assert world.intent is not None
-    if not world.kafka.cut_short and not any(each.begun for each in world.intent.settling):
+    if not world.kafka.cut_short and not any(each.started for each in world.intent.settling):
         raise BrokenError("refused, though nothing was aborted")
 
 
@@ -253,7 +253,7 @@ class AbortsWhatIsPending(ModelSteps):
 class BeginsBesideOpenRows(ModelSteps):
     """It does not check whether rows of an earlier batch are still open."""
 
-    def held(self, marker: Marker | None) -> Outcome | None:
+    def open_outcome(self, marker: Marker | None) -> Outcome | None:
         return None
 
 
@@ -321,13 +321,13 @@ class Noted:
         self,
         *errors: tuple[str, Exception],
         pending: Sequence[Outcome] = (),
-        held: Sequence[Outcome] = (),
+        opened: Sequence[Outcome] = (),
         behind: int = 0,
         patience: int = 9,
     ) -> None:
         self.done: list[str] = []
         self.errors = dict(errors)
-        self.pending, self.rows, self.patience = [*pending], [*held], patience
+        self.pending, self.rows, self.patience = [*pending], [*opened], patience
         self.behind = behind
 
     def _do(self, step: str) -> None:
@@ -347,7 +347,7 @@ class Noted:
     def carry_out(self, outcome: Outcome) -> None:
         self._do(f"carry out {outcome.name}")
 
-    def held(self, marker: Marker | None) -> Outcome | None:
+    def open_outcome(self, marker: Marker | None) -> Outcome | None:
         return self.rows.pop(0) if self.rows else None
 
     def wait(self) -> None:
@@ -454,7 +454,7 @@ def test_older_brokers_are_asked_by_the_fence() -> None:
 
 
 def test_a_batch_begins_once_no_rows_of_an_earlier_one_are_open() -> None:
-    steps = Noted(held=[Outcome.COMMITTED, Outcome.ABORTED])
+    steps = Noted(opened=[Outcome.COMMITTED, Outcome.ABORTED])
     assert commit_once(steps)
     looks = ["fence", "read"]
     assert steps.done == [*looks, "carry out COMMITTED", *looks, "carry out ABORTED", *STEPS]
@@ -746,7 +746,7 @@ def test_a_note_that_comes_when_all_is_settled() -> None:
     world.kafka.forgets = lambda: ((0,), True)
     assert commit_once(ModelSteps(world, 0))
     world.calm_down()
-    late = Settling(0, world.kafka.epoch, world.kafka.epoch, begun=False)
+    late = Settling(0, world.kafka.epoch, world.kafka.epoch, started=False)
     for batch in (0, 1):
         assert commit_once(ModelSteps(world, batch)) is bool(batch)
     ModelSteps(world, 1).note(new=late)

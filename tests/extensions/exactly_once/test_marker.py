@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_an_intent_comes_back(folder: Folder) -> None:
     assert stored_intent(folder) is None
-    whole = replace(INTENT, settling=(Settling(7, 3, 5), Settling(7, 4, 6, begun=False)))
+    whole = replace(INTENT, settling=(Settling(7, 3, 5), Settling(7, 4, 6, started=False)))
     for intent in (INTENT, whole):
         store_intent(folder, intent)
         assert stored_intent(folder) == intent

@@ -452,20 +452,20 @@ def test_what_is_being_settled_is_no_open_transaction() -> None:
 
 
 def test_what_is_left_to_settle() -> None:
-    begun, noted = Settling(7, 4, 6), Settling(7, 4, 6, begun=False)
+    started, noted = Settling(7, 4, 6), Settling(7, 4, 6, started=False)
     newest, fenced = ProducerId(7, 6, None), ProducerId(7, 7, None)
 
     def left(each: Settling, known: ProducerId, last: Marker | None, *, is_pending: bool) -> bool:
         return is_unsettled(each, known, last, is_pending=is_pending)
 
-    for each in (begun, noted):
+    for each in (started, noted):
         assert left(each, newest, None, is_pending=False)
     assert left(noted, fenced, None, is_pending=True)
     assert left(noted, fenced, replace(marker(3), epochs=CommittedEpochs(0, ((3, 3),))), is_pending=True)
     assert not left(noted, fenced, marker(4), is_pending=True), "what is pending is a later one"
     assert not left(noted, fenced, marker(4), is_pending=False)
     for each, known, last, is_pending in (
-        (begun, fenced, marker(4), True),
+        (started, fenced, marker(4), True),
         (noted, fenced, None, False),
         (noted, fenced, marker(5), True),
         (noted, fenced, marker(4, producer_id=8), True),
@@ -477,15 +477,15 @@ def test_what_is_left_to_settle() -> None:
 
 
 def test_what_is_noted_twice() -> None:
-    other, noted = Settling(7, 3, 5), Settling(7, 4, 6, begun=False)
-    begun = noted._replace(begun=True)
+    other, noted = Settling(7, 3, 5), Settling(7, 4, 6, started=False)
+    started = noted._replace(started=True)
 
     def settling(known: list[Settling], new: Settling) -> list[Settling]:
         return [*Intent("query", None, "t", 0, 0, settling=tuple(known)).noting(new=new).settling]
 
     assert settling([other], noted) == [other, noted]
-    assert settling([other, noted], begun) == [other, begun]
-    assert settling([begun, other], noted) == [other, begun]
+    assert settling([other, noted], started) == [other, started]
+    assert settling([started, other], noted) == [other, started]
 
 
 def test_open_transactions_of_which_brokers_do_not_tell(
