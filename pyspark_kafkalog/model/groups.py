@@ -95,8 +95,8 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
 class Membership(Protocol):
     """One member of a consumer group, which reads in steps; what the group assigns changes between them.
 
-    Its heart beats in a thread of its own. It gives partitions up, or takes others, only while it is not
-    held. Until then the group waits, for kafka.max.poll.interval.ms.
+    Its heartbeats have a thread of their own. While a step holds the member, its assignment stays: the group
+    waits, for kafka.max.poll.interval.ms.
     """
 
     def subscribe(self, counts: Mapping[str, int]) -> None:
@@ -106,8 +106,8 @@ class Membership(Protocol):
         """
 
     def hold(self, wait: float) -> Assigned | None:
-        """Begin a step: nothing changes until :meth:`release`. None if the group has not assigned anything
-        yet after ``wait`` seconds, or is about to do so again; then nothing is held.
+        """Begin a step: the assignment stays until :meth:`release`. None if the group has not assigned anything
+        yet after ``wait`` seconds, or is about to do so again; then no step has begun.
 
         A member that may have been away for longer than the session timeout asks the group first.
 

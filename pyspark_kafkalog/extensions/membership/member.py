@@ -362,7 +362,7 @@ class Member:
         self._answered, self._trouble = _now(), None
 
     def _lose(self, code: int) -> None:
-        """The group has gone on without this member. What it holds can't be committed any more."""
+        """The group has gone on without this member. What its step reads can't be committed any more."""
         what = f"The query is no longer a member of group {self._group} ({name_of(code)})"
         if code == ErrorCode.FENCED_INSTANCE_ID:
             self._error = GroupError(
@@ -583,9 +583,9 @@ def _subscriber(member: Any) -> Subscriber:
     try:
         found = ConsumerProtocolSubscription.decode(bytes(member.metadata))
         owned = [
-            TopicPartition(held.topic, number)
-            for held in getattr(found, "owned_partitions", None) or ()
-            for number in held.partitions
+            TopicPartition(topic.topic, number)
+            for topic in getattr(found, "owned_partitions", None) or ()
+            for number in topic.partitions
         ]
         return Subscriber(
             member.member_id,

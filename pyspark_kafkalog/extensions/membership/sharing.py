@@ -97,8 +97,8 @@ class SharedGroup(Share):
         self._own: tuple[tuple[object, ...], Offsets] = (), {}
         """The last that was asked of :meth:`own`, with what it was made of."""
         self._replayed: tuple[Offsets, Offsets] | None = None
-        self._held: Offsets = {}
-        """Where the partitions go on that :meth:`begin` gave last."""
+        self._positions: Offsets = {}
+        """The positions that :meth:`begin` gave last, by partition."""
         self._partitions: Collection[TopicPartition] = ()
         """These partitions: the same object as long as they are the same."""
         self._assignment: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
@@ -129,7 +129,8 @@ class SharedGroup(Share):
         *,
         must_wait: bool,
     ) -> Offsets | None:
-        """See :meth:`.share.Share.begin`: what is assigned now is held. None while the group assigns nothing.
+        """See :meth:`.share.Share.begin`: what is assigned now stays until :meth:`release`. None while the
+        group assigns nothing.
 
         It waits however long that takes, but for an assignment with partitions only as long as
         :class:`SharedGroup` is to be patient.
@@ -140,8 +141,8 @@ class SharedGroup(Share):
         if begins and not self._has_had_partitions:
             self._has_had_partitions = True
             _warn_if_set_back(start, begins, reached)
-        if self._held is not begins:
-            self._held = begins
+        if self._positions is not begins:
+            self._positions = begins
             if self._partitions != begins.keys():
                 self._partitions = begins.keys()
         return begins
