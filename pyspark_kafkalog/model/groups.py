@@ -106,8 +106,8 @@ class Membership(Protocol):
         """
 
     def hold(self, wait: float) -> Assigned | None:
-        """Begin a step: the assignment stays until :meth:`release`. None if the group has not assigned anything
-        yet after ``wait`` seconds, or is about to do so again; then no step has begun.
+        """Begin a step: the assignment stays until :meth:`release`. None if the group has assigned nothing
+        after ``wait`` seconds, or is about to assign again; then no step has begun.
 
         A member that may have been away for longer than the session timeout asks the group first.
 

@@ -37,14 +37,14 @@ def main() -> None:
     is left to ``sys.executable``, in place of this process.
     """
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    kept = without_duplicates(given, [entry for entry in sys.path if entry not in given])
-    os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    paths = without_duplicates(given, [entry for entry in sys.path if entry not in given])
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     # As PythonRunner does for tasks: in the others' processes numpy's threads would spin for 0.1 s.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     kind, *rest = sys.argv[1:] or [""]
     if kind not in ("-m", "-c") or not rest or _IS_SAFE:
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-    left_out = set(given) - set(kept)
+    left_out = set(given) - set(paths)
     # In place of the folder of this script.
     first = "" if kind == "-c" else os.getcwd()
     sys.path[:] = [first, *(entry for entry in sys.path[1:] if entry not in left_out)]

@@ -281,8 +281,8 @@ class Assembler:
 
     def reject(self, arrival: Arrival, reason: DropReason, starting_offset: int | None = None) -> None:
         """Record that a message segment is not accepted."""
-        kept = None if arrival.slice is None else arrival.slice.tobytes()
-        segment = DroppedSegment(arrival.offset, arrival.number, arrival.size, kept)
+        data = None if arrival.slice is None else arrival.slice.tobytes()
+        segment = DroppedSegment(arrival.offset, arrival.number, arrival.size, data)
         start = arrival.offset if starting_offset is None else starting_offset
         self.dropped.append(
             Dropped(

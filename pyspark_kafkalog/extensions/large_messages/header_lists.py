@@ -62,10 +62,12 @@ class HeaderLists:
         if not changed.any():
             return self
         indices = self._indices()
-        kept = ~(self._are_named(name)[indices] & np.repeat(changed, self._counts))
-        ends = np.concatenate(([0], np.cumsum(kept)))
+        retained = ~(self._are_named(name)[indices] & np.repeat(changed, self._counts))
+        ends = np.concatenate(([0], np.cumsum(retained)))
         counts = np.diff(ends[np.concatenate(([0], np.cumsum(self._counts)))])
-        return HeaderLists(self._headers.take(pa.array(indices[kept])), np.cumsum(counts) - counts, counts)
+        return HeaderLists(
+            self._headers.take(pa.array(indices[retained])), np.cumsum(counts) - counts, counts
+        )
 
     def with_last(self, name: str, values: np.ndarray, rows: np.ndarray) -> HeaderLists:
         """These lists with one more header at the end, in the rows where ``rows`` is true.

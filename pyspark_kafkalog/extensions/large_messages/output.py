@@ -131,9 +131,9 @@ def _headers(
     unsafe = safe < offsets + 1
     marked = np.zeros(chosen.size, bool)
     if marks is not None and chosen.size:
-        kept = np.isin(marks.row, chosen)
-        fields = marks.fields[kept]
-        marked[np.searchsorted(chosen, marks.row[kept])] = True
+        is_chosen = np.isin(marks.row, chosen)
+        fields = marks.fields[is_chosen]
+        marked[np.searchsorted(chosen, marks.row[is_chosen])] = True
     if not marked.any() and not unsafe.any():
         return column
     lists = HeaderLists.of(column)

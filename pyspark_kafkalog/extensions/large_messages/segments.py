@@ -248,8 +248,8 @@ def _marks(headers: pa.ListArray) -> Marks | None:
     if not at.size:
         return None
     rows = np.searchsorted(offsets, at, side="right") - 1
-    kept = _is_valid(validity, rows)
-    rows, at = rows[kept], at[kept]
+    is_valid = _is_valid(validity, rows)
+    rows, at = rows[is_valid], at[is_valid]
     if not rows.size:
         return None
     last_of_row = np.append(rows[1:] != rows[:-1], True)

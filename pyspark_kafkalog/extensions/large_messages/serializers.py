@@ -221,9 +221,9 @@ class SegmentDeserializer:
         except pa.ArrowException as e:
             raise self._error(f"returned broken columns: {e}", partition, first) from None
         is_segment = columns[0].is_valid()
-        kept = is_segment.to_numpy(zero_copy_only=False)
+        is_chosen = is_segment.to_numpy(zero_copy_only=False)
         columns = [column.filter(is_segment) for column in columns]
-        rows, offsets = chosen[kept], offsets[kept]
+        rows, offsets = chosen[is_chosen], offsets[is_chosen]
         self._check_fields(columns, partition, offsets)
         id_offsets, _, id_data = binary_column(columns[0])
         at = id_offsets[:-1].astype(np.int64)[:, None] + np.arange(ID_SIZE)

@@ -83,8 +83,8 @@ def load(state: bytes, assembler: Assembler) -> int:
             message_id, OpenMessage(message_id, start, count, length, seen, tracked)
         )
         if number is not None:
-            kept = slices[row].as_buffer()
-            view = None if kept is None else np.frombuffer(kept, np.uint8)
+            data = slices[row].as_buffer()
+            view = None if data is None else np.frombuffer(data, np.uint8)
             message.put(SegmentSlice(offset, number, size, view))
     assembler.restore(messages.values(), metadata["used"])
     return int(metadata["last_offset"])

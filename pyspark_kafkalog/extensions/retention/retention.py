@@ -140,10 +140,10 @@ def plan_deletion(
         first_base,
         at_end,
     )
-    kept = partition.elsewhere(segments) if below or not deletion.is_empty else None
-    if kept is not None and (below > kept.start or not deletion.is_empty):
+    tiered = partition.elsewhere(segments) if below or not deletion.is_empty else None
+    if tiered is not None and (below > tiered.start or not deletion.is_empty):
         raise LogDirectoryError(
-            f"{not_here(kept)}. Only the broker can delete records of such a log",
+            f"{not_here(tiered)}. Only the broker can delete records of such a log",
             topic_partition=partition.topic_partition,
             file=partition.folder.label(),
             hint="Start the broker, and delete them there, or leave the topic out.",
@@ -239,8 +239,8 @@ def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:
     A broker takes a snapshot wherever a segment begins. Segments written here have none, so what is deleted
     is read, once, as far as it can be read.
     """
-    kept = [base for base in offsets_of(deletion.folder, SNAPSHOT_SUFFIX) if base >= deletion.first_base]
-    if any(read_snapshot(deletion.folder, base) is not None for base in kept):
+    retained = [base for base in offsets_of(deletion.folder, SNAPSHOT_SUFFIX) if base >= deletion.first_base]
+    if any(read_snapshot(deletion.folder, base) is not None for base in retained):
         return
     bases = [base for base in offsets_of(deletion.folder, LOG_SUFFIX) if base < deletion.first_base]
     try:

@@ -184,7 +184,7 @@ class Partition:
         return self._start(self.topic_partition, segments[0].base_offset if segments else 0)
 
     def elsewhere(self, segments: list[Segment]) -> OffsetRange | None:
-        """The offsets before the first segment that the log has elsewhere; see :func:`.missing.elsewhere`."""
+        """The offsets before the first segment that are in tiered storage; see :func:`.missing.elsewhere`."""
         start = self._checkpointed(self.topic_partition)
         return None if start is None else elsewhere(self.folder, start, self.log_start_offset(segments))
 
@@ -468,18 +468,18 @@ class Partition:
 
     def _before_start(self, offsets: OffsetRange, segments: list[Segment]) -> DataLossError:
         """What to say of offsets that begin before the log start offset."""
-        kept = self.elsewhere(segments)
-        if kept is None or offsets.start < kept.start:
-            start = self.log_start_offset(segments) if kept is None else kept.start
+        tiered = self.elsewhere(segments)
+        if tiered is None or offsets.start < tiered.start:
+            start = self.log_start_offset(segments) if tiered is None else tiered.start
             gone = OffsetRange(offsets.start, min(start, offsets.end))
             why = f"the log now starts at offset {start}"
             return lost(self.topic_partition, gone, why, next_offset=start)
         return DataLossError(
-            not_here(offsets.within(kept)),
+            not_here(offsets.within(tiered)),
             topic_partition=self.topic_partition,
             offset=offsets.start,
             file=self.folder.label(),
-            next_offset=kept.end,
+            next_offset=tiered.end,
             hint=f"Read them from the cluster's brokers, if it runs. {GO_ON}",
         )
 

@@ -48,8 +48,8 @@ class DivergedError(Exception):
 
     def __init__(self, log: BackupLog, start: int) -> None:
         self.offsets = OffsetRange(start, log.next_offset)
-        kept = next(log.read(OffsetRange(log.first_offset, log.first_offset + 1)), None)
-        self.is_whole = kept is None or next(_batches(kept)).last_offset >= start
+        first = next(log.read(OffsetRange(log.first_offset, log.first_offset + 1)), None)
+        self.is_whole = first is None or next(_batches(first)).last_offset >= start
         super().__init__(
             f"Offsets {start} to {log.next_offset - 1} are not those of the source: after they were copied,"
             " its log was truncated (perhaps a leader that was behind was elected), its disk was set back,"

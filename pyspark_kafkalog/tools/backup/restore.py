@@ -467,10 +467,10 @@ class Restore:
                     f" {begin_anew(state.path)}.",
                 )
         if state.is_done:
-            self._check_kept(state)
+            self._check_ends(state)
 
-    def _check_kept(self, state: RestoreState) -> None:
-        """See that logs still reach behind what was restored: groups go on there."""
+    def _check_ends(self, state: RestoreState) -> None:
+        """See that the target's logs still end behind what was restored: groups go on there."""
         ends = {p.destination: p.base + state.maps[p.source].count for p in state.plan.partitions}
         bounds = self._target.watermarks(ends, read_committed=False)
         for partition, end in ends.items():

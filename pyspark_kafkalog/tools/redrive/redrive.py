@@ -374,11 +374,11 @@ def _before(headers: _Headers) -> _Headers:
     Kafka Connect adds its own at the end, that of the topic first (populateContextHeaders).
     """
     topics = [place for place, header in enumerate(headers) if header["key"] == f"{ERROR_HEADERS}topic"]
-    kept = topics[-1] if topics[1:] else 0
+    at = topics[-1] if topics[1:] else 0
     return [
         header
         for place, header in enumerate(headers)
-        if place < kept or not header["key"].startswith(ERROR_HEADERS)
+        if place < at or not header["key"].startswith(ERROR_HEADERS)
     ]
 
 

@@ -213,7 +213,7 @@ class _Arrays(Arrays):
             codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
             in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
             pairs = (in_map * (codes.max() + 1) + codes)[::-1]
-            kept = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
-            offsets = np.searchsorted(kept, offsets).astype(np.int32)
-            keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
+            last = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
+            offsets = np.searchsorted(last, offsets).astype(np.int32)
+            keys, values = keys.take(pa.array(last)), values.take(pa.array(last))
         return super().map(kind, validity, offsets, keys, values)

@@ -348,8 +348,8 @@ def _decimals(schema: Schema, column: pa.Array, path: str) -> pa.Array:
         filled = np.repeat(np.where(negative, 255, 0), max(0, size - 16), axis=1)
         padded = np.concatenate([filled, digits], axis=1).astype(np.uint8)
         return _of_width(padded[:, padded.shape[1] - size :], np.uint8, valid, size)
-    kept = np.arange(16) >= first[:, None]
-    return _text(16 - first, np.ascontiguousarray(digits)[kept], valid)
+    significant = np.arange(16) >= first[:, None]
+    return _text(16 - first, np.ascontiguousarray(digits)[significant], valid)
 
 
 def _validity(column: pa.Array) -> np.ndarray | None:

@@ -127,10 +127,10 @@ class BackupDirectory:
         """Forget those from ``offset`` on, where another history begins."""
         with self._guard:
             known = self.gaps(partition)
-            kept = [gap for gap in known if gap.start < offset]
-            if len(kept) < len(known):
+            retained = [gap for gap in known if gap.start < offset]
+            if len(retained) < len(known):
                 next_batches = {p: base for p, base in self._known.next_batches.items() if p != partition}
-                gaps = {**self._known.gaps, partition: kept}
+                gaps = {**self._known.gaps, partition: retained}
                 self._change_file(gaps=gaps, next_batches=next_batches)
 
     @property
@@ -297,13 +297,13 @@ class BackupDirectory:
         log.close()
         self.discard(partition)
         with self._guard:
-            kept = self._known.without({partition})
+            retained = self._known.without({partition})
             self._change_file(
-                gaps=kept.gaps,
-                next_batches=kept.next_batches,
-                written=kept.written,
-                complete={**kept.complete, partition: Complete(time, start)},
-                renewed={**kept.renewed, partition: start},
+                gaps=retained.gaps,
+                next_batches=retained.next_batches,
+                written=retained.written,
+                complete={**retained.complete, partition: Complete(time, start)},
+                renewed={**retained.renewed, partition: start},
             )
             self._recovery_points.pop(partition, None)
             self._file = finish(self.root)

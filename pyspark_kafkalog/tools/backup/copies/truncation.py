@@ -36,10 +36,10 @@ def truncate(folder: str, offset: int, *, why: str = "") -> None:
     files = [(*found, name) for name in os.listdir(folder) if (found := parse_segment_file(name))]
     bases = sorted(base for base, suffix, _ in files if suffix == LOG_SUFFIX)
     gone = {base for base in bases if base >= offset}
-    kept = [base for base in bases if base not in gone]
-    position = _position_of(folder, kept[-1], offset) if kept else 0
+    retained = [base for base in bases if base not in gone]
+    position = _position_of(folder, retained[-1], offset) if retained else 0
     if why:
-        pieces = [(kept[-1], position)] if kept else []
+        pieces = [(retained[-1], position)] if retained else []
         for base, begin in reversed([*pieces, *((base, 0) for base in sorted(gone))]):
             name = segment_file(base, LOG_SUFFIX)
             if length := os.path.getsize(os.path.join(folder, name)) - begin:
@@ -51,11 +51,11 @@ def truncate(folder: str, offset: int, *, why: str = "") -> None:
     for base in sorted(gone, reverse=True):
         remove_segment(folder, base)
         sync_folder(folder)  # the last segment goes first, so that no gap is left
-    if kept:
+    if retained:
         for suffix in INDEX_SUFFIXES:
             with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, segment_file(kept[-1], suffix)))
-        cut(os.path.join(folder, segment_file(kept[-1], LOG_SUFFIX)), position)
+                os.unlink(os.path.join(folder, segment_file(retained[-1], suffix)))
+        cut(os.path.join(folder, segment_file(retained[-1], LOG_SUFFIX)), position)
     sync_folder(folder)
 
 
@@ -73,9 +73,9 @@ def cut_unflushed(folder: str, recovery_point: int) -> None:
 
 def _cut_epochs(folder: str, offset: int) -> None:
     epochs = read_epochs(folder)
-    kept = [entry for entry in epochs if entry[1] < offset]
-    if kept != epochs:
-        write_epochs(folder, kept)
+    retained = [entry for entry in epochs if entry[1] < offset]
+    if retained != epochs:
+        write_epochs(folder, retained)
 
 
 def _position_of(folder: str, base_offset: int, offset: int) -> int:

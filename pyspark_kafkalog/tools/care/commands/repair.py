@@ -101,8 +101,8 @@ def _about_cuts(partition: RepairedPartition, *, execute: bool, discard: bool) -
             f"{'.' if execute else '; --salvage keeps them.'}"
         )
     if partition.cut_bytes:
-        kept = "is not kept (--discard)" if discard else f"is kept in {name}/.kafkalog-cut"
-        found.append(f"{name}: what is cut {kept}.")
+        fate = "is not kept (--discard)" if discard else f"is kept in {name}/.kafkalog-cut"
+        found.append(f"{name}: what is cut {fate}.")
     return found
 
 
