@@ -49,7 +49,7 @@ _LOOKING_UP = "Looking up offsets"
 
 
 class _Proof(NamedTuple):
-    """That the log of a partition ends before what a plan has seen."""
+    """The proof that the log of a partition ends before an end that a plan has seen."""
 
     leader: Leader
     since: float
@@ -74,9 +74,9 @@ class Brokers:
             self._cluster.start_over()
         self._options = fetch
         self._expected: dict[TopicPartition, Seen] = {}
-        """What plans have seen of logs' ends, until a leader confirms it."""
+        """The ends of logs that plans have seen, until a leader confirms them."""
         self._first_fetches: dict[Fetch, FirstFetch] = {}
-        """What :meth:`prefetch` got for :meth:`fetch`."""
+        """The answers that :meth:`prefetch` got for :meth:`fetch`."""
         self._end_offsets = EndOffsets(self._cluster)
         self._agreement = max(connection.request_timeout_ms, fetch.poll_timeout_ms / fetch.num_retries) / 1000
         """Seconds for brokers to agree on a topic, in each attempt."""
@@ -208,7 +208,7 @@ class Brokers:
     def _existing(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[list[TopicPartition], dict[TopicPartition, KafkaLogError]]:
-        """Those of these partitions that exist, and the error of each whose topic can't be described."""
+        """The partitions that exist, and the error of each whose topic can't be described."""
         names = {partition.topic for partition in partitions}
         known = self._with_retries(lambda: self._cluster.described(names, agreement=self._agreement))
         failures: dict[TopicPartition, KafkaLogError] = {

@@ -1,4 +1,4 @@
-"""What tells a record batch from another one at its offsets, also after a cleaner has been at it."""
+"""The identity of a record batch: how to tell it from another at its offsets, also after a cleaner."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def readable(compression: int, data: np.ndarray, magic: int) -> np.ndarray:
 
 
 class Content:
-    """What :func:`readable` bytes give, from the beginning on, as much at a time as the caller wants.
+    """The decompressed content of :func:`readable` bytes, as much at a time as the caller wants.
 
     :param max_block: the most that one block of snappy may hold, which can only be had whole.
     """
@@ -173,7 +173,7 @@ def compress(compression: int, data: np.ndarray, level: int | None = None) -> by
 
 
 def compress_pieces(compression: int, pieces: Iterable[np.ndarray]) -> Iterator[bytes]:
-    """What decompresses to all of ``pieces``, part by part; lz4 and zstd do not state the size of that."""
+    """Compress ``pieces`` as one content, part by part; lz4 and zstd frames do not state its size."""
     if compression == NONE:
         yield from (piece.tobytes() for piece in pieces)
     elif compression == LZ4:

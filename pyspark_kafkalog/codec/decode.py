@@ -28,7 +28,7 @@ _MAX_ARROW_BYTES = (1 << 31) - 1
 
 
 class Decoded(NamedTuple):
-    """Some rows, maybe none, and the offset at which to read on."""
+    """Decoded rows, maybe none, and the offset at which to read on."""
 
     arrow_batch: pa.RecordBatch
     next_offset: int
@@ -234,7 +234,7 @@ class _Reading:
         return found
 
     def _next_valid(self, damage: BadBytes, batches: Batches) -> int | None:
-        """Where the next valid batch begins: after the damaged one and others like it, or else inside.
+        """The position of the next valid batch: after the damaged one and others like it, or else inside.
 
         Inside, a record's value may hold bytes of batches that never were in this log, and a compressed
         message set those of its own messages.

@@ -110,7 +110,7 @@ def encode(
 
 
 def _key_of(records: pa.RecordBatch, row: int) -> str:
-    """What finds a row again: its key, or at least its place."""
+    """The name of a row in errors: its key, or at least its place."""
     key = records.column("key")[row].as_py() if "key" in records.schema.names else None
     return f"no key, as row {row} of {records.num_rows}" if key is None else f"the key {key[:_SHOWN_BYTES]!r}"
 
@@ -127,7 +127,7 @@ def put_checksums(data: np.ndarray, positions: np.ndarray, sizes: np.ndarray) ->
 def _compressed(
     data: np.ndarray, sizes: np.ndarray, compression: int, level: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same batches with compressed records, and their new sizes."""
+    """The batches with compressed records, and their new sizes."""
     parts: list[np.ndarray] = []
     new_sizes = np.empty_like(sizes)
     position = 0

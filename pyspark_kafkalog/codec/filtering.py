@@ -60,16 +60,16 @@ Keep = Callable[[Indexed, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """What may become of each of some batches; arrays of a bool for each."""
+    """The ways in which batches may change: arrays with a bool for each batch."""
 
     whole: np.ndarray
-    """It stays as it is."""
+    """The batch stays as it is."""
     discarded: np.ndarray
-    """None of its records stays."""
+    """None of the batch's records stays."""
     stays_empty: np.ndarray
-    """If none of its records stays, its header does (v2 only)."""
+    """The header of the batch stays, also if none of its records does (v2 only)."""
     starts_horizon: np.ndarray
-    """It gets the delete horizon as if it had a tombstone: the marker of an empty transaction."""
+    """The batch gets a delete horizon as if it had a tombstone: the marker of an empty transaction."""
     horizon: int | None = None
     """The delete horizon (ms) of v2 batches that have a tombstone, and no horizon yet; None to set none."""
 
@@ -136,7 +136,7 @@ class _Filtering:
     keep: Keep
     max_record_bytes: int
     parts: dict[int, np.ndarray] = field(default_factory=dict)
-    """What replaces batches that lose some of their records, or change otherwise, by number."""
+    """The new bytes of batches that lose some of their records, or change otherwise, by number."""
     records: int = 0
     retained: int = 0
 

@@ -48,7 +48,7 @@ class BadBytes(NamedTuple):
     message: str
     position: int
     after: int | None = None
-    """Where the batch ends, if that is known."""
+    """The position after the batch, if it is known."""
 
 
 class DamageError(Exception):
@@ -60,7 +60,7 @@ class DamageError(Exception):
 
 
 class Indexed(NamedTuple):
-    """Some consecutive records, maybe none. Use them up before the next ones, which take the same memory."""
+    """An index of consecutive records, maybe none. Use it up before the next, which takes the same memory."""
 
     source: np.ndarray
     """The bytes in which keys, values and headers lie."""
@@ -81,7 +81,7 @@ class _Body(NamedTuple):
     table: np.ndarray
     """Regions or messages, see :mod:`.read_kernels`."""
     owners: np.ndarray
-    """For each of these the row of its batch in the walk."""
+    """The row of its batch in the walk, for each region or message."""
     batches: int
     """The number of batches."""
     damage: BadBytes | None = None

@@ -1,4 +1,4 @@
-"""What a read_committed reader may see, decided as in Kafka's consumer (CompletedFetch, AbortedTxn)."""
+"""The records that read_committed shows, decided as in Kafka's consumer (CompletedFetch, AbortedTxn)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class TransactionScan:
 
 
 class EndMarker(NamedTuple):
-    """What a transaction's marker says (Kafka's EndTransactionMarker)."""
+    """A transaction's control record: commit or abort (Kafka's EndTransactionMarker)."""
 
     is_abort: bool
     coordinator_epoch: int

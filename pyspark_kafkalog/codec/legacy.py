@@ -67,7 +67,7 @@ def stage_message(
 def staged_pieces(
     data: np.ndarray, batches: Batches, row: int, stage: Stage, *, window: int, largest: int, check_crcs: bool
 ) -> Iterator[np.ndarray]:
-    """The same tables for a wrapper that is too large to be staged whole, some messages at a time.
+    """The tables of :func:`stage_message` for a wrapper that is too large to be staged whole, piece by piece.
 
     It is read twice, as its offsets follow from that of its last message.
 
@@ -85,7 +85,7 @@ def staged_pieces(
 
 
 class _Wrapper:
-    """What the messages in a wrapper must have in common, and what it says of them."""
+    """The wrapper of compressed messages: what they must have in common, and their real offsets."""
 
     def __init__(self, batches: Batches, row: int) -> None:
         self._batches = batches

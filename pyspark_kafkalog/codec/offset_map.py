@@ -34,7 +34,7 @@ class OffsetMap:
         self.keys = 0
         """How many keys it has."""
         self.end = 0
-        """It knows all records below this offset that were to be put."""
+        """The offset below which the map has the keys of all records that were to be put."""
 
     def put(self, indexed: Indexed) -> bool:
         """Put the last offsets of keys; records come in the order of offsets.
@@ -50,7 +50,7 @@ class OffsetMap:
         return True
 
     def find(self, indexed: Indexed) -> np.ndarray:
-        """For each record OUTDATED, LAST or BEYOND of :mod:`.key_kernels`.
+        """The state of each record: OUTDATED, LAST or BEYOND of :mod:`.key_kernels`.
 
         A record without a key is outdated; one whose key is not in the map is the last.
         """

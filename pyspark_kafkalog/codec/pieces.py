@@ -22,13 +22,13 @@ _LENGTHS = 17
 
 
 class Piece(NamedTuple):
-    """Some whole v2 records."""
+    """A piece of a large batch: whole v2 records."""
 
     first: int
     """The number of the first one in its batch."""
     records: int
     end: int
-    """Where they end in the stage; they begin at 0."""
+    """The position in the stage after the records, which begin at 0."""
 
 
 def record_pieces(
@@ -71,7 +71,7 @@ def message_pieces(content: Content, stage: Stage, *, window: int, largest: int)
 
 
 def invalid_record(number: int) -> str:
-    """What is wrong with a batch of format v2."""
+    """The fault of a batch of format v2."""
     return f"Record {number} of the batch is invalid, or has more than {MAX_HEADERS} headers"
 
 

@@ -55,12 +55,12 @@ class Batches:
     """
 
     table: np.ndarray
-    """All of the arrays, a row each in the order in which they follow."""
+    """All of the arrays below, a row each, in their order."""
     end: int
     """Position after the last whole batch."""
     status: WalkStatus
     needed: int
-    """Whole size of the INCOMPLETE batch at ``end``; 0 if not known."""
+    """The whole size of the INCOMPLETE batch at ``end``; 0 if it is not known."""
     position: np.ndarray = field(init=False)
     size: np.ndarray = field(init=False)
     """Bytes of the whole batch, its log overhead included."""
@@ -86,7 +86,7 @@ class Batches:
         return self.position.size
 
     def take(self, rows: np.ndarray) -> Batches:
-        """Some of the batches, in order, as if the others were not there."""
+        """The batches in ``rows``, in order, as if the others were not there."""
         return replace(self, table=self.table.take(rows, axis=1))
 
     def between(self, first: int, stop: int) -> Batches:

@@ -1,4 +1,4 @@
-"""What a backup is a backup of: ``.kafkalog-backup`` in the log root, which brokers ignore.
+"""The file of a backup about its source: ``.kafkalog-backup`` in the log root, which brokers ignore.
 
 JSON with a version, the source's cluster id, and for each partition the ranges of offsets that its
 source had deleted before they could be copied; where the record batch begins in which the last of them ends,
@@ -46,15 +46,15 @@ class BackupFile:
     cluster_id: str | None = None
     gaps: dict[TopicPartition, list[OffsetRange]] = field(default_factory=dict)
     next_batches: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where the record batch begins in which the last gap ends, or that follows it."""
+    """The base offset of the record batch in which the last gap ends, or that follows the gap."""
     complete: dict[TopicPartition, Complete] = field(default_factory=dict)
     renewed: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where the new copies begin."""
+    """The log start offsets of the new copies."""
     written: dict[TopicPartition, int] = field(default_factory=dict)
-    """From where on a copy may have rows that its source never had."""
+    """The offset from which on a copy may have rows that its source never had."""
 
     def without(self, gone: Collection[TopicPartition]) -> BackupFile:
-        """The same, without a word of these partitions."""
+        """The file's content without the entries of these partitions."""
 
         def without_gone(entries: Mapping[TopicPartition, _Entry]) -> dict[TopicPartition, _Entry]:
             return {partition: entry for partition, entry in entries.items() if partition not in gone}

@@ -1,4 +1,4 @@
-"""What the journal and the ledgers of a log directory say, and how they say it: see :mod:`.publish.journal`.
+"""The format of the journal and the ledgers of a log directory; see :mod:`.publish.journal`.
 
 A journal has two JSON documents, apart by an empty line. Readers need the first one only. The second one
 grows with the data: what is to be appended.
@@ -24,7 +24,7 @@ from pyspark_kafkalog.log.layout import (
 from pyspark_kafkalog.model import BatchHeader, TopicPartition
 
 _VERSION = 2
-"""Of a publish, and of a ledger."""
+"""The version of journals and ledgers."""
 BATCH = np.dtype([("size", "<u4"), ("records", "<u4"), ("crc", "<u4")])
 """A record batch before it is appended: its bytes, the number of its offsets, its checksum."""
 _Value = TypeVar("_Value")
@@ -32,7 +32,7 @@ _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class MalformedError(Exception):
-    """A journal or a ledger that nothing can be made of; another version may have written it."""
+    """A journal or a ledger that can't be parsed; another version may have written it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class WrittenEnd(NamedTuple):
         return self.batch.last_offset + 1
 
     def is_of_another(self, topic_id: str) -> bool:
-        """Whether it certainly is not of the topic with this id. An id that is not known proves nothing."""
+        """Whether the batch certainly is of another topic than this id's. An unknown id proves nothing."""
         return bool(self.topic_id) and bool(topic_id) and self.topic_id != topic_id
 
 
@@ -211,7 +211,7 @@ def parse_ledger(text: str) -> Ledger:
 
 
 def parse_ends(data: bytes) -> dict[TopicPartition, int | None]:
-    """Where partitions end for readers, by the first document of a journal; None for those that have no end.
+    """The end of each partition for readers, by the first document of a journal; None for a new partition.
 
     Of a version that is not known it is enough that it says this.
 

@@ -45,7 +45,7 @@ DELETED_SUFFIX = ".deleted"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
-"""Its content, where no broker has shut down."""
+"""The content of the clean shutdown file, where no broker has shut down."""
 META_PROPERTIES_FILE = "meta.properties"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -60,7 +60,7 @@ OFFSET_CHECKPOINTS = (
     HIGH_WATERMARK_CHECKPOINT,
     CLEANER_CHECKPOINT,
 )
-"""Those of the root: an offset for each partition."""
+"""The checkpoint files of a log root that have an offset for each partition."""
 _ROOT_FILES = frozenset({META_PROPERTIES_FILE, *OFFSET_CHECKPOINTS, LOCK_FILE, CLEAN_SHUTDOWN_FILE})
 """Kafka's files beside the partitions."""
 _OWN_PREFIX = ".kafkalog-"
@@ -237,7 +237,7 @@ def _parse_checkpoint(data: bytes, fields: int, file: str) -> list[list[str]]:
 
 
 def _lines(data: bytes, file: str) -> list[str]:
-    """As of Java's BufferedReader: an end of a line at the end begins no other."""
+    """The lines of a file as Java's BufferedReader has them: a newline at the end begins no other line."""
     try:
         lines = _LINE_END.split(data.decode())
     except UnicodeDecodeError:
@@ -246,7 +246,7 @@ def _lines(data: bytes, file: str) -> list[str]:
 
 
 def _fields(line: str, separator: str) -> list[str]:
-    """As of Java's Pattern.split: what separators at the end leave does not count."""
+    """The fields of a line as Java's Pattern.split has them: empty fields at the end do not count."""
     fields = re.split(separator, line)
     while len(fields) > 1 and not fields[-1]:
         fields.pop()

@@ -35,7 +35,7 @@ _OF_ENDS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKP
 
 
 def new_folder(root: str, partition: TopicPartition) -> str:
-    """Where the new copy of a partition grows."""
+    """The folder in which the new copy of a partition grows."""
     return os.path.join(root, new_copy(partition))
 
 

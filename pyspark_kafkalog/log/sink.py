@@ -131,7 +131,7 @@ class DirectorySink:
         )
 
     def _retention(self) -> Callable[[Published, Callable[[], None]], None]:
-        """What follows the commit. It is loaded here, as nothing may fail once records are visible."""
+        """The retention after a commit. It is loaded here: nothing may fail once records are visible."""
         if not self.configs and not os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
             return lambda *_: None
         with loading():

@@ -24,7 +24,7 @@ _VERSION = 1
 
 
 class ProducerEntry(NamedTuple):
-    """One producer; -1 stands for what is unknown (Kafka's ProducerStateEntry).
+    """A producer's state; -1 stands for what is unknown (Kafka's ProducerStateEntry).
 
     ``last_sequence``, ``last_offset`` and ``offset_delta`` are those of its last batch of data.
     """
@@ -37,7 +37,7 @@ class ProducerEntry(NamedTuple):
     timestamp: int = -1
     coordinator_epoch: int = -1
     first_offset: int = -1
-    """That of its open transaction."""
+    """The first offset of its open transaction."""
 
 
 def parse_snapshot(data: bytes) -> list[ProducerEntry] | None:

@@ -1,4 +1,4 @@
-"""What the configurations of a directory's topics mean for writes to it, and which ones it can't obey.
+"""The settings that the topics' configurations give writes to a directory, and those that it can't obey.
 
 A topic's own configurations are those of a broker's topic, and an option of a write is said for this write:
 
@@ -49,7 +49,7 @@ _CANNOT_OBEY = {
     "segment.jitter.ms": ("0", "no clock begins segments in a log directory, only writes do"),
     "unclean.leader.election.enable": ("false", _NO_REPLICAS),
 }
-"""For each configuration that no directory can obey the one value by which it is as it says, and why.
+"""Configurations that no directory can obey: the one value that is true of a directory, and why.
 
 ``flush.messages`` and ``flush.ms`` are obeyed whatever they are: what is visible is on disk.
 """

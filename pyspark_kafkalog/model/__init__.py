@@ -114,7 +114,7 @@ class Watermarks:
 
 
 def not_here(offsets: OffsetRange) -> str:
-    """What to say of offsets that are elsewhere."""
+    """The error text for offsets in tiered storage, or else not in this directory."""
     return (
         f"Offsets {offsets.start} to {offsets.end - 1} are not in this directory: its broker keeps them"
         " elsewhere, such as in remote storage"
@@ -122,12 +122,12 @@ def not_here(offsets: OffsetRange) -> str:
 
 
 def not_copied(offsets: OffsetRange) -> str:
-    """What to say of a gap of a backup."""
+    """The error text for a gap of a backup."""
     return f"Offsets {offsets.start} to {offsets.end - 1} are not in this backup: its source had deleted them"
 
 
 GO_ON = "Set failOnDataLoss=false to continue without the lost records."
-"""What a user can do where records are gone."""
+"""The hint where records are gone."""
 
 
 def lost(
@@ -202,7 +202,7 @@ class AbortedTransaction:
 
 
 class BatchHeader(NamedTuple):
-    """What copies of a record batch share of its header, in the terms of :class:`.codec.walk.Batches`.
+    """The header fields that copies of a record batch share, named as in :class:`.codec.walk.Batches`.
 
     The base offset of a message set (v0, v1) is -1; ``records`` are those that the header claims.
     """
@@ -235,10 +235,10 @@ class Decided(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a plan saw of a partition; those who carry it out rely on it.
+    """A partition as a plan saw it; those who carry the plan out rely on it.
 
     ``topic_id`` is empty and ``leader_epoch`` -1 if unknown. The records below ``end`` existed.
-    ``decided`` is what it knows of the transactions there, None if nothing.
+    ``decided`` has the ends of its transactions, None if the plan knows none.
     """
 
     topic_id: str = ""
@@ -286,7 +286,7 @@ class QueryBatch(NamedTuple):
 
     @property
     def job(self) -> str:
-        """Its name in staged files."""
+        """The name of the batch in staged files."""
         return self.query_id if self.batch_id is None else f"{self.query_id}-{self.batch_id}"
 
     def __str__(self) -> str:
@@ -360,7 +360,7 @@ OnCorrupt = Callable[[CorruptRecordError | DataLossError], None]
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What is wanted of one partition: the record batches that cover ``offsets``.
+    """A fetch of one partition: the record batches that cover ``offsets``.
 
     ``topic_id`` is that of the planned topic, empty if unknown: if another takes its place, that is a data
     loss. With ``confirm``, the place checks, before it gives anything, that this topic still exists with all
@@ -376,7 +376,7 @@ class Fetch:
 
 
 class Place(Protocol):
-    """Where records live: a log directory, or the brokers of a cluster."""
+    """A place with records: a log directory, or the brokers of a cluster."""
 
     def topics(self, names: Collection[str] | None = None) -> Mapping[str, tuple[int, ...]]:
         """Every topic, internal ones too, with its partition numbers in order; or those of ``names``."""
@@ -482,7 +482,7 @@ class Place(Protocol):
 
 @runtime_checkable
 class Files(Protocol):
-    """What a place whose files are seen tells of them: a log directory. Brokers don't show theirs."""
+    """The files of a place, if it shows them: a log directory does, brokers don't."""
 
     def segments(self, partition: TopicPartition) -> list[StoredSegment]:
         """The live segments of a partition, in order."""
@@ -500,7 +500,7 @@ class Files(Protocol):
         """
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
-        """What a backup lacks, as its source had deleted it before it could be copied, in order."""
+        """The offsets that a backup lacks, in order: its source had deleted them before they were copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +520,7 @@ class CommittedOffset:
 
     @property
     def said(self) -> tuple[int, str]:
-        """Offset and metadata: what the committer has said, without what the place adds."""
+        """The offset and the metadata that the committer has given, without what the place adds."""
         return self.offset, self.metadata
 
 
@@ -537,7 +537,7 @@ class GroupMember:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Assigned:
-    """What a group has assigned to a member. Each assignment is another object, even of equal partitions:
+    """The assignment of a group to a member. Each assignment is another object, even of equal partitions:
     in between, others may have read them.
     """
 
@@ -545,7 +545,7 @@ class Assigned:
 
 
 class MemberOfGroup(NamedTuple):
-    """Who commits: a member's id, its generation or epoch, and its name if it is a static one."""
+    """The member that commits: its id, its generation or epoch, and its name if it is a static one."""
 
     member_id: str = ""
     generation: int = -1
@@ -553,7 +553,7 @@ class MemberOfGroup(NamedTuple):
 
 
 NO_MEMBER = MemberOfGroup()
-"""Who commits for a group without members."""
+"""The member that commits for a group without members."""
 
 
 _STATE = Kind("string", value=lambda state: state or None)
@@ -605,7 +605,7 @@ class BrokerState:
 
 
 class Plan(NamedTuple):
-    """What a checkpoint says of a micro-batch, and what a ``group`` commits with its rows.
+    """The plan of a micro-batch in a checkpoint, and the offsets that a ``group`` commits with its rows.
 
     ``digest`` is one of Spark's plan of it: None if unknown, empty for a query that can't be resumed and
     for a job that names its batches. ``before`` is that of the micro-batch before, empty if unknown, and

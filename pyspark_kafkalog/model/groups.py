@@ -19,7 +19,7 @@ class PendingOffsetsError(GroupError):
 
 
 class CommittedOffsets(Protocol):
-    """What consumer groups have committed."""
+    """The committed offsets of consumer groups."""
 
     def committed(
         self,
@@ -37,7 +37,7 @@ class CommittedOffsets(Protocol):
 
 
 class TakesCommits(Protocol):
-    """Where a query commits what it has processed."""
+    """The groups to which a query commits the offsets that it has processed."""
 
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, as_they_are: bool = False
@@ -61,7 +61,7 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
         """
 
     def describe(self, groups: Collection[str]) -> Mapping[str, Group | KafkaLogError]:
-        """Those of ``groups`` that exist, or the error of the one that can't be read."""
+        """The ``groups`` that exist, or the error of the one that can't be read."""
 
     def committed_by(
         self, groups: Collection[str]

@@ -26,7 +26,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 class Kind(NamedTuple):
-    """What a column holds.
+    """The kind of a column's values.
 
     ``sql`` is its type in views, empty where no view has it. ``value`` makes of a field what views and JSON
     have, ``text`` what a table shows, where None is a dash; ``wide_text`` makes that of a wide table, if it
@@ -51,7 +51,7 @@ class Column(NamedTuple):
     rank: int
 
     def cell(self, row: Any, *, wide: bool) -> object:
-        """What a table shows of a row: a number, a text or None."""
+        """The cell of a row in a table: a number, a text or None."""
         value = getattr(row, self.field)
         value = None if value is None else self.kind.value(value)
         return None if value is None else ((wide and self.kind.wide_text) or self.kind.text)(value)

@@ -1,4 +1,4 @@
-"""What a sink is, and how a batch stands to the last one that a sink has of its query.
+"""Sinks, and the standing of a batch to the last one that a sink has of its query.
 
 A number that fits proves nothing: checkpoints and sinks go back. So the plans are compared, too, by digests.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from pyspark_kafkalog.model import Encoded, EncodeSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
 
 FinishedT = TypeVar("FinishedT")
-"""What a task gives to the commit; it is pickled."""
+"""The result of a task for the commit; it is pickled."""
 GivenT = TypeVar("GivenT", covariant=True)
 
 
@@ -87,17 +87,17 @@ class Standing(enum.Enum):
     """How a batch stands to the last one."""
 
     SAME = enum.auto()
-    """It is that one."""
+    """The batch is the last one."""
     NEXT = enum.auto()
-    """It follows."""
+    """The batch follows the last one."""
     AHEAD = enum.auto()
     """The sink has a later one."""
     BEHIND = enum.auto()
     """The sink lacks some that were written before it."""
     OTHER = enum.auto()
-    """It is that one, or follows it, but that one was planned otherwise: by another history."""
+    """The batch is the last one, or follows it, but was planned otherwise: by another history."""
     UNKNOWN = enum.auto()
-    """It has the same number, and nothing tells whether it is that one."""
+    """The batch has the number of the last one, and nothing tells whether it is the same."""
 
 
 def older_version(batch_id: int, last: LastBatch) -> tuple[str, str]:

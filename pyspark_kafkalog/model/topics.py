@@ -30,7 +30,7 @@ def check_writable(topic: str) -> str:
 
 
 def cleanup_policies(configs: Mapping[str, str]) -> set[str]:
-    """What a topic's ``cleanup.policy`` lists, in any case (Kafka's LogConfig); ``delete`` without it."""
+    """The policies of a topic's ``cleanup.policy``, in any case (Kafka's LogConfig); else ``delete``."""
     return {name.strip().lower() for name in configs.get(CLEANUP_POLICY, "delete").split(",")} - {""}
 
 
@@ -69,7 +69,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionInfo:
-    """Where a partition is. Brokers are named by their ids.
+    """A partition's brokers, by their ids.
 
     ``leader`` is None if there is none, and in a directory, which has no replicas either. ``isr`` are the
     replicas in sync, ``offline`` those whose broker or disk is gone. ``leader_epoch`` and ``stored_bytes``,
@@ -109,7 +109,7 @@ class Topics(Protocol):
         """Each topic's own configurations, without those that it inherits; for topics that exist."""
 
     def describe(self, topics: Collection[str]) -> list[TopicDescription]:
-        """Those of ``topics`` that exist, sorted."""
+        """The ``topics`` that exist, sorted."""
 
     def config_names(self) -> Collection[str]:
         """The names of configurations that topics can have here; empty if the place does not say."""

@@ -42,7 +42,7 @@ class ConnectionOptions:
 
     @property
     def of_report(self) -> ConnectionOptions:
-        """The same for a report, which waits for :data:`REPORT_MS`, unless the user has set another time."""
+        """The options for a report, which waits for :data:`REPORT_MS` or the time that the user has set."""
         is_set = self.request_timeout_ms != DEFAULTS["kafka.request.timeout.ms"]
         return self if is_set else replace(self, request_timeout_ms=REPORT_MS)
 

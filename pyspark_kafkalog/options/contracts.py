@@ -1,4 +1,4 @@
-"""What extensions make of their options, as the core knows it."""
+"""The contracts between the core and the options of extensions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExtensionOptions:
 
     @property
     def for_tasks(self) -> ExtensionOptions:
-        """What of it is sent to the tasks of a write."""
+        """The part of the options that is sent to the tasks of a write."""
         return self
 
     def check(self, read: ReadOptions) -> None:
@@ -45,7 +45,7 @@ class ExtensionOptions:
 
 
 def implementing(contract: type[_Contract], extensions: Iterable[ExtensionOptions]) -> _Contract:
-    """What does this of a contract: the one of these extensions that has it, or else the core itself."""
+    """The implementation of a contract: that of the one extension that has it, or else the core's."""
     return next((found for found in extensions if isinstance(found, contract)), None) or contract()
 
 
@@ -53,7 +53,7 @@ class RowTransform(Protocol):
     """A function that takes rows as an Arrow batch, and returns them changed."""
 
     path: str
-    """Its import path, for errors."""
+    """The import path of the function, for errors."""
     given: list[str]
     """The names of the columns that it gets."""
     schema: pa.Schema
@@ -129,7 +129,7 @@ def delivery_of(options: WriteOptions) -> Delivery:
 
 
 class OffsetsStore(ExtensionOptions, ABC):
-    """Where groups keep their offsets beside Kafka, or instead of it."""
+    """A store of groups' offsets beside Kafka, or instead of it."""
 
     __slots__ = ()
 

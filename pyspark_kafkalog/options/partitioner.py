@@ -1,4 +1,4 @@
-"""What Kafka's options say of the partition that a row goes to."""
+"""Kafka's options for the partition that a row goes to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JAVA_PARTITIONERS: Mapping[str, Distribution] = {
 
 
 def distribution(user: UserOptions) -> Distribution:
-    """Where rows without a partition go.
+    """The distribution of rows without a partition.
 
     :raises OptionError: for a Java class that has no equal here.
     """

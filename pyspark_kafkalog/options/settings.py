@@ -46,7 +46,7 @@ _ENDS_OF_BATCHES = "A batch starts at earliest or given offsets, and ends at lat
 
 @dataclass(frozen=True, slots=True)
 class PlaceOptions:
-    """Where the records are: log directories, or brokers and how to fetch from them.
+    """The place of the records: log directories, or brokers and how to fetch from them.
 
     Paths are not shown, because a URI may hold a secret. Offsets of groups with a retention of None stay.
     Without bootstrap servers the store of offsets knows the brokers.
@@ -61,7 +61,7 @@ class PlaceOptions:
 
     @property
     def of_report(self) -> PlaceOptions:
-        """The same place for a report, which asks once, and says of each part why it did not answer."""
+        """The place for a report, which asks once, and says of each part why it did not answer."""
         if self.brokers is None or self.fetch is None:
             return self
         brokers = self.brokers.of_report if self.offsets_store is None else self.brokers
@@ -108,7 +108,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsOption:
-    """Where to start or end: one value for all partitions, or one for each.
+    """The start or end of a read: one value for all partitions, or one for each.
 
     ``option`` is the user option with the value. ``values`` are offsets, with
     EARLIEST and LATEST allowed, or points in time; COMMITTED, for all partitions,
@@ -157,7 +157,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a reader does, apart from its place; ``ending`` is for a batch, ``limits`` for a stream."""
+    """The options of a reader, apart from its place; ``ending`` is for a batch, ``limits`` for a stream."""
 
     selection: Selection
     starting: OffsetsOption
@@ -193,7 +193,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a writer does. ``partitioner`` is ``module:name``; sizes in bytes, as in Kafka.
+    """The options of a writer. ``partitioner`` is ``module:name``; sizes in bytes, as in Kafka.
 
     For brokers ``brokers`` and ``produce`` are set and ``root`` is empty; settings that
     the topic has there (number of partitions, segments) keep their defaults.
@@ -214,17 +214,17 @@ class WriteOptions:
     brokers: ConnectionOptions | None = None
     produce: ProduceOptions | None = None
     topic_configs: Mapping[str, str] = field(default_factory=dict)
-    """Only for directories: what was given of :data:`.table.WRITTEN_CONFIGS`."""
+    """The given topic configurations of :data:`.table.WRITTEN_CONFIGS`; only for directories."""
     batch: QueryBatch | None = None
     """The batch as ``txnAppId`` and ``txnVersion`` name it."""
     checkpoint_location: str | None = field(default=None, repr=False)
-    """Of the query whose rows are written; not shown, because a URI may hold a secret."""
+    """The checkpoint of the query whose rows are written; not shown, because a URI may hold a secret."""
     fail_on_missing_marker: bool = from_option("failOnMissingMarker")
     extensions: tuple[ExtensionOptions, ...] = ()
 
     @property
     def for_tasks(self) -> WriteOptions:
-        """What is sent to the tasks."""
+        """The options that are sent to the tasks."""
         return replace(self, extensions=tuple(each.for_tasks for each in self.extensions))
 
     @property
@@ -240,7 +240,7 @@ class WriteOptions:
 
 
 def place_options(options: Mapping[str, str], *, of_groups: bool = False) -> PlaceOptions:
-    """Where the records to read are.
+    """The place of the records to read.
 
     :param of_groups: whether only groups are wanted, so that ZooKeeper is a place, too.
     :raises OptionError: unless exactly one of ``path`` and ``kafka.bootstrap.servers`` is given, and for
@@ -287,7 +287,7 @@ def _only_one(names: list[str]) -> OptionError:
 
 
 def common_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """What a reader does, as far as that is the same in a batch and a stream.
+    """The options of a reader that are the same in a batch and a stream.
 
     :raises OptionError: for options that are wrong in both.
     """
@@ -298,7 +298,7 @@ def common_read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
-    """What a batch reader or a stream reader does.
+    """The options of a batch reader or a stream reader.
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
@@ -447,7 +447,7 @@ def _generated_id(user: UserOptions) -> str:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """What a writer does.
+    """The options of a writer.
 
     :raises OptionError: for anything unknown, malformed or contradictory.
     """
@@ -525,5 +525,5 @@ def several(names: Collection[str]) -> Collection[str]:
 
 
 def several_or_none(names: Collection[str] | None) -> Collection[str] | None:
-    """The same where None means that none were given."""
+    """The values as :func:`several` has them; None where none were given."""
     return None if names is None else several(names)

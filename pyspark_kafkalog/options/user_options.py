@@ -70,7 +70,7 @@ _ALMOST = 0.9
 
 
 def check_is_mapping(options: Mapping[str, object]) -> None:
-    """What a caller gives as options.
+    """Check the value that a caller gives as options.
 
     :raises OptionError: for anything else, such as brokers alone.
     """
@@ -347,7 +347,7 @@ def _options_of(kind: type[DataclassInstance]) -> list[tuple[str, list[Option]]]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What the user may have meant: similar names, or else all names without a prefix if they are few."""
+    """The names that the user may have meant: similar ones, or all without a prefix if they are few."""
     names = sorted(known)
     if near := near_names(name, names):
         return f"Did you mean {' or '.join(near)}?"

@@ -15,15 +15,15 @@ from pyspark_kafkalog.options.offsets_json import MAX_INT, Offsets, parse_offset
 
 _T = TypeVar("_T")
 Parser = Callable[[str, str], Any]
-"""From an option's name and text to its value.
+"""A parser of an option: from its name and text to its value.
 
 :raises OptionError: naming the option, and showing the text unless it may be a secret.
 """
 
 ZOOKEEPER_LOGIN = ("zookeeper.sasl.", "zookeeper.addauth", "zookeeper.ssl.")
-"""How the names of options begin that say who logs in to ZooKeeper, and what TLS checks there."""
+"""The prefixes of options for the login to ZooKeeper, and for TLS there."""
 REGISTRY_LOGIN = ("schema.registry.", "basic.auth.", "bearer.auth.")
-"""The same for a schema registry, whose URL may have a login in it."""
+"""The prefixes of options for the login to a schema registry, whose URL may have one in it, too."""
 COUNTING = "counting"
 """The built-in auditor."""
 
@@ -194,13 +194,13 @@ compression = one_of("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def gzip_level(name: str, text: str) -> int:
-    """What Kafka's GzipCompression takes: 1 to 9, or -1 for the usual 6."""
+    """A level of Kafka's GzipCompression: 1 to 9, or -1 for the usual 6."""
     return 6 if text.strip() == "-1" else int(integer(1, 9)(name, text))
 
 
 lz4_level = integer(1, 17)
 zstd_level = integer(-131072, 22)
-"""What Kafka's Lz4Compression and ZstdCompression take."""
+"""A level of Kafka's Lz4Compression or ZstdCompression."""
 
 
 def some_of(*words: str) -> Parser:

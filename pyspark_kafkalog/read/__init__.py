@@ -1,1 +1,1 @@
-"""From a place to arrow batches: which offsets to read, in which splits, and how."""
+"""Reads of a place as arrow batches: which offsets to read, in which splits, and how."""

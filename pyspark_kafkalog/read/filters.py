@@ -1,4 +1,4 @@
-"""What filters leave to be read: partitions and offsets, before any record is fetched.
+"""The partitions and offsets that filters leave to be read, before any record is fetched.
 
 Only what can't match is skipped. Spark still applies all filters.
 """
@@ -120,7 +120,7 @@ def _extremes(value: int | Collection[int]) -> tuple[int, int]:
 def offsets_within(
     place: Place, bounds: Bounds, partitions: Mapping[TopicPartition, Watermarks]
 ) -> dict[TopicPartition, OffsetRange]:
-    """For each partition, given its watermarks, the offsets that wanted rows may have."""
+    """The offsets that wanted rows may have in each partition, given its watermarks."""
     within = {
         partition: bounds.offsets if bounds.admit(partition) else OffsetRange(0, 0)
         for partition in partitions

@@ -1,4 +1,4 @@
-"""What a message of a read is: each record, unless an extension says otherwise."""
+"""Messages, the unit of a read: each record is one, unless an extension says otherwise."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Messages(ExtensionOptions):
     def as_committed(
         self, open_place: Callable[[], Place], rules: ReadRules
     ) -> Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]] | None:
-        """What a group commits that has processed all below some offsets; None for the offsets themselves.
+        """The commits of a group that has processed all below some offsets; None for the offsets themselves.
 
         It imports now all that a thread which calls it needs.
         """
@@ -69,5 +69,5 @@ class Messages(ExtensionOptions):
 
 
 def messages_of(options: ReadOptions) -> Messages:
-    """What a message of this read is."""
+    """The messages of this read."""
     return implementing(Messages, options.extensions)

@@ -173,7 +173,7 @@ def _is_worth_a_task(requested: OffsetRange, end: int, existing: OffsetRange, wi
 
 
 def initial_offsets(place: Place, options: ReadOptions) -> Offsets:
-    """Where a new stream starts: a number for each partition, sorted.
+    """The start offsets of a new stream: a number for each partition, sorted.
 
     :raises UnknownTopicOrPartitionError: like :func:`select_partitions`.
     :raises OptionError: if the user's offsets do not match the partitions.

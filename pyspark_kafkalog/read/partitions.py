@@ -71,7 +71,7 @@ def _warn_of_what_is_missing(
 
 
 def not_selected(partitions: Iterable[TopicPartition], selection: Selection) -> set[TopicPartition]:
-    """Those of ``partitions`` that ``selection`` would not cover even if they existed."""
+    """The partitions that ``selection`` would not cover even if they existed."""
     if selection.partitions is not None:
         return set(partitions).difference(selection.partitions)
     return {partition for partition in partitions if not selection.covers(partition.topic)}
@@ -104,11 +104,11 @@ def look_up_partitions(
 def with_topic_ids(
     place: Place, partitions: Collection[TopicPartition]
 ) -> tuple[tuple[TopicPartition, ...], dict[str, str]]:
-    """Those of ``partitions`` whose topics exist, and their topic ids; the given list may be outdated."""
+    """The partitions whose topics exist, and their topic ids; the given list may be outdated."""
     topic_ids = place.topic_ids({partition.topic for partition in partitions})
     return tuple(partition for partition in partitions if partition.topic in topic_ids), topic_ids
 
 
 def names_of(partitions: Collection[TopicPartition]) -> str:
-    """For a message: the first 20 of them."""
+    """The names of the first 20 partitions, for a message."""
     return listed(partitions, 20) or "none"

@@ -1,4 +1,4 @@
-"""From a split of a place to arrow batches: fetch, isolation, decode, data loss."""
+"""The rows of a split as arrow batches: fetch, isolation, decode, data loss."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 @dataclass(frozen=True, slots=True)
 class ReadRules:
-    """What holds for every split of one read."""
+    """The rules for every split of one read."""
 
     schema: pa.Schema
     """The columns to build, exactly as Spark wants them."""
@@ -48,7 +48,7 @@ class ReadRules:
 
 
 class Existing(NamedTuple):
-    """What exists of a split: its ``wanted`` offsets, as numbers, and the log start offset.
+    """The existing part of a split: its ``wanted`` offsets, as numbers, and the log start offset.
 
     The offsets are None without the partition, or if its topic is known to be another one. The log start
     offset is None where the plan has seen the offsets, so that no bounds were looked up.
@@ -87,7 +87,7 @@ class RecordReader:
 
 
 def existing(place: Place, splits: Sequence[Split], rules: ReadRules) -> list[Existing]:
-    """What exists of each of ``splits``, looked up for all at once where their ends need it.
+    """The existing part of each of ``splits``, looked up for all at once where their ends need it.
 
     EARLIEST and LATEST are looked up now, so that a plan that Spark kept sees what has come since. What
     exists may still be another topic's: :func:`rows_of` finds out.
@@ -223,7 +223,7 @@ def _decoded(place: Place, wanted: Fetch, rules: ReadRules) -> Iterator[Decoded]
 
 
 def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:
-    """Those of ``offsets`` that exist in the planned topic; None if it no longer exists."""
+    """The part of ``offsets`` that exists in the planned topic; None if the topic no longer exists."""
     if _is_recreated(place, split, rules):
         return None
     bounds = place.watermarks([split.partition], read_committed=False).get(split.partition)

@@ -1,4 +1,4 @@
-"""What the options of a reader mean for every split of a read, with Spark or without."""
+"""The reader of splits that options ask for, with Spark or without."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa
 
 
 def decoded_parts(columns: Iterable[DecodedColumn], wanted: pa.Schema) -> tuple[DecodedColumn, ...]:
-    """What decodes the columns ``wanted``, or the parts of structs in them.
+    """The decoders of the columns ``wanted``, or of the parts of structs in them.
 
     :raises OptionError: if what is wanted isn't a part of what they are decoded to.
     """
@@ -79,7 +79,7 @@ def decoded_parts(columns: Iterable[DecodedColumn], wanted: pa.Schema) -> tuple[
 def transformed(
     rows: Iterable[pa.RecordBatch], transform: RowTransform, partition: TopicPartition
 ) -> Iterator[pa.RecordBatch]:
-    """What a transform makes of the rows of one partition; no batch is empty.
+    """The rows of one partition after a transform; no batch is empty.
 
     It gets the columns that it got when it was called first, and no others that decoding needs.
     """

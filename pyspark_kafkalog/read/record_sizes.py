@@ -25,7 +25,7 @@ class RecordSizes:
         self._since = 0.0
 
     def __call__(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-        """Of those of ``partitions`` of which the place knows it."""
+        """The mean record bytes of the ``partitions`` of which the place knows them."""
         if self._clock() - self._since > _SECONDS:
             self._known, self._since = {}, self._clock()
         if unknown := [partition for partition in partitions if partition not in self._known]:

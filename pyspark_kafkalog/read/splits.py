@@ -20,7 +20,7 @@ PARALLELISM = 8
 """The least number of tasks that small splits share, where the session's parallelism is lower or unknown."""
 TASK_OFFSETS = 10_000
 TASK_BYTES = 1 << 20
-"""What a task of several partitions reads at most: in a few ms, which is less than it takes to start one."""
+"""The most bytes that a task of several partitions reads: in less time than a task's start takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Split:
     offsets: OffsetRange
     within: OffsetRange = ALL_OFFSETS
     seen: Seen = NOTHING_SEEN
-    """What the plan saw of the partition. Another topic may get its name; a deposed leader may answer."""
+    """The partition as the plan saw it. Another topic may get its name; a deposed leader may answer."""
 
     @property
     def needs_bounds(self) -> bool:
@@ -88,7 +88,7 @@ def with_decided(place: Place, splits: Sequence[Split], *, look: Callable[[Split
 
 
 def cuts_between(splits: Iterable[Split]) -> dict[TopicPartition, list[int]]:
-    """Where the splits of each partition, which are in order, follow one another."""
+    """The cuts of each partition: the offsets at which its splits, which are in order, follow one another."""
     starts: dict[TopicPartition, list[int]] = {}
     for split in splits:
         starts.setdefault(split.partition, []).append(split.offsets.start)

@@ -1,4 +1,4 @@
-"""Where a time begins in each partition, for what acts upon all that is older, or all that is newer."""
+"""The offset of a time in each partition, to act upon all older records, or all newer ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_kafkalog.model import Fetch, OffsetRange, Place, TopicPartition, Wa
 def offsets_at(
     place: Place, bounds: Mapping[TopicPartition, Watermarks], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """For each partition the first record with a timestamp >= ``timestamp`` (ms); its high watermark if none.
+    """The offset of each partition's first record from ``timestamp`` (ms) on; else its high watermark.
 
     Where look-ups do not tell, the records are read.
 
@@ -33,7 +33,7 @@ def offsets_at(
 def known_offsets_at(
     place: Place, bounds: Mapping[TopicPartition, Watermarks], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """What :func:`offsets_at` gives, as far as look-ups tell: no record before is as new.
+    """The offsets of :func:`offsets_at`, as far as look-ups tell: no record before is as new.
 
     A partition is left out where none was found, but a batch may be as new: a broker looks into one segment
     only, whose newest batch may have lost its records to compaction.

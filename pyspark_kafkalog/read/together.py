@@ -12,14 +12,14 @@ from pyspark_kafkalog.read.ranges import Existing, ReadRules, existing, first_fe
 from pyspark_kafkalog.read.splits import Split
 
 Found: TypeAlias = "list[tuple[Split, Existing]]"
-"""Splits of different partitions, and what exists of each."""
+"""Splits of different partitions, and the existing part of each."""
 
 _JOINED_ROWS = 10_000
 """Spark takes a few ms for each arrow batch, so small ones are joined up to this many rows."""
 
 
 def prefetch(place: Place, splits: Sequence[Split], rules: ReadRules, *, max_bytes: int) -> Found:
-    """What exists of ``splits``, fetched as far as ``max_bytes`` go.
+    """The existing part of ``splits``, fetched as far as ``max_bytes`` go.
 
     :raises DataLossError: see :func:`.ranges.existing`.
     """

@@ -1,4 +1,4 @@
-"""What the keys and values of a read are: bytes, unless an extension decodes them."""
+"""The keys and values of a read: bytes, unless an extension decodes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DecodedColumn(Protocol):
-    """What decodes one column. It is sent to the tasks."""
+    """The decoder of one column. It is sent to the tasks."""
 
     @property
     def name(self) -> str:
@@ -37,10 +37,10 @@ class DecodedColumn(Protocol):
 
     @property
     def ids(self) -> Mapping[str, pa.DataType]:
-        """Those of them with the ids of schemas."""
+        """The columns with the ids of schemas."""
 
     def part(self, wanted: pa.Schema) -> DecodedColumn | None:
-        """What decodes these columns, or the parts of structs in them; None for other columns.
+        """The decoder of these columns, or of the parts of structs in them; None for other columns.
 
         :raises OptionError: if what is wanted isn't a part of what it makes.
         """
@@ -57,7 +57,7 @@ class Values(ExtensionOptions):
         return ()
 
     def columns_of(self, options: ReadOptions) -> tuple[DecodedColumn, ...]:
-        """What decodes each of them.
+        """The decoder of each decoded column.
 
         :raises OptionError: for a schema that can't be read, or is that of several topics.
         :raises SchemaRegistryError: if a registry is asked, and has none.
@@ -65,7 +65,7 @@ class Values(ExtensionOptions):
         return ()
 
     def decoding(self, columns: Iterable[DecodedColumn], zone: str = "UTC") -> Decode | None:
-        """What decodes the rows of a task; None if there are no columns.
+        """The decoding of a task's rows; None if no column is decoded.
 
         :param zone: the name of the time zone of times that have none.
         """
@@ -73,5 +73,5 @@ class Values(ExtensionOptions):
 
 
 def values_of(options: ReadOptions) -> Values:
-    """What the keys and values of this read are."""
+    """The keys and values of this read."""
     return implementing(Values, options.extensions)

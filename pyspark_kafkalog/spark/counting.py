@@ -43,13 +43,13 @@ class Counting(ExtensionOptions):
     __slots__ = ()
 
     def of_split(self, split: Split, run: QueryRun) -> SplitCount | None:
-        """What counts the rows of a split; None if nothing does."""
+        """The counter of a split's rows; None if nothing counts them."""
         return None
 
     def of_task(
         self, batch: QueryBatch, attempt: TaskAttempt, *, awaits_commit: bool
     ) -> AbstractContextManager[CountsRows | None]:
-        """What counts the rows that a task writes within the context; None if nothing does.
+        """The counter of the rows that a task writes within the context; None if nothing counts them.
 
         :param awaits_commit: whether they are visible only once :meth:`committed` is called.
         """

@@ -1,4 +1,4 @@
-"""What the PySpark at hand offers, and stand-ins for what it lacks.
+"""The features of the PySpark at hand, and stand-ins for those that it lacks.
 
 Every difference between the Sparks that this package runs on is handled here. Features are looked for,
 versions are never compared, because vendors bring some features of later releases into earlier ones.
@@ -49,12 +49,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One thing that not every Spark 4 has."""
+    """A feature that not every Spark 4 has."""
 
     name: str
     found: bool
     without: str
-    """What users lose without it, in a sentence."""
+    """The loss of users without the feature, in a sentence."""
 
 
 def _has(module: str, name: str) -> bool:
@@ -161,7 +161,7 @@ def find_added_files() -> None:
 
 
 def nullable(columns: StructType) -> StructType:
-    """The same columns, all nullable."""
+    """The columns of a schema, all nullable."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     def of(kind: DataType) -> DataType:
@@ -190,7 +190,7 @@ class StreamCalls:
 
     def __init__(self) -> None:
         self.begin: dict[str, Any] | None = None
-        """Where the next micro-batch begins; None for a new query."""
+        """The start of the next micro-batch; None for a new query."""
         self.may_be_the_last = True
         """Whether Spark may never call ``latestOffset()`` again."""
 

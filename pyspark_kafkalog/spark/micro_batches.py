@@ -56,7 +56,7 @@ _FIRST_IS_LIMITED = (
 
 
 def _store_nothing(*content: object) -> None:
-    """Without a checkpoint."""
+    """Store nothing: the user names no checkpoint."""
 
 
 class MicroBatches:
@@ -104,7 +104,7 @@ class MicroBatches:
 
     @cached_property
     def _query_id(self) -> str:
-        """That of the query whose checkpoint the user names; empty without one."""
+        """The id of the query whose checkpoint the user names; empty without one."""
         location = self._options.checkpoint_location
         return "" if location is None else QueryLog(location).query_id()
 
@@ -159,7 +159,7 @@ class MicroBatches:
         )
 
     def _as_committed(self) -> AsCommitted:
-        """What a commit says, for one thread.
+        """The commits for processed offsets, for one thread.
 
         All is imported now, since imports in two threads can deadlock.
         """
@@ -181,7 +181,7 @@ class MicroBatches:
 
     @cached_property
     def _source_state(self) -> SourceState | None:
-        """What the query keeps beside the checkpoint that the user names; None without one."""
+        """The state that the query stores beside the checkpoint that the user names; None without one."""
         location, options, place = self._options.checkpoint_location, self._options, self._place_options
         if location is None:
             return None
@@ -203,11 +203,11 @@ class MicroBatches:
 
     @property
     def initial(self) -> dict[str, dict[str, int]]:
-        """Where a query without a checkpoint starts. Spark asks more than once, so it is chosen once."""
+        """The start offsets of a query without a checkpoint, chosen once: Spark asks more than once."""
         return to_json(self._initial)
 
     def latest_offset(self, start: dict[str, Any] | None, *, all_available: bool | None) -> dict[str, Any]:
-        """Where the next micro-batch ends; ``start`` itself if there is none.
+        """The end offsets of the next micro-batch; ``start`` itself if there is none.
 
         All micro-batches up to ``start`` are complete. This call is the first sign of it, since
         Spark calls :meth:`commit` only when it plans the next one.

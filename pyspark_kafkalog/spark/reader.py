@@ -74,7 +74,7 @@ def _telling_partition(cluster: str, *values: Any) -> LogInputPartition:
 
 @with_short_errors
 class LogReader:
-    """What batch and stream readers share. Pickled to the tasks, so it opens nothing by itself.
+    """The base of batch and stream readers. Pickled to the tasks, so it opens nothing by itself.
 
     ``decoded`` is what decodes columns, if that is known already; ``parallelism`` is the least
     number of tasks that small splits share; 0 for the default.

@@ -55,7 +55,7 @@ class Registration:
     """A session in which ``format("kafkalog")`` works. Its text, which notebooks show, says so."""
 
     version: str
-    """That of this package."""
+    """The version of this package."""
     spark_version: str
     worker_python: str | None
     """The interpreter that Spark's workers run; None under Spark Connect, where the server decides."""

@@ -1,4 +1,4 @@
-"""What a task knows of the streaming query that it works for: Spark tells it more than it tells the driver.
+"""The streaming query that a task works for: Spark tells it more than it tells the driver.
 
 Its local properties have the settings of Spark SQL (SQLExecution.withSQLConfPropagated), and a description of
 the micro-batch that begins with the query's name (StreamExecution.getBatchDescriptionString). So a sink finds
@@ -30,7 +30,7 @@ class RunningQuery:
     checkpoints: str | None = field(default=None, repr=False)
     default_fs: str | None = field(default=None, repr=False)
     run_id: str = ""
-    """That of this start of the query."""
+    """The id of this start of the query."""
 
     @classmethod
     def of(cls, context: TaskContext) -> RunningQuery | None:

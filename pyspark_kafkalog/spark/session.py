@@ -1,4 +1,4 @@
-"""What kind of session or worker this is, and what Spark's errors say."""
+"""The kind of this session or worker, and the meaning of Spark's errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def check_session(spark: SparkSession) -> None:
-    """What a caller gives as its session.
+    """Check the value that a caller gives as its session.
 
     :raises OptionError: for anything else, such as options, a Spark context or the class of sessions.
     """

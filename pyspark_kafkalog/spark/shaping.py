@@ -40,7 +40,7 @@ Read = Callable[..., Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class Shaping:
-    """What a task needs to give Spark the rows of such a read. Sent to the tasks.
+    """The shaping of rows for Spark, as a task of a read needs it. Sent to the tasks.
 
     ``read`` are the columns of records. ``decoded`` says which of them are decoded, by ``values``.
     ``transform`` says which function changes them, which columns it gets, and which it returned where the

@@ -1,4 +1,4 @@
-"""What a batch read shows instead of records, if an extension has something to show."""
+"""The view that a batch read shows instead of records, if an extension has one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class View(ABC):
 
     @abstractmethod
     def reader(self, options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-        """What reads its rows.
+        """The reader of the view's rows.
 
         :param schema: the wanted columns.
         :raises OptionError: if it has no such columns, or for options of the place.

@@ -60,7 +60,7 @@ def _is_to_spark(connection: socket.socket) -> bool:
 
 
 def _port() -> int:
-    """That of the JVM to which a worker has connected by itself; 0 for one that PySpark's daemon forked."""
+    """The port of the JVM to which a worker has connected itself; 0 for one that PySpark's daemon forked."""
     return int(os.environ.get("PYTHON_WORKER_FACTORY_PORT", "0"))
 
 

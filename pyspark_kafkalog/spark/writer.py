@@ -75,7 +75,7 @@ def stream_writer(
 def _checked(
     options: Mapping[str, str], schema: StructType, encoded: tuple[EncodedColumn, ...] | None = None
 ) -> tuple[WriteOptions, _Shaping | None]:
-    """What the options say, and how rows are changed, if they are; plug-ins are loaded.
+    """The checked options, and the change of rows, if there is one; plug-ins are loaded.
 
     :param encoded: what encodes columns; None if it is to be found.
     """
@@ -120,7 +120,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers share. Created on the driver and pickled to the tasks, so it holds little."""
+    """The base of batch and stream writers. Pickled from the driver to the tasks, so it holds little."""
 
     def __init__(
         self, options: WriteOptions, batch: QueryBatch | None = None, shaping: _Shaping | None = None

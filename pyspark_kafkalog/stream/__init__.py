@@ -1,1 +1,1 @@
-"""What a streaming query plans, commits to its group, and stores beside its checkpoint."""
+"""A streaming query: its plans, its commits to a group, and its state beside the checkpoint."""

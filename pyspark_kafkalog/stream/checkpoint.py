@@ -41,7 +41,7 @@ BY_READER = (
     "Let the reader commit instead: leave commitSourceOffsets out, and give the reader kafka.group.id,"
     " without commitOffsets=false."
 )
-"""What to do where the sink can't commit."""
+"""The hint where the sink can't commit."""
 
 
 class PlanDigest(NamedTuple):
@@ -88,12 +88,12 @@ class QueryLog:
         return logged is None or _digest(logged) == stored.digest
 
     def planned_ends(self) -> list[Offsets]:
-        """Where each source of topics ends in the newest planned micro-batch."""
+        """The end offsets of each source of topics in the newest planned micro-batch."""
         newest = self._newest()
         return [] if newest is None else self._all_ends_of(newest)
 
     def read_so_far(self) -> list[Offsets]:
-        """Where each source of topics goes on: its end in the newest complete micro-batch, if any."""
+        """The positions of each source of topics: its end in the newest complete micro-batch, if any."""
         newest = self._newest()
         if newest is None or self.is_complete(newest):
             return self.planned_ends()
@@ -114,7 +114,7 @@ class QueryLog:
             return []
 
     def ends_of(self, batch: int) -> Offsets:
-        """Where the query's source of this package ends in a planned micro-batch.
+        """The end offsets of the query's source of this package in a planned micro-batch.
 
         Spark stores that before the micro-batch runs, and never changes it.
 

@@ -41,7 +41,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 AsCommitted = Callable[[Offsets], Mapping[TopicPartition, CommittedOffset]]
-"""What to commit once everything below these offsets is processed. It may read, in the committing thread."""
+"""Gives the commits for offsets below which all is processed. It may read, in the committing thread."""
 
 
 def as_they_are(offsets: Offsets) -> Mapping[TopicPartition, CommittedOffset]:

@@ -1,4 +1,4 @@
-"""What a running stream can no longer read, by what its plans have seen."""
+"""Data loss: offsets that a running stream can no longer read, by the logs that its plans have seen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEWER_COPY = (
 
 
 def find_recreated(topics: Collection[str], known: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    """Those of ``topics`` whose known id differs from that of ``now``; unknown ids count as equal."""
+    """The topics whose known id differs from the id of ``now``; unknown ids count as equal."""
     return {
         topic
         for topic in topics
@@ -36,7 +36,7 @@ def find_data_loss(
     *,
     selection: Selection = _EVERY_TOPIC,
 ) -> Iterator[DataLossError]:
-    """What a stream can no longer read between ``start`` and ``end``.
+    """The data loss between ``start`` and ``end``: offsets that a stream can no longer read.
 
     :param start: without the partitions of recreated topics.
     :param added: the log start offsets of the partitions in ``end`` that ``start`` lacks.

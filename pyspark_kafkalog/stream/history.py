@@ -34,7 +34,7 @@ _SECONDS = 0.1
 
 
 class LastShared(NamedTuple):
-    """What a stream and a partition's log shared last.
+    """The last position up to which a stream and a partition's log had the same records.
 
     The records below ``offset`` were there, and none had a newer leader epoch than ``leader_epoch``, -1 if
     unknown. ``batch`` was the last before ``offset``, or before an earlier one.
@@ -78,7 +78,7 @@ class SharedHistory:
         self._store = store
         self._clock = clock
         self._read: Read | None = None
-        """What is newer than ``_shared``."""
+        """The positions of now, newer than those in ``_shared``."""
         self._compared: Mapping[TopicPartition, int] | None = None
         """The leader epochs at the last comparison."""
         self._unstored: dict[TopicPartition, None] | None = None
@@ -226,7 +226,7 @@ class SharedHistory:
         return found | back
 
     def _cut(self, known: Shared, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
-        """Those of the partitions whose leader epochs end before what was read in them, or before."""
+        """The partitions whose leader epochs end below the position that was read, and why they differ."""
         return {
             p: f"it was read up to {known[p].offset} in leader epoch {epochs[p]}, which now ends at {end}"
             for p, (epoch, end) in (self._place.epoch_ends(epochs) if epochs else {}).items()
@@ -234,7 +234,7 @@ class SharedHistory:
         }
 
     def _replaced(self, batches: Mapping[TopicPartition, BatchHeader]) -> dict[TopicPartition, str]:
-        """Those of the partitions that have another record batch where one was read."""
+        """The partitions that have another record batch where one was read, and why they differ."""
         offsets = {p: batch.last_offset for p, batch in batches.items()}
         return {
             p: f"the record batch at offset {offsets[p]} is not the one that was read there"

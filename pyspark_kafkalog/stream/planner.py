@@ -83,7 +83,7 @@ class StreamPlanner:
         self._truncated: dict[TopicPartition, int] = {}
         """Partitions that end below what was read of them, even after the place has waited."""
         self._open: Offsets = {}
-        """Where partitions go on above their last stable offset, as others have read what may be aborted."""
+        """Positions above the last stable offset, where others have read open transactions."""
         self._is_expected = False
         self._at_rest: tuple[Offsets, _Ends] | None = None
         """The last start from which there was nothing to read, and the ends."""
@@ -99,13 +99,13 @@ class StreamPlanner:
         self._offered = self._planned = _Ends({}, {})
         self._available_now = False
         self._begins: Offsets = {}
-        """Where the offered micro-batch begins."""
+        """The positions at which the offered micro-batch begins."""
         self._frozen: _Ends | None = None
         self._last_trigger: float | None = None
         self._initial: Offsets = {}
 
     def initial_offsets(self) -> Offsets:
-        """Where a new query starts; see :func:`pyspark_kafkalog.read.offsets.initial_offsets`."""
+        """The start offsets of a new query; see :func:`pyspark_kafkalog.read.offsets.initial_offsets`."""
         self._initial = self._share.first(self._chosen, self._subscription.assignment)
         return self._initial
 
@@ -118,7 +118,7 @@ class StreamPlanner:
         self._available_now = True
 
     def next_offsets(self, start: Offsets, *, all_available: bool = False) -> Offsets:
-        """Where the next micro-batch ends; ``start`` if there is none.
+        """The end offsets of the next micro-batch; ``start`` if there is none.
 
         :param start: the end of the previous one, which has been processed.
         :param all_available: ignore all limits, as ``Trigger.Once`` requires.
@@ -350,7 +350,7 @@ class StreamPlanner:
         return found | self._open
 
     def _in_open_transactions(self, begins: Offsets) -> Offsets:
-        """Those of the positions up to which others have read, who do not wait for transactions to end."""
+        """The positions that others may have reached in open transactions, whose end they do not await."""
         if not begins or not self._share.has_others or not self._options.read_committed:
             return {}
         ends = self._place.end_offsets(begins, read_committed=False)
@@ -359,7 +359,7 @@ class StreamPlanner:
     def _without_recreated(
         self, start: Offsets, topic_ids: Mapping[str, str], mine: Offsets
     ) -> tuple[Offsets, set[str]]:
-        """Where to go on, without the positions in logs of topics that were recreated, and these topics.
+        """The positions to go on from, without those of recreated topics; and these topics.
 
         :param start: what the query has read so far.
         :param mine: where its partitions go on.

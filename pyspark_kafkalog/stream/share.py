@@ -27,7 +27,7 @@ class Share:
     """Whether others read, and commit, the partitions that this stream does not."""
 
     def first(self, chosen: Callable[[], Offsets], subscribed: Callable[[], Assignment]) -> Offsets:
-        """Where a new query begins.
+        """The start offsets of a new query.
 
         :param chosen: where it begins in all partitions, if nothing else is known of them.
         """
@@ -42,7 +42,7 @@ class Share:
         *,
         must_wait: bool,
     ) -> Offsets | None:
-        """Where the partitions of the next micro-batch go on; None if there are none yet.
+        """The positions of the partitions of the next micro-batch; None if there are none yet.
 
         They stay this stream's until :meth:`release`.
 
@@ -59,7 +59,7 @@ class Share:
         return subscribed
 
     def only(self, offsets: Offsets, partitions: Collection[TopicPartition]) -> Offsets:
-        """Those of ``offsets`` that are of its ``partitions``: others know more of the rest."""
+        """The ``offsets`` of its ``partitions``: others know more of the rest."""
         return offsets
 
     def topic_ids(self, topic_ids: Mapping[str, str], end: Offsets) -> Mapping[str, str]:
@@ -82,18 +82,18 @@ class Share:
         """Hear that there is nothing to read, or that all is processed and committed."""
 
     def ranges(self, start: Offsets, end: Offsets, *, is_replay: bool) -> tuple[Offsets, Offsets]:
-        """Where a micro-batch begins and ends, of the partitions that it reads."""
+        """The start and end offsets of a micro-batch, of the partitions that it reads."""
         return start, end
 
     def takes_commits(
         self, open_groups: Callable[[], GroupOffsets]
     ) -> tuple[TakesCommits, CommittedOffsets | None]:
-        """What commits for the query; and what has its earlier commits, if these may be ahead of it."""
+        """The groups for the query's commits, and those with its earlier commits, if these may be ahead."""
         groups = open_groups()
         return groups, groups
 
     def own(self, end: Offsets) -> Offsets:
-        """What to commit of the end of a micro-batch; the same object as long as it is the same."""
+        """The part of a micro-batch's end to commit; the same object as long as it is the same."""
         return end
 
     def finished(self, committer: OffsetCommitter | None, end: Offsets, *, is_new: bool, wait: bool) -> None:

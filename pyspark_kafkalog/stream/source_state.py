@@ -41,7 +41,7 @@ class _Kind(NamedTuple):
     folder: str
     what: str
     without: str = ""
-    """What happens without the file."""
+    """The effect of a missing file, as a sentence."""
 
 
 _STARTS = _Kind(
@@ -98,7 +98,7 @@ class SourceState:
         self._log = QueryLog(checkpoint_location)
         self._query_id = self._log.query_id()
         self._turns: dict[_Kind, int] = {}
-        """What this run writes."""
+        """The turns of the files that this run writes."""
         self._chosen: tuple[str, Offsets, PlanDigest | None] | None = None
         """Start offsets to store: under which name, and the newest plan when they were chosen."""
         self._unknown: set[str] = set()
@@ -156,7 +156,7 @@ class SourceState:
             self._chosen = None
 
     def _start_of_planned(self, stored: list[_Stored], names: Collection[str]) -> Offsets | None:
-        """Where the reader starts whose first micro-batch is planned, and not complete."""
+        """The start offsets of a reader whose first micro-batch is planned, and not complete."""
         planned, covers = self._log.planned_ends(), self._reader.selection.covers
         covered = {topic for ends in planned for topic in _topics(ends) if covers(topic)}
         if len(planned) > 1:  # of a start without partitions nothing tells what it is about
@@ -199,7 +199,7 @@ class SourceState:
         self._write(_TOPIC_IDS, self._name(), topic_ids, self._log.newest_plan(), before)
 
     def shared(self) -> dict[TopicPartition, LastShared]:
-        """What the query and its logs shared last, as :meth:`store_shared` stored it.
+        """The last shared positions of the query and its logs, as :meth:`store_shared` stored them.
 
         What another query stored, or a loss of power left, is not used: then nothing can be compared.
         """
@@ -223,7 +223,7 @@ class SourceState:
         self._write(_SHARED, self._name(), content, flush=False)
 
     def begins(self) -> Offsets:
-        """Where partitions begin in the newest planned micro-batch, as :meth:`store_begins` stored it."""
+        """The start offsets of the newest planned micro-batch, as :meth:`store_begins` stored them."""
         plan = self._log.newest_plan()
         parse = partial(parse_offsets, option="stored beginnings")
         stored = [each for each in self._read(_BEGINS, parse, is_hint=True) if each.plan == plan]
@@ -232,7 +232,7 @@ class SourceState:
         return self._newest(stored, ()).content if stored else {}
 
     def store_begins(self, begins: Offsets) -> None:
-        """Store where partitions begin in the newest planned micro-batch, before any task reads it."""
+        """Store the start offsets of the newest planned micro-batch, before any task reads it."""
         self._write(_BEGINS, self._name(), to_json(begins), self._log.newest_plan())
 
     def _warn_of(self, topics: list[str], kind: _Kind) -> None:

@@ -1,1 +1,1 @@
-"""From arrow batches to record batches, routed to topics and partitions."""
+"""Writes of arrow batches as record batches, routed to topics and partitions."""

@@ -48,7 +48,7 @@ class Shaped:
                 f"returned columns that can't be written: {e.message}", kind=OptionError, hint=_TO_RETURN
             ) from None
         self.encoded = values.columns_of(options, schema) if encoded is None else encoded
-        """What encodes columns."""
+        """The encoders of columns."""
         self._encode = values.encoding(self.encoded)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -112,7 +112,7 @@ class Router:
         return _BATCHES_THAT_FILL * self._batch_size * self._partition_count(self._topic)
 
     def route(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> Iterator[tuple[TopicPartition, _Rows]]:
-        """For each partition with rows, their indices in row order; None for all rows."""
+        """The indices of the rows of each partition that has some, in row order; None for all rows."""
         for topic, chosen in self._topics(rows):
             count = self._partition_count(topic)
             if count == 1 and self._partitioner is None and not _has_partitions(rows):

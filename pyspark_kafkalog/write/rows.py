@@ -1,4 +1,4 @@
-"""From rows to encoded record batches: columns checked and cast, rows routed, record batches filled."""
+"""Rows as encoded record batches: columns checked and cast, rows routed, record batches filled."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Splitting(ExtensionOptions):
         """
 
     def splitter(self) -> RecordSplitter | None:
-        """What splits the values of one task; None if nothing does."""
+        """The splitter of one task's values; None if nothing splits them."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""What the keys and values of a write are: bytes, unless an extension encodes them."""
+"""The keys and values of a write: bytes, unless an extension encodes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.options.settings import WriteOptions
 
 EncodedColumn: TypeAlias = Any
-"""What encodes one column. It is sent to the tasks, and only the extension looks into it."""
+"""The encoder of one column. It is sent to the tasks, and only the extension looks into it."""
 
 
 class WrittenValues(ExtensionOptions):
@@ -27,7 +27,7 @@ class WrittenValues(ExtensionOptions):
         return ()
 
     def columns_of(self, options: WriteOptions, given: pa.Schema) -> tuple[EncodedColumn, ...]:
-        """What encodes each of them.
+        """The encoder of each encoded column.
 
         :param given: the columns of the rows.
         :raises OptionError: for columns that can't be encoded so.
@@ -37,10 +37,10 @@ class WrittenValues(ExtensionOptions):
         return ()
 
     def encoding(self, columns: Iterable[EncodedColumn]) -> Callable[[pa.RecordBatch], pa.RecordBatch] | None:
-        """What encodes the rows of a task; None if nothing does."""
+        """The encoding of a task's rows; None if no column is encoded."""
         return None
 
 
 def written_values_of(options: WriteOptions) -> WrittenValues:
-    """What the keys and values of this write are."""
+    """The keys and values of this write."""
     return implementing(WrittenValues, options.extensions)

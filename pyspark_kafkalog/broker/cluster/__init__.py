@@ -1,1 +1,1 @@
-"""What is known about a cluster, and calls that survive a broker's failure."""
+"""The state of a cluster as its brokers tell it, and calls that survive a broker's failure."""

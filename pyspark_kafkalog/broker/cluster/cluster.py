@@ -74,15 +74,15 @@ class Cluster:
         self.options = options
         self.metadata = Metadata()
         self.bytes_per_offset: dict[TopicPartition, float] = {}
-        """What an offset of each partition took in its last fetch."""
+        """The bytes that an offset of each partition took in its last fetch."""
         self._refreshed: dict[str, float] = {}
         """When each topic was last looked up."""
         self.coordinators: dict[tuple[CoordinatorType, str], Coordinator] = {}
         """The last known coordinator of each group, and of each transactional id."""
         self.coordinators_named_by: dict[tuple[CoordinatorType, str], Address] = {}
-        """The broker that named it."""
+        """The broker that named each coordinator."""
         self.doubted: dict[tuple[CoordinatorType, str], list[Address]] = {}
-        """Those that are asked last who the coordinator is, at the next look-up."""
+        """The brokers that are asked last, at the next look-up of each coordinator."""
         self.answered_by: int | None = None
         """The broker that :meth:`call` last asked; None for a bootstrap server."""
         self._stale: set[int | None] = set()
@@ -211,7 +211,7 @@ class Cluster:
         return {name: tuple(topic.leaders) for name, topic in sorted(known.items())}
 
     def described(self, names: Collection[str], *, agreement: float | None = None) -> dict[str, Topic]:
-        """Those of these topics that exist, or that the brokers can't or won't describe; looked up now.
+        """The topics among ``names`` that exist, or that the brokers can't or won't describe; looked up now.
 
         :param agreement: as in :meth:`topics`.
         """
@@ -254,7 +254,7 @@ class Cluster:
 
     @contextmanager
     def repeating(self, seconds: float) -> Iterator[Repeated]:
-        """Within, calls are repeated as a whole for so many seconds more than each takes."""
+        """Repeat calls within the context as a whole, for so many seconds more than each takes."""
         self._repeated = Repeated(seconds)
         try:
             yield self._repeated
@@ -439,8 +439,8 @@ class Cluster:
 
 
 def at_once(ask: Callable[[_Asked], Answer], brokers: Collection[_Asked]) -> list[Answer]:
-    """What ``ask`` gives for each, in order: each has a thread of its own, so that no broker that is silent,
-    or hard to reach, takes the time of another.
+    """The answers of ``ask`` for all ``brokers``, in order. Each broker has a thread of its own, so that none
+    that is silent, or hard to reach, takes the time of another.
     """
     if len(brokers) < 2:
         return [ask(broker) for broker in brokers]

@@ -153,7 +153,7 @@ def ask_coordinators(
 
 
 def _attempt(cluster: Cluster, deadline: Deadline) -> Deadline:
-    """Until when a request may take: half of the time left, and not so short that its end says nothing."""
+    """The deadline of one request: half of the time left, and not so short that its end says nothing."""
     return deadline.share(2, least=cluster.options.request_timeout_ms / 4000)
 
 
@@ -164,7 +164,7 @@ def forget(cluster: Cluster, kind: CoordinatorType, names: Iterable[str]) -> Non
 
 
 def doubt(cluster: Cluster, kind: CoordinatorType, name: str) -> None:
-    """Like :func:`forget`, and others are asked first than the coordinator and the broker that named it."""
+    """Like :func:`forget`; the next look-up asks the coordinator and the broker that named it last."""
     key = kind, name
     known, named_by = cluster.coordinators.pop(key, None), cluster.coordinators_named_by.pop(key, None)
     cluster.doubted[key] = list(filter(None, [named_by, known and known.address]))
@@ -191,7 +191,7 @@ def _call(
     versions: tuple[int, int | None, int],
     stall: float | None,
 ) -> dict[str, Answer | Refused]:
-    """What one coordinator answers about these names, in as many requests as its version needs."""
+    """The answers of one coordinator about these names, in as many requests as its version needs."""
     min_version, max_version, first_with_many = versions
     connection = cluster.coordinator_connection(coordinator, deadline=_attempt(cluster, deadline))
     found: dict[str, Answer | Refused] = {}

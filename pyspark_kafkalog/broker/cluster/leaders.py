@@ -194,7 +194,7 @@ def _call_each(
     *,
     separately: bool = False,
 ) -> dict[TopicPartition, Answer | Refused | _Failed]:
-    """What the brokers say of these partitions.
+    """The answers of the brokers about these partitions.
 
     :param separately: ask each broker from a thread of its own, so that none that is silent, or hard to
         reach, takes the time of another.

@@ -47,11 +47,11 @@ class Topic:
 
     topic_id: str
     leaders: dict[int, Leader]
-    """By partition number, in order."""
+    """The leaders by partition number, in order."""
     error_code: int
     """Not 0 if the brokers cannot describe the topic, or refuse to."""
     leaderless: Mapping[int, int] = field(default_factory=dict)
-    """By partition number: the error code of each without a leader."""
+    """The error code of each partition without a leader, by its number."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Doubt:
 
 @dataclass(slots=True)
 class Metadata:
-    """What is known about a cluster.
+    """The brokers and topics of a cluster, as far as their answers can be trusted.
 
     A broker that was paused, cut off or has just started answers with old metadata. So leader epochs
     only rise (KIP-320), and a topic counts as deleted or recreated, or a cluster as set back, only
@@ -104,7 +104,7 @@ class Metadata:
     """
 
     brokers: dict[int, Address] = field(default_factory=dict)
-    """As listed last; while something is in doubt, none is removed."""
+    """The brokers as listed last; while something is in doubt, none is removed."""
     topics: dict[str, Topic] = field(default_factory=dict)
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _doubts: dict[str, _Doubt] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Metadata:
             self._doubts.pop(topic, None)
 
     def expect(self, partition: TopicPartition, topic_id: str = "", leader_epoch: int = -1) -> None:
-        """From now on, a missing partition, another topic id or an older epoch needs proof."""
+        """Want proof, from now on, for a missing partition, another topic id or an older leader epoch."""
         self._gone.pop(partition, None)
         seen = self._seen.get(partition.topic)
         if seen is None or _differ(seen.topic_id, topic_id):
@@ -166,7 +166,7 @@ class Metadata:
         return known is not None and _differ(topic_id, known.topic_id)
 
     def in_doubt(self, topics: Collection[str]) -> set[str]:
-        """Those of these topics that brokers claim to be gone or another topic, against the known state."""
+        """The topics that brokers claim to be gone, or to be another topic, against the known state."""
         return {
             name
             for name in self._doubts.keys() & set(topics)
@@ -266,7 +266,7 @@ class Metadata:
             del self._seen[name]
 
     def _contradiction(self, name: str, topic: Topic | None) -> object | None:
-        """What in a response contradicts the known state; None if nothing does."""
+        """The contradiction of a response to the known state; None if there is none."""
         seen = self._seen.get(name)
         if seen is None:
             return None
@@ -341,7 +341,7 @@ def _topic(topic: Any) -> Topic:
 
 
 def base64_id(topic_id: uuid.UUID | None) -> str:
-    """As Kafka's Uuid prints it: URL-safe, without padding."""
+    """The id as Kafka's Uuid prints it: URL-safe base64 without padding."""
     return "" if topic_id is None else uuid_to_text(topic_id)
 
 

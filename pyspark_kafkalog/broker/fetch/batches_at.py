@@ -16,10 +16,10 @@ from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.model import BatchHeader, TopicPartition
 
 _LEAST_BYTES = 4 << 10
-"""What is asked of a partition whose batches are of unknown size."""
+"""Bytes that are asked of a partition whose batches are of unknown size."""
 _MOST_BYTES = 256 << 10
 _REQUEST_BYTES = 1 << 20
-"""What is asked of a broker in one request."""
+"""Bytes that are asked of a broker in one request."""
 _ALONE = 16
 """The most batches that are asked for one by one, as they did not fit: such a one comes whole (KIP-74)."""
 

@@ -1,4 +1,4 @@
-"""Where leader epochs end in the leaders' logs (OffsetForLeaderEpoch, KIP-320)."""
+"""The ends of leader epochs in the leaders' logs (OffsetForLeaderEpoch, KIP-320)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _PATIENCE = 2.0
 
 
 class FirstFetch(NamedTuple):
-    """What came of a fetch. Its leader confirms the topic id, if there is one, and the newest known epoch."""
+    """The result of a fetch: its leader confirms the topic id, if any, and the newest known epoch."""
 
     broker: str
     frame: pa.Buffer
@@ -47,7 +47,7 @@ class FirstFetch(NamedTuple):
 
     @property
     def fetched(self) -> Fetched:
-        """As the response to a request for this partition alone."""
+        """The result as the response to a request for this partition alone."""
         return Fetched(0, 0, self.partition)
 
 
@@ -107,7 +107,7 @@ def _receive(
     wanted: Mapping[TopicPartition, Fetch],
     max_bytes: int,
 ) -> Iterator[tuple[Fetch, FirstFetch]]:
-    """What a leader sends of what is ``wanted``."""
+    """The part of what is ``wanted`` that a leader sends."""
     answer = connection.receive_frame(
         pa.allocate_buffer, deadline=deadline, stall=deadline.left, limit=max_bytes + FRAME_SLACK
     )
@@ -131,7 +131,7 @@ def _receive(
 
 
 def _key(wanted: Fetch, version: int) -> bytes:
-    """What stands for the topic in a response."""
+    """The key of the topic in a response: its name or its id."""
     topic_id = uuid_of(wanted.topic_id)
     if version < FIRST_WITH_TOPIC_ID or topic_id is None:
         return wanted.partition.topic.encode()

@@ -34,11 +34,11 @@ _FIRST_FLEXIBLE = 12
 _SIZE_OF_ABORTED = 16
 """Bytes of one aborted transaction, at least."""
 FRAME_SLACK = 64 << 20
-"""By how much a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
+"""Bytes by which a response may exceed the request: a first batch comes whole, however large (KIP-74)."""
 
 
 class Wanted(NamedTuple):
-    """What to ask of one partition: at most ``max_bytes`` from ``offset`` on."""
+    """The request for one partition: at most ``max_bytes`` from ``offset`` on."""
 
     partition: TopicPartition
     topic_id: str
@@ -110,7 +110,7 @@ class FetchedPartition:
     preferred_read_replica: int
     """The broker to fetch from next; -1 for the same one (KIP-392)."""
     position: int
-    """Where in the frame the records begin."""
+    """The position in the frame at which the records begin."""
     size: int
     """Bytes of the records; the last batch may be incomplete."""
 

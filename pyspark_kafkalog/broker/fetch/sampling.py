@@ -32,9 +32,9 @@ _LEAST_SAMPLE = 4 << 10
 """The fewest bytes to ask of a partition while the size of its batches is unknown."""
 _FIRST_REQUEST = 1 << 20
 _LARGEST_REQUEST = 16 << 20
-"""What is asked of a broker at once: more where answers are quick, but it has to fit into memory."""
+"""Bytes that are asked of a broker at once: more where answers are quick, but it has to fit into memory."""
 _FACTOR = 4
-"""By how much a request grows or shrinks."""
+"""The factor by which a request grows or shrinks."""
 _MIN_EMPTY = 3
 """How many answers without records prove that a partition has none there; see fetcher.py."""
 _DOING = "Sampling record batches"
@@ -193,7 +193,7 @@ class _Search:
         self.position, self.end = offsets
         self.is_done = False
         self.least = least or _LEAST_SAMPLE
-        """What to ask for at least: the size of the largest batch so far, or more while none comes."""
+        """The fewest bytes to ask for: the size of the largest batch so far, or more while none comes."""
         self._start = self.position
         self._bytes_left = max_bytes
         self._samples_left = _SAMPLES

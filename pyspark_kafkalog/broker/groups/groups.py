@@ -306,7 +306,7 @@ class BrokerGroups:
             raise group_error(code, doing, group)
 
     def _leaderless(self) -> BrokerError | None:
-        """That partitions of ``__consumer_offsets`` have no leader, if that is more than an election."""
+        """The error if partitions of ``__consumer_offsets`` lack a leader for longer than an election."""
         cluster = self._cluster
         backoff = cluster.new_backoff(Deadline.after(min(self._timeout, _ELECTION_SECONDS)))
         while True:

@@ -78,11 +78,11 @@ def _group(group: str, topics: Any) -> Any:
 
 
 Fetched = dict[TopicPartition, CommittedOffset | Refused | None]
-"""Each partition's offset, None if none is committed, or its error."""
+"""The committed offset of each partition, None if there is none, or its error."""
 
 
 def read_offset_fetch(response: Any) -> Fetched | Refused | None:
-    """What the one group of a request has committed, or the whole group's error.
+    """The committed offsets of the one group of a request, or the group's error.
 
     None while a transaction commits some of it: no error to repeat, as one of its own says that it lasts.
     """
@@ -91,7 +91,7 @@ def read_offset_fetch(response: Any) -> Fetched | Refused | None:
 
 
 def read_offsets_fetch(response: Any, groups: Sequence[str]) -> dict[str, Fetched | Refused]:
-    """The same for each of the ``groups`` of a request that the response has."""
+    """The committed offsets, or the error, of each of the ``groups`` that the response has."""
     if response.groups:
         return {group.group_id: _read_group(group) for group in response.groups}
     return {groups[0]: _read_group(response)}

@@ -184,7 +184,7 @@ def commit_error(group: str, failed: Mapping[TopicPartition, int], total: int) -
 
 
 def deletion_error(group: str, failed: Mapping[TopicPartition, int], total: int) -> KafkaLogError:
-    """The same for a deletion of offsets."""
+    """The error for a deletion of offsets that brokers refused for these partitions."""
     return _partial(f"Deleting offsets of group {group}", group, failed, total, "deleted")
 
 

@@ -188,7 +188,7 @@ class Producer:
                 self._pump(wait=True)
 
     def advance(self, *, flush: bool = False) -> None:
-        """If enough is queued, or to ``flush``, send what may be sent, and take what responses have arrived.
+        """Send queued batches, if there are enough or to ``flush``, and read the responses that have arrived.
 
         To ``flush``, wait for a broker that is gone: nothing else tries again until more rows come.
 
@@ -369,7 +369,7 @@ class Producer:
         self._forget_leaders()
 
     def _apply_throttle(self, node: int, seconds: float) -> None:
-        """For so long the broker reads none of our requests, not even those in flight (KIP-219)."""
+        """Extend a broker's deadlines by the seconds in which it reads none of our requests (KIP-219)."""
         if seconds > 0:
             self._state.throttled(node, self._clock.now() + seconds)
             self._deadlines[node] = deque(Deadline(due.at + seconds) for due in self._deadlines[node])

@@ -77,18 +77,18 @@ def _compact_size(size: int) -> bytes:
 
 
 class Reaction(enum.Enum):
-    """What happens to a record batch after a broker's response."""
+    """The way of a record batch after a broker's response."""
 
     DONE = enum.auto()
-    """It is in the log."""
+    """The batch is in the log."""
     RETRY = enum.auto()
-    """It is sent again, to the same broker."""
+    """The batch is sent again, to the same broker."""
     REFRESH = enum.auto()
-    """It is sent again, after the leader has been looked up."""
+    """The batch is sent again, after the leader has been looked up."""
     RETRY_BEHIND = enum.auto()
-    """It is sent again if a batch before it is still to be written; otherwise it is :data:`FAIL`."""
+    """The batch is sent again if one before it is still to be written; otherwise this is :data:`FAIL`."""
     FAIL = enum.auto()
-    """It can never be written."""
+    """The batch can never be written."""
 
 
 _RETRIED = {
@@ -98,7 +98,7 @@ _RETRIED = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED,
 }
-"""Without a look at metadata; other codes than those that other requests retry."""
+"""Error codes that are retried without a look at metadata; other requests retry others."""
 _NEW_ID = "The next attempt takes a new producer id."
 _HINTS: Mapping[int, str] = {
     ErrorCode.BROKER_NOT_AVAILABLE: "Redpanda answers so while a disk is full.",

@@ -43,7 +43,7 @@ class OldAnswerError(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What was written to a partition. Offsets are -1 if the broker gave none (acks=0, duplicates)."""
+    """The records written to a partition. Offsets are -1 if the broker gave none (acks=0, duplicates)."""
 
     records: int
     batches: int
@@ -92,7 +92,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What to send to a broker at once: one batch each of several partitions."""
+    """A request to one broker: one batch each of several partitions."""
 
     node: int
     batches: Sequence[Batch]
@@ -101,14 +101,14 @@ class Request:
 @dataclass(slots=True, eq=False)
 class _Partition:
     waiting: deque[Batch]
-    """In the order of their numbers, so failed batches come before those never sent."""
+    """The batches to send, in the order of their numbers: failed ones come before those never sent."""
     leader: int | None = None
     in_flight: int = 0
     in_flight_node: int | None = None
     acknowledges: bool = False
     """Whether the last answer, if any, was a success."""
     not_before: float = 0.0
-    """Before this time nothing is sent, and the leader is not looked up."""
+    """The time before which nothing is sent, and the leader is not looked up."""
     look_ups: int = 0
     """How many look-ups in a row found no leader."""
     appended: int = 0
@@ -146,7 +146,7 @@ class ProduceState:
         """Partitions with batches to send and no known leader."""
         self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
         self._throttled_until: dict[int, float] = {}
-        """Until when a broker that throttles us must not be sent anything."""
+        """The time before which a broker that throttles us must not be sent anything."""
         self._by_age: deque[Batch] = deque()
         self._has_failed = False
 

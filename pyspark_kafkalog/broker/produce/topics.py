@@ -21,7 +21,7 @@ _CREATION_TIMEOUT = 10.0
 
 
 class TopicLimits(NamedTuple):
-    """What a topic's configurations mean for writes, as far as the brokers show them.
+    """The limits that a topic's configurations set for writes, as far as the brokers show them.
 
     Without the right to describe them, no limit is known, and no topic counts as compacted.
     """
@@ -35,7 +35,7 @@ _limits: dict[tuple[ConnectionOptions, str], tuple[float, TopicLimits]] = {}
 
 
 class ProducerTopics:
-    """What one task knows of its topics.
+    """The topics of one task: their partitions, limits and encoding.
 
     :param settings: how to encode, before a topic is known.
     """

@@ -52,7 +52,7 @@ _SOURCES = {
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
 }
-"""Who has set a configuration; what is left out are Kafka's defaults."""
+"""The sources of a configuration (ConfigSource); those left out are Kafka's defaults."""
 _ASKED_FOR_NAMES = 20
 """Topics that are asked for the names of configurations: some may not be described, or be gone by then."""
 _RIGHTS: Mapping[int, str] = {
@@ -274,7 +274,7 @@ class BrokerTopics:
         max_version: int | None = None,
         done_before: int = 0,
     ) -> Answers:
-        """What the controller refuses for good; it is asked again while that may help.
+        """The errors with which the controller refuses for good; it is asked again while that may help.
 
         :param done_before: the code that says, after a lost answer, that the request had been carried out.
         """

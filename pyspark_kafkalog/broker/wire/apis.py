@@ -45,11 +45,11 @@ _WITHOUT = {
     ),
     47: ("OffsetDelete", 0, "That needs Kafka 2.4. To delete all offsets of a group, delete the group."),
 }
-"""By API key, which :mod:`kafka.protocol` has, too: its name, the lowest version to want, and a way out."""
+"""APIs by key (see :mod:`kafka.protocol`): the name, the lowest version to want, and a way out."""
 
 
 def way_out(api_key: int, highest: int) -> str:
-    """What to do where a broker has no version of an API above ``highest``, which is -1 if it has none."""
+    """The way out where a broker has no version of an API above ``highest``, which is -1 if it has none."""
     if api_key in _WITHOUT and highest < _WITHOUT[api_key][1]:
         return _WITHOUT[api_key][2]
     return "Kafka 1.0 and newer have what is needed; other software may lack it."

@@ -71,7 +71,7 @@ class Backoff:
         *,
         first_contact: Callable[[], bool] = lambda: False,
     ) -> Answer:
-        """What ``attempt`` returns; if that is an error, it is repeated.
+        """Repeat ``attempt`` while it returns an error; its answer.
 
         :param first_contact: see :meth:`pause`.
         :raises KafkaLogError: the last error, if no time for another attempt is left; and what ``attempt``

@@ -73,9 +73,9 @@ class Answer(NamedTuple):
     """A response as received; if it broke off, the part that arrived."""
 
     buffer: Any
-    """What the caller's ``allocate`` made, as large as the whole response."""
+    """The memory that the caller's ``allocate`` made, as large as the whole response."""
     body: int
-    """Where the body begins in it."""
+    """The position in the buffer at which the body begins."""
     size: int
     """How many bytes arrived."""
     broken: BrokerError | None
@@ -300,7 +300,7 @@ class Connection:
 
     @contextmanager
     def _bounded(self, deadline: Deadline | None) -> Iterator[None]:
-        """Within, all ends by this deadline, or by that of the enclosing call if it is earlier."""
+        """Bound all within by this deadline, or by that of the enclosing call if it is earlier."""
         enclosing = self._deadline
         self._deadline = enclosing if deadline is None else deadline.bounded_by(enclosing)
         try:

@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
 
 
 class Retry(enum.Enum):
-    """What may make a retry succeed."""
+    """The condition under which a retry may succeed."""
 
     NEVER = enum.auto()
     PAUSED = enum.auto()

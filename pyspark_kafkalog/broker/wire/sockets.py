@@ -59,7 +59,7 @@ def no_one(step: Step) -> None:
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address on which a broker listens."""
 
     host: str
     port: int
@@ -69,7 +69,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """From ``host:port``, with an IPv6 address in brackets."""
+        """Parse ``host:port``, with an IPv6 address in brackets."""
         host, _, port = text.rpartition(":")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 

@@ -64,7 +64,7 @@ _MAX_JOURNAL = 1 << 30
 """Bytes: more than for 30 million record batches."""
 _NO_ENDS: Mapping[TopicPartition, int] = {}
 NOTHING_WRITTEN: Mapping[TopicPartition, WrittenEnd] = {}
-"""Of a query that has written to no partition, or a batch without a ledger."""
+"""The ``written`` of a query that has written to no partition, or of a batch without a ledger."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -178,7 +178,7 @@ def _recover_journal(root: str) -> None:
 
 
 def _traces(root: str, journal: Journal) -> Iterator[str]:
-    """What a broker leaves in the root when it stops, or after it has run for some seconds."""
+    """The traces of a broker in the root: it has stopped, or has run for some seconds."""
     if _text(root, CLEAN_SHUTDOWN_FILE) is not None:
         yield f"{os.path.join(root, CLEAN_SHUTDOWN_FILE)} was created"
     if journal.checkpoints != _checkpoints(root):

@@ -30,7 +30,7 @@ _UNPROVEN = (Standing.BEHIND, Standing.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a query knows of the batch to publish, and of the one before.
+    """The provenance of a batch to publish: its plan, and who has numbered it.
 
     :param is_job: whether a job has numbered the batch, rather than Spark.
     :param required: whether a ledger that is missing or older, or can't tell, is an error.
@@ -64,7 +64,7 @@ class QueryLedger:
 
     @property
     def path(self) -> str:
-        """Its file."""
+        """The path of the ledger file."""
         return os.path.join(self.root, journal.ledger_file(self.batch.query_id))
 
     @property

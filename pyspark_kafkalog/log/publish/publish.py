@@ -222,7 +222,7 @@ def _undo(root: str) -> None:
 def _read_all(
     files: StagedFiles, settings: Mapping[str, LogSettings], progress: Callable[[], None]
 ) -> dict[TopicPartition, PendingBatches]:
-    """What the staged files hold for each partition."""
+    """The record batches of all staged files, by partition."""
     parts: dict[TopicPartition, list[np.ndarray]] = defaultdict(list)
     for source, sections, batches in files.checked():
         table = batch_table(batches, source)

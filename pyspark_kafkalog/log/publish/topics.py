@@ -36,7 +36,7 @@ from pyspark_kafkalog.model.kafka_uuid import random_uuid
 LOCK_SECONDS = 10.0
 """How long to wait for a broker that may be about to stop."""
 _NO_QUERY = QueryBatch("topics")
-"""Stands for the batch of a publish: no ledger knows it."""
+"""The batch of a publish that no query has: no ledger knows it."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 

@@ -68,7 +68,7 @@ _INDEXES = {INDEX_SUFFIX: OFFSET_ENTRY.itemsize, TIME_INDEX_SUFFIX: TIME_ENTRY.i
 
 
 class ForeignError(Exception):
-    """Something that others did or may have done: a clause that names the file."""
+    """Another process has, or may have, changed the partition: a clause that names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: 
 
 
 class _Expected:
-    """What the publish was to append to a partition, to compare with what is there."""
+    """The bytes that the publish was to append to a partition, to compare with those that are there."""
 
     def __init__(self, folder: str, end: PartitionEnd, batches: np.ndarray, append_time: int | None) -> None:
         self._folder = folder

@@ -66,7 +66,7 @@ _begin_elsewhere: set[str] = set()
 
 
 class LogDirectory:
-    """One or several log roots, or one partition's folder, read without a broker and without changing a file.
+    """A log directory: one or several roots, or one partition's folder, read without a broker or any change.
 
     Remembers the end of each partition, so that asking again is cheap. Bounds come from
     the files: the high watermark is the log end, since its checkpoint may be out of date.
@@ -81,9 +81,9 @@ class LogDirectory:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._stable: dict[TopicPartition, StableOffset] = {}
         self._seen_ends: dict[TopicPartition, int] = {}
-        """Where plans have seen logs end."""
+        """The ends of logs that plans have seen."""
         self._planned: dict[TopicPartition, Decided | None] = {}
-        """What plans have found out of transactions."""
+        """The ends of transactions that plans have found."""
 
     @classmethod
     def open(
@@ -291,7 +291,7 @@ class LogDirectory:
         return faults if lost is None else [lost]
 
     def _faults_around(self, partition: TopicPartition) -> Iterator[KafkaLogError]:
-        """What is wrong with a partition beside others, and with the files of its root."""
+        """The faults of a partition beside others, and of the files of its root."""
         own = self._ask(partition, Partition.topic_id)
         of_topic = self.topic_ids([partition.topic]).get(partition.topic)
         if own and of_topic and own != of_topic:
@@ -372,7 +372,7 @@ class LogDirectory:
         return None
 
     def _known(self, wanted: Fetch) -> Decided | None:
-        """What a plan, or this place, has found out of transactions, if it was in this log."""
+        """The ends of transactions that a plan, or this place, has found, if that was in this log."""
         stable = self._stable.get(wanted.partition)
         planned = self._planned.get(wanted.partition)
         for known in (planned, None if stable is None else stable.decided(wanted.offsets)):
@@ -432,7 +432,7 @@ class LogDirectory:
     def _first_records(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
-        """Offset and timestamp of the first record that is late enough, if it is published."""
+        """The offset and timestamp of the first record that is late enough, if it is published."""
         found, unpublished = self._at_one_moment(
             lambda: {
                 partition: self._ask(partition, partial(first_at, timestamp=timestamp))

@@ -68,7 +68,7 @@ class LogRoot:
         self._looked_at_backup: Entry | None = None
         self._listing: _Listing | None = None
         self.listings = Listings()
-        """Those of the root and of its partitions' folders."""
+        """The listings of the root and of its partitions' folders."""
 
     def check(self) -> None:
         """See that this is a log root; an empty folder is one with no partition yet.
@@ -173,21 +173,21 @@ class LogRoot:
         return self.folder.child(name)
 
     def renewed(self) -> Mapping[TopicPartition, int]:
-        """Where those partitions of a backup begin whose new copies count by now; see :mod:`.backup_file`."""
+        """The log start offsets of the partitions whose new copies count by now; see :mod:`.backup_file`."""
         if self._only is not None or not self._is_backup():
             return {}
         file = self._backup_file()
         return {} if file is None else file.renewed
 
     def _backup_file(self) -> BackupFile | None:
-        """What the file says now, which is parsed only when it has changed."""
+        """The content of the backup's file now; it is parsed only when the file has changed."""
         entry = self._looked_at_backup or self.folder.look(BACKUP_FILE)
         if self._known_backup is None or self._known_backup[0] != entry:
             self._known_backup = entry, read_backup_file(self.folder)
         return self._known_backup[1]
 
     def log_start_offset(self, partition: TopicPartition, first: int = 0) -> int:
-        """Where a partition begins whose first segment has the base offset ``first``: there, or later.
+        """The log start offset of a partition: ``first``, the base offset of its first segment, or later.
 
         A backup knows where it began: if that is before ``first``, its first segment is missing.
         """
@@ -207,11 +207,11 @@ class LogRoot:
         return self._backup
 
     def start_in_checkpoint(self, partition: TopicPartition) -> int | None:
-        """What ``log-start-offset-checkpoint`` says now; None without an entry."""
+        """The entry of ``log-start-offset-checkpoint`` now; None without one."""
         return self._checkpoint(LOG_START_OFFSET_CHECKPOINT, self._looked).get(partition)
 
     def lost_end(self, partition: TopicPartition, end: Callable[[], int]) -> OffsetRange | None:
-        """What a backup has had on disk behind the ``end`` of a partition's log, and has no more."""
+        """The offsets behind the ``end`` of a partition's log that a backup had on disk, and has lost."""
         if not self.knows_start_of(partition):
             return None
         known = self._checkpoint(RECOVERY_POINT_CHECKPOINT).get(partition, 0)  # first: the log may grow
@@ -221,7 +221,7 @@ class LogRoot:
         return OffsetRange(found, known) if found < known else None
 
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
-        """What a backup could not copy, in order; see :mod:`.backup_file`."""
+        """The offsets that a backup could not copy, in order; see :mod:`.backup_file`."""
         file = self._backup_file()
         return () if file is None else tuple(sorted(file.gaps.get(partition, ())))
 
@@ -265,7 +265,7 @@ class LogRoot:
             return None
 
     def unpublished(self) -> dict[TopicPartition, int | None]:
-        """Where partitions ended before an unfinished publish; None for those that it creates.
+        """The ends of partitions before an unfinished publish; None for a partition that it creates.
 
         Readers must not see what it has appended.
         """

@@ -1,4 +1,4 @@
-"""What read_committed needs from a partition: its last stable offset and its aborted transactions.
+"""The last stable offset and the aborted transactions of a partition, for read_committed.
 
 Both follow from the record batches and the markers, which are the truth. Files of a
 broker save work: the newest valid producer snapshot has the transactions that were
@@ -154,7 +154,7 @@ class StableOffset:
         return self._scan.stable_end
 
     def decided(self, offsets: OffsetRange) -> Decided | None:
-        """What is known of ``offsets`` without reading."""
+        """The ends of the transactions in ``offsets``, as far as they are known without reading."""
         return self._scan.decided(offsets) or self._ahead.decided(offsets)
 
     def look_ahead(self, offsets: OffsetRange, log_end: int) -> Decided | None:

@@ -1,4 +1,4 @@
-"""What a repair cuts out of a partition, kept in one file in its folder, so that it can be put back.
+"""The bytes that a repair cuts out of a partition, in one file in its folder, so that they can be put back.
 
 ``.kafkalog-cut``, which brokers and readers ignore, is a sequence of pieces. Each is a line of JSON, and
 then the bytes::

@@ -90,7 +90,7 @@ class Beside:
                 self._can_judge = False
 
     def segment_faults(self) -> list[KafkaLogError]:
-        """What is wrong with the segment and its indexes, after its last batch."""
+        """The faults of the segment and its indexes, after its last batch."""
 
         def found() -> list[KafkaLogError]:
             # Without an .index, a broker makes all of them.
@@ -105,7 +105,7 @@ class Beside:
         return [*self._first_faults, *_lasting(found)]
 
     def file_faults(self, bounds: Callable[[], tuple[int, int]]) -> list[KafkaLogError]:
-        """What is wrong with the small files, after the last segment.
+        """The faults of the small files, after the last segment.
 
         :param bounds: where the log starts and ends now.
         """

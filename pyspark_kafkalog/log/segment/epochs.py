@@ -18,7 +18,7 @@ import numpy as np
 from pyspark_kafkalog.codec.walk import Batches
 
 _LAST = 1 << 31
-"""Above all epochs."""
+"""A leader epoch above all others."""
 
 
 class EpochStart(NamedTuple):
@@ -41,7 +41,7 @@ def epoch_starts(batches: Batches, latest: int, end: int) -> list[EpochStart]:
 def epoch_fault(
     known: Sequence[tuple[int, int]], of_batches: Sequence[EpochStart], start: int, batches_end: int, end: int
 ) -> str | None:
-    """What is wrong with the ``known`` epochs of a checkpoint, each with its first offset; None for nothing.
+    """The fault of the ``known`` epochs of a checkpoint, each with its start offset; None without one.
 
     :param of_batches: the leader epochs of the record batches.
     :param start: the log start offset: no epoch has to begin before it.
@@ -68,7 +68,7 @@ def epoch_fault(
 
 
 def mended_epochs(of_batches: Sequence[EpochStart], start: int) -> list[tuple[int, int]]:
-    """What a checkpoint at fault should say: the epochs of the batches, as after a recovery by a broker."""
+    """The entries that a checkpoint at fault should have: those that a broker's recovery finds."""
     return [(entry.epoch, max(entry.offset, start)) for entry in _from(of_batches, start)]
 
 

@@ -1,4 +1,4 @@
-"""What a crash has left in a partition's folder, finished or undone as a broker does on loading (LogLoader).
+"""Files that a crash left in a partition's folder, finished or undone as Kafka's LogLoader does.
 
 Segments that :mod:`~pyspark_kafkalog.log.segment.loading` does not count as live are removed, files that end
 in ``.swap`` get their names, and indexes of segments that were replaced go.
@@ -73,7 +73,7 @@ def clear_leftovers(folder: str) -> None:
 
 
 def plan_leftovers(folder: Folder) -> Leftovers:
-    """What to do with what a crash has left in the folder; changes nothing.
+    """The steps that clear the files that a crash has left in the folder; changes nothing.
 
     :raises LogDirectoryError: if a segment is not a regular file.
     """

@@ -20,7 +20,7 @@ _SEQUENCES = 1 << 31
 
 
 class ProducerState:
-    """What a broker would know after the batches that were added. Begins with a snapshot's ``entries``."""
+    """A broker's producer state: a snapshot's ``entries``, and the batches that were added."""
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._entries = {entry.producer_id: entry for entry in entries}

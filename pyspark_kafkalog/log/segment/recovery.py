@@ -58,7 +58,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class Rebuilt:
-    """What follows from a segment's batches, as it takes them in: its indexes, and its state for appends.
+    """A segment's indexes and its state for appends, rebuilt from its batches as it takes them in.
 
     :param producers: their state at the segment's start; has that after the batches. None if it is not
         wanted, nor ``.txnindex``.
@@ -67,9 +67,9 @@ class Rebuilt:
     def __init__(self, base_offset: int, producers: ProducerState | None, index_interval_bytes: int) -> None:
         self.segment = ActiveSegment(base_offset)
         self.epochs: list[EpochStart] = []
-        """The leader epochs that begin in it."""
+        """The leader epochs that start in the segment."""
         self.fault: str | None = None
-        """What is wrong with the batch after those of the last :meth:`read`; None if nothing is."""
+        """The fault of the batch after those of the last :meth:`read`; None without one."""
         self._producers = producers
         self._limits = SegmentLimits.of_one(index_interval_bytes)
         known = INDEX_SUFFIXES if producers is not None else (INDEX_SUFFIX, TIME_INDEX_SUFFIX)

@@ -87,7 +87,7 @@ def _first(batches: Batches, count: int) -> Batches:
 
 
 class Stretch(NamedTuple):
-    """Some batches of a segment, one after another, with their bytes: ``data[0]`` is at ``position``."""
+    """Consecutive batches of a segment with their bytes: ``data[0]`` is at ``position``."""
 
     position: int
     data: np.ndarray
@@ -104,12 +104,12 @@ class Scan:
 
     path: str
     next_offset: int
-    """Follows the last batch."""
+    """The offset after the last batch."""
     below: int = MAX_OFFSET
     """No record has this offset or a later one."""
     check_crcs: bool = True
     end: int = 0
-    """Where the last batch ends in the file; the first one begins there."""
+    """The position after the last batch in the file; at first, that of the first batch."""
     size: int = 0
     """Bytes of the file."""
     fault: str | None = None

@@ -36,7 +36,7 @@ SCAN_WINDOW = 1 << 20
 """Bytes of each read when only headers are wanted."""
 _SEARCH_WINDOW = 16 << 20
 _SEARCH_OVERLAP = 8 << 20
-"""After damage, batches up to this size are found wherever they lie."""
+"""The size of a batch up to which it is found after damage, wherever it lies."""
 GONE = -1
 """Size of a missing file, which differs from that of every file."""
 
@@ -53,7 +53,7 @@ class FramingError(Exception):
 
 
 class Window(NamedTuple):
-    """Whole batches, one after another: at least one."""
+    """A window of a segment: whole consecutive batches, at least one."""
 
     position: int
     """Position of the first in the file."""
@@ -70,7 +70,7 @@ class Segment:
     base_offset: int
     """No record in the segment has a lower offset."""
     suffix: str
-    """What follows ``.log`` in the file's name: ``.swap``, or nothing."""
+    """The suffix after ``.log`` in the file's name: ``.swap``, or nothing."""
     size: int
     """Bytes of the ``.log``; GONE if it had vanished after the listing."""
     mtime_ns: int

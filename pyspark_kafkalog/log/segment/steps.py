@@ -13,7 +13,7 @@ puts markers in that end transactions. ``forget`` gives up offsets that a backup
 
 @dataclass(frozen=True, slots=True)
 class RepairStep:
-    """What is done to a file, or was done.
+    """One step of a repair: what it does, or did, to a file.
 
     :param file: its path.
     :param why: a clause that says what is wrong.

@@ -46,7 +46,7 @@ class SegmentLimits(NamedTuple):
 
     @classmethod
     def of(cls, settings: LogSettings) -> SegmentLimits:
-        """Those of a topic."""
+        """The limits of a topic's segments."""
         return cls(
             settings.segment_bytes,
             settings.segment_ms,
@@ -57,7 +57,7 @@ class SegmentLimits(NamedTuple):
 
     @classmethod
     def of_one(cls, index_interval_bytes: int) -> SegmentLimits:
-        """Those of a segment that takes all batches whose offsets its indexes can hold."""
+        """The limits of a segment that takes all batches whose offsets its indexes can hold."""
         return cls(_NO_LIMIT, _NO_LIMIT, index_interval_bytes, _NO_LIMIT, _NO_LIMIT)
 
 
@@ -149,7 +149,7 @@ class SegmentWriter:
         self._ending = ending
         self._sizes = {**segment.sizes(), TXN_INDEX_SUFFIX: aborted_bytes}
         self._entries: dict[str, bytes] = {INDEX_SUFFIX: b"", TIME_INDEX_SUFFIX: b""}
-        """What :meth:`write_indexes` is to write."""
+        """The index entries that :meth:`write_indexes` is to write, by suffix."""
         self._files: dict[str, int] = {}
         self._unflushed: set[str] = set()
         """The suffixes of the files that were written to, also of those that are closed."""

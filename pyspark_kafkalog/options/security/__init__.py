@@ -1,4 +1,4 @@
-"""Who logs in to brokers, and what TLS checks: the names of Kafka's SaslConfigs and SslConfigs.
+"""Logins to brokers, and the checks of TLS: the names of Kafka's SaslConfigs and SslConfigs.
 
 The parsers here are those of the table of options. A log directory has no security, and loads no more of it.
 """

@@ -40,7 +40,7 @@ class AssertionOptions:
 
 
 def assertion_options(user: UserOptions, endpoint: str | None) -> AssertionOptions | None:
-    """What is asserted to the endpoint; None if the client has a secret, or no endpoint is asked.
+    """The assertion for the endpoint; None if the client has a secret, or no endpoint is asked.
 
     :raises OptionError: for options that contradict each other, or would have no effect.
     """

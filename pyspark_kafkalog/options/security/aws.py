@@ -1,4 +1,4 @@
-"""Who logs in to AWS: the options of Amazon's login module for MSK (aws-msk-iam-auth)."""
+"""The login to AWS: the options of Amazon's login module for MSK (aws-msk-iam-auth)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REGION_NAME = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AwsOptions:
-    """Whose credentials sign, and for which region; what is None is found as AWS's SDKs find it.
+    """The credentials that sign, and the region; None is found as AWS's SDKs find it.
 
     With ``role_arn`` they are those of the role, which the found ones assume.
     """
@@ -40,7 +40,7 @@ class AwsOptions:
 
 
 def aws_options(user: UserOptions, login: Mapping[str, str]) -> AwsOptions:
-    """What the options of the login module say.
+    """Parse the options of the login module.
 
     :raises OptionError: for a setting that is unknown, or a role or region of the wrong form.
     """

@@ -1,4 +1,4 @@
-"""Where OAuth tokens come from: a fixed token, an endpoint, a callable, or a cloud.
+"""The source of OAuth tokens: a fixed token, an endpoint, a callable, or a cloud.
 
 The names are those of Kafka's OAuthBearerLoginCallbackHandler (KIP-768, KIP-1139);
 those that begin with ``oauth.`` are from Strimzi's login callback handler.
@@ -49,7 +49,7 @@ _EXTENSION = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OAuthOptions:
-    """Where tokens come from: exactly one of ``token``, ``provider``, ``endpoint``, ``aws`` and ``cloud``.
+    """The source of tokens: exactly one of ``token``, ``provider``, ``endpoint``, ``aws`` and ``cloud``.
 
     ``provider`` is an import path ``module:name`` of a callable, which may take what is ``given`` of Kafka's
     options. ``endpoint`` a URL with the
@@ -75,7 +75,7 @@ class OAuthOptions:
 
 
 def oauth_options(user: UserOptions, login: Mapping[str, str]) -> OAuthOptions:
-    """Where tokens come from.
+    """The source of tokens that the options name.
 
     :param login: the options of the OAuthBearerLoginModule.
     :raises OptionError: unless there is exactly one source, with all that it needs.

@@ -1,4 +1,4 @@
-"""Who logs in to brokers, and what TLS checks: Kafka's SaslConfigs and SslConfigs.
+"""Logins to brokers, and the checks of TLS: Kafka's SaslConfigs and SslConfigs.
 
 No repr and no error shows a value. Pickles hold them, because tasks need them.
 """
@@ -34,12 +34,12 @@ _PACKAGES = {
     "IAMLoginModule": "software.amazon.msk.auth.iam",
     "Krb5LoginModule": "com.sun.security.auth.module",
 }
-"""Of those that are not Kafka's."""
+"""The packages of login modules that are not Kafka's."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KerberosOptions:
-    """Who logs in with Kerberos; without a principal, the owner of the ticket cache."""
+    """The Kerberos login; without a principal, the owner of the ticket cache."""
 
     service_name: str
     principal: str | None = None

@@ -1,4 +1,4 @@
-"""What TLS verifies and presents: Kafka's SslConfigs, in PEM only (KIP-651)."""
+"""The certificates that TLS verifies and presents: Kafka's SslConfigs, in PEM only (KIP-651)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CONVERT_KEYS = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TlsOptions:
-    """What TLS verifies and presents; ``*_location`` are PEM files, the others PEM text.
+    """The certificates that TLS verifies and presents; ``*_location`` are PEM files, the others PEM text.
 
     Without ``truststore_*`` the system's authorities are trusted; without
     ``keystore_*`` no certificate is presented. The file ``keystore_location`` holds
@@ -48,7 +48,7 @@ class TlsOptions:
 
 
 def tls_options(user: UserOptions) -> TlsOptions:
-    """What TLS verifies and presents.
+    """The certificates that TLS verifies and presents, by the user's options.
 
     :raises OptionError: for stores that are not PEM, and for inconsistent options.
     """
