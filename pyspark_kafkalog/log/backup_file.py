@@ -122,8 +122,8 @@ def write_backup_file(root: str, content: BackupFile) -> None:
     durable.replace(os.path.join(root, BACKUP_FILE), text.encode())
 
 
-def note_written(root: str, starts: Mapping[TopicPartition, int]) -> None:
-    """Note in a backup where rows will begin that are not its source's; the caller holds its lock.
+def store_written(root: str, starts: Mapping[TopicPartition, int]) -> None:
+    """Store in a backup where rows will begin that are not its source's; the caller holds its lock.
 
     If they never come, the next run, which finds the log to end there, forgets it.
     """

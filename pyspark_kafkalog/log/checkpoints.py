@@ -37,7 +37,7 @@ def write_offsets(root: str, name: str, offsets: Mapping[TopicPartition, int]) -
 
 
 def read_flushed(root: str) -> dict[str, dict[TopicPartition, int]]:
-    """The checkpoints that :func:`note_flushed` changes, by name: those of a backup; none elsewhere.
+    """The checkpoints that :func:`store_flushed` changes, by name: those of a backup; none elsewhere.
 
     A writer reads them before it appends: once records are there, it is too late to refuse a malformed one.
 
@@ -48,8 +48,8 @@ def read_flushed(root: str) -> dict[str, dict[TopicPartition, int]]:
     return {name: read_offsets(root, name) for name in (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)}
 
 
-def note_flushed(root: str, ends: Mapping[TopicPartition, int]) -> None:
-    """Let the checkpoints of a backup say that logs are on disk up to their new ``ends``.
+def store_flushed(root: str, ends: Mapping[TopicPartition, int]) -> None:
+    """Store in the checkpoints of a backup that logs are on disk up to their new ``ends``.
 
     By them it tells what was torn from what is damaged, and that its last segments are missing. Other
     directories need none: a broker makes its own.

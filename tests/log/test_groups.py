@@ -381,7 +381,7 @@ def test_what_fails_after_a_commit_is_visible_fails_no_commit(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(publish, "note_flushed", fail)
+    monkeypatch.setattr(publish, "store_flushed", fail)
     groups.commit("g", {T0: CommittedOffset(2)})
     assert offsets(groups_of(tmp_path), "g") == {T0: 2}
     assert "Appended, but could not put the files" in caplog.text

@@ -166,7 +166,7 @@ class Committing:
                 if marker.is_required:
                     raise
         if over := [each for each in known if each not in left]:
-            marker.note_settling(newest.cluster_id, over=over)
+            marker.store_settling(newest.cluster_id, over=over)
         return left
 
     def _check_not_cut_short(
@@ -204,14 +204,14 @@ class Committing:
         )
         own, *others = self._groups()
         if is_commit:
-            marker.note_settling(producer.cluster_id, new=known.settling._replace(started=False))
+            marker.store_settling(producer.cluster_id, new=known.settling._replace(started=False))
             stop_at("noted")
         self._requests.add_offsets(producer, own, deadline=self._patience())
         if self._producer is producer and not is_commit:
             # It is the marker that does not say so, and it may be an old one.
             marker.commit(producer, 0, deadline=self._patience())
         if is_commit and (others or chosen):
-            marker.note_settling(producer.cluster_id, new=known.settling)
+            marker.store_settling(producer.cluster_id, new=known.settling)
         for group in others:
             self._requests.add_offsets(producer, group, deadline=self._patience())
             if is_commit and self._producer is producer:
@@ -223,7 +223,7 @@ class Committing:
         self._requests.end(producer, commit=is_commit, deadline=self._patience())
         if is_commit:
             over = settled_by(marker.settling(), producer)
-            marker.note_settling(producer.cluster_id, over=over, carried_out=known.settling)
+            marker.store_settling(producer.cluster_id, over=over, carried_out=known.settling)
 
     def wait(self) -> None:
         """See :meth:`.commit.Steps.wait`."""

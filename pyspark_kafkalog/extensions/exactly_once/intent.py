@@ -63,14 +63,14 @@ class Intent:
     settling: tuple[Settling, ...] = ()
     carried_out: tuple[Settling, ...] = ()
 
-    def noting(
+    def with_settling(
         self,
         *,
         new: Settling | None = None,
         over: Collection[Settling] = (),
         carried_out: Settling | None = None,
     ) -> Intent:
-        """With what is settled from now on, and without what is over; what has started stays so."""
+        """The intent with a new settling, and without those that are over; one that has started stays so."""
         settling = [each for each in self.settling if each not in over]
         if new is not None:
             same = [each for each in settling if each[:3] == new[:3]]

@@ -96,7 +96,7 @@ class QueryMarker:
         (marker,) = self._glimpse
         check_newest(marker, intent, committed, stored_producers(self._folder))
         if marker is not None and marker.batch_id == self._work.number:
-            self._note_skipped(marker)
+            self._store_skipped(marker)
 
     def last_committed(self, *, deadline: Deadline) -> Marker | None:
         """The marker as it was before what is pending; to be asked at any time."""
@@ -159,7 +159,7 @@ class QueryMarker:
         work, intent = self._work, self._intent
         if work.is_committed(marker, intent, self._cluster_id):
             assert marker is not None, "it says so"
-            self._note_skipped(marker)
+            self._store_skipped(marker)
             return True
         is_tried = intent is not None and (intent.confirmed or intent.batch == work.number)
         if intent is None or intent.topic != self.topic or not is_tried:
@@ -175,8 +175,8 @@ class QueryMarker:
         self._producer_ids = {*now.ids}
         return False
 
-    def _note_skipped(self, marker: Marker) -> None:
-        """Note that the batch is there: before the fence, if possible, as the coordinator forgets it by that.
+    def _store_skipped(self, marker: Marker) -> None:
+        """Store that the batch is there, before the fence if possible: the coordinator forgets it by that.
 
         Never raises.
         """
@@ -272,7 +272,7 @@ class QueryMarker:
         intent = stored_intent(self._folder)
         return () if intent is None else intent.carried_out
 
-    def note_settling(
+    def store_settling(
         self,
         cluster_id: str | None,
         *,
@@ -282,7 +282,7 @@ class QueryMarker:
     ) -> None:
         """Store what is being settled, so that the next run does not abort it.
 
-        :param new: is added; what another driver has noted stays.
+        :param new: is added; what another driver has stored stays.
         :param over: are removed.
         :param carried_out: what was, and is over: a committed transaction without a marker.
         :raises TransactionError: if it can't be written.
@@ -290,7 +290,7 @@ class QueryMarker:
         intent = stored_intent(self._folder)
         if intent is None:
             intent = self._work.new_intent(None, next(iter(self._work.marker_topics), ""), cluster_id)
-        store_intent(self._folder, intent.noting(new=new, over=over, carried_out=carried_out))
+        store_intent(self._folder, intent.with_settling(new=new, over=over, carried_out=carried_out))
 
 
 def _made(folder: Folder) -> Folder:

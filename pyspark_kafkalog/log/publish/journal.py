@@ -36,8 +36,8 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log import renewal
-from pyspark_kafkalog.log.backup_file import note_written
-from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
+from pyspark_kafkalog.log.backup_file import store_written
+from pyspark_kafkalog.log.checkpoints import read_flushed, store_flushed
 from pyspark_kafkalog.log.journal_file import (
     Journal,
     Ledger,
@@ -101,7 +101,7 @@ def begin(
         _text(root, CLEAN_SHUTDOWN_FILE),
         _checkpoints(root),
     )
-    note_written(root, {partition: ends[partition].log_end_offset for partition in batches})
+    store_written(root, {partition: ends[partition].log_end_offset for partition in batches})
     put(root, JOURNAL_FILE, journal.text())
     if journal.clean_shutdown is not None:
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
@@ -127,7 +127,7 @@ def commit(root: str, journal: Journal, ends: Mapping[TopicPartition, int] = _NO
         # A network mount may report a failure after it has done it.
     try:
         sync_folder(root)
-        note_flushed(root, ends)
+        store_flushed(root, ends)
         if journal.clean_shutdown is not None:
             put(root, CLEAN_SHUTDOWN_FILE, journal.clean_shutdown)
     except Exception as e:

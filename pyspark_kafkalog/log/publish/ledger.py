@@ -176,8 +176,8 @@ class QueryLedger:
         }
         return {**self.written, **ends}
 
-    def note(self) -> None:
-        """Note the batch, which has no rows."""
+    def store(self) -> None:
+        """Store that the batch is done, which has no rows."""
         if self.batch.batch_id is not None:
             digest = self.history.plan.digest or ""
             ledger = Ledger(self.batch.query_id, self.batch.batch_id, digest, self.written)

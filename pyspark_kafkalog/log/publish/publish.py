@@ -25,7 +25,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.checkpoints import note_flushed, read_flushed
+from pyspark_kafkalog.log.checkpoints import read_flushed, store_flushed
 from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
@@ -120,7 +120,7 @@ def publish(
                 ledger.check_ends(_open_all(root, written, existing, settings, num_partitions, progress))
             published = Published(skipped=True)
         elif not staged:
-            ledger.note()
+            ledger.store()
             return Published()
         else:
             with StagedFiles(root, staged) as files:
@@ -159,7 +159,7 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
         with disk_errors("Could not append", root), journal.unclean(root):
             log = _open_existing(LogRoot(open_folder(root)), partition, of_topic)
             appended = append(log, pending, of_topic, _append_time(settings), framed_last=True)
-            note_flushed(root, {partition: appended.end})
+            store_flushed(root, {partition: appended.end})
     except Exception as e:
         if appended is None:
             raise

@@ -136,7 +136,7 @@ class Backup:
         planned = plan(self._source, self._target, self._rules, later)
         if self._saved is not None and planned.bounds.keys() - self._looked_at:
             delete_earlier(self._saved, planned, self._target.partitions())
-        self._note(planned, later)
+        self._update_rows(planned, later)
         for partition in sorted(planned.failures.keys() - later):
             self._fail(partition, planned.failures[partition])
         if self._rules.is_whole:
@@ -154,7 +154,7 @@ class Backup:
         if groups is not None:
             groups.save([self._rows[partition] for partition in self._looked_at])
 
-    def _note(self, planned: BackupPlan, later: Collection[TopicPartition]) -> None:
+    def _update_rows(self, planned: BackupPlan, later: Collection[TopicPartition]) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""
         wanted = self._rules.selection
         for partition in self._target.partitions() | planned.bounds.keys() | planned.failures.keys():

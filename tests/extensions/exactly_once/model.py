@@ -348,7 +348,7 @@ class ModelSteps:
 
     def note(self, **changes: Any) -> None:
         intent = self.world.intent or self.new_intent()
-        self.world.intent = intent.noting(**changes)
+        self.world.intent = intent.with_settling(**changes)
 
     def check_newest(self) -> None:
         if self.newest is None:

@@ -481,7 +481,7 @@ def test_what_is_noted_twice() -> None:
     started = noted._replace(started=True)
 
     def settling(known: list[Settling], new: Settling) -> list[Settling]:
-        return [*Intent("query", None, "t", 0, 0, settling=tuple(known)).noting(new=new).settling]
+        return [*Intent("query", None, "t", 0, 0, settling=tuple(known)).with_settling(new=new).settling]
 
     assert settling([other], noted) == [other, noted]
     assert settling([other, noted], started) == [other, started]

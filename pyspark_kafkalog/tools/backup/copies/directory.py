@@ -147,7 +147,7 @@ class BackupDirectory:
         return self._known.complete.get(partition)
 
     def set_complete(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Note when copies were complete (ms), and up to where."""
+        """Store when copies were complete (ms), and up to where."""
         completed = {partition: Complete(*entry) for partition, entry in found.items()}
         with self._guard:
             if completed.items() - self._known.complete.items():
