@@ -39,7 +39,7 @@ class Stage:
 
     @cached_property
     def zstd(self) -> zstandard.ZstdDecompressor:
-        """For one thread at a time, like the stage. Making it takes as long as decompressing 16 KiB."""
+        """A zstd decompressor for one thread at a time; to make one takes as long as decompressing 16 KiB."""
         return zstandard.ZstdDecompressor()
 
     @property

@@ -30,7 +30,7 @@ _LEVELS = {GZIP: 6, ZSTD: 3}
 """Kafka's defaults (KIP-390); pyarrow's are 9 and 1."""
 
 _STREAM_FAILURES = (pa.ArrowException, OSError, ValueError)
-"""What pyarrow raises for bytes that it cannot decompress."""
+"""The exceptions of pyarrow for bytes that it cannot decompress."""
 _FAILURES_AT_ONCE = (cramjam.DecompressionError, zstandard.ZstdError, ValueError)
 
 _GZIP_WINDOW = 31

@@ -24,7 +24,7 @@ _DEFAULT_LIMITS = DecodeLimits()
 _NO_ORIGIN = Origin()
 _NOT_A_BATCH = "Expected a record batch, got other bytes"
 _MAX_ARROW_BYTES = (1 << 31) - 1
-"""What the 32-bit offsets of an Arrow binary column can reach."""
+"""The most bytes that the 32-bit offsets of an Arrow binary column can reach."""
 
 
 class Decoded(NamedTuple):
@@ -106,7 +106,7 @@ def decode_slice(
     limits: DecodeLimits = _DEFAULT_LIMITS,
     on_corrupt: OnCorrupt | None = None,
 ) -> Iterator[Decoded]:
-    """What :func:`decode` gives for the bytes of a slice, whose headers are parsed already."""
+    """Decode a slice, whose headers are parsed already, as :func:`decode` does its bytes."""
     reading = _Reading(
         piece.buffer, topic_partition, offsets, visible, schema, limits, piece.origin, on_corrupt
     )

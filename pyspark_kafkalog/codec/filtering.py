@@ -91,7 +91,7 @@ class _Seen:
     records: int = 0
     retained: int = 0
     has_tombstone: bool = False
-    """Of the retained records, as are the timestamps."""
+    """Whether the retained records have a tombstone; the timestamps are theirs, too."""
     first_timestamp: int = NO_TIMESTAMP
     latest_timestamp: int = NO_TIMESTAMP
 

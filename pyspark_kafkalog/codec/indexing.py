@@ -346,7 +346,7 @@ class Indexer:
 
 
 def _within(offsets: OffsetRange, messages: _Body) -> _Body:
-    """Those of ``messages`` that are within ``offsets``."""
+    """The ``messages`` within ``offsets``."""
     start, stop = offsets
     found = messages.table[kernels.MESSAGE_OFFSET]
     within = (found >= start) & (found < stop)

@@ -24,7 +24,7 @@ from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
 from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
 
 _MOST_BYTES = 1 << 20
-"""Of a marker in a compressed batch: Kafka's have some 10 bytes."""
+"""The most bytes of a marker in a compressed batch: Kafka's have some 10."""
 _MARKERS = DecodeLimits(max_rows=1000, max_bytes=_MOST_BYTES, max_record_bytes=_MOST_BYTES)
 
 

@@ -139,7 +139,7 @@ def _wrapped(data: np.ndarray, batches: Batches, row: int) -> tuple[int, np.ndar
 
 
 def _base(magic: int, offset: int, last_inner: int) -> int:
-    """What to add to the offsets in a wrapper of ``offset``: they are real in magic 0, relative in magic 1.
+    """The base of the offsets in a wrapper of ``offset``: they are real in magic 0, relative in magic 1.
 
     Old librdkafka sent wrappers of offset 0, which then is the base.
     """

@@ -27,7 +27,7 @@ _FAST, _LOWEST, _HIGHEST = 9, 2, 12
 _STORED = 0x80000000
 """Bit of a block's size that says the block is not compressed."""
 _END = bytes(4)
-"""In place of the size of another block."""
+"""The end mark of a frame, in place of the size of another block."""
 _CONTENT_SIZE_BIT, _DICTIONARY_BIT = 0x08, 0x01
 
 
@@ -96,7 +96,7 @@ def compress_frame(data: np.ndarray, level: int | None = None) -> bytes:
 
 
 def frame_of_pieces(pieces: Iterable[np.ndarray]) -> Iterator[bytes]:
-    """Such a frame of all of ``pieces``, part by part; it does not state its content size."""
+    """An lz4 frame of all of ``pieces``, part by part; it does not state its content size."""
     descriptor = bytes([_PLAIN_FLAGS, _BLOCK_CODE])
     yield _MAGIC + descriptor + bytes([header_checksum(descriptor)])
     for piece in pieces:

@@ -43,7 +43,7 @@ _MAX_STRING = (1 << 15) - 1
 
 
 class CoordinatorKey(NamedTuple):
-    """What every key begins with. ``group`` is empty where the type is unknown and no string follows."""
+    """The beginning of every key. ``group`` is empty where the type is unknown and no string follows."""
 
     type: int
     group: str
@@ -93,7 +93,7 @@ class ClassicGroup:
 
 
 class ConsumerMember(NamedTuple):
-    """What one record says of a member of a KIP-848 group."""
+    """A record about a member of a KIP-848 group."""
 
     client_id: str
     client_host: str

@@ -1,4 +1,4 @@
-"""What a place tells of its consumer groups, and takes for them; what they are is in :mod:`.model`."""
+"""The consumer groups of a place: questions, commits and membership; their rows are in :mod:`.model`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ cluster's ACLs.
 
 
 class PendingOffsetsError(GroupError):
-    """Offsets of a group are part of a transaction that stays open."""
+    """Pending offsets: those of a group are part of a transaction that stays open."""
 
 
 class CommittedOffsets(Protocol):

@@ -101,7 +101,7 @@ class Standing(enum.Enum):
 
 
 def older_version(batch_id: int, last: LastBatch) -> tuple[str, str]:
-    """What is wrong if a job gives a number below the last one, and what to do."""
+    """The error text and hint if a job gives a number below the last one."""
     return (
         f"Expected txnVersion {last.batch_id} or later of this txnAppId, got {batch_id}",
         "A later version was written. Give a higher txnVersion; or another txnAppId if the numbers begin"

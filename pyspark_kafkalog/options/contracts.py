@@ -62,14 +62,14 @@ class RowTransform(Protocol):
     def __call__(
         self, rows: pa.RecordBatch, *, topic_partition: object | None = None, offset: int | None = None
     ) -> pa.RecordBatch:
-        """What it makes of ``rows``: any number of rows, all of :attr:`schema`.
+        """The transformed ``rows``: any number of rows, all of :attr:`schema`.
 
         :param topic_partition: where the rows are from, and ``offset`` that of the first one, for errors.
         :raises KafkaLogError: if it raises anything, or returns something else.
         """
 
     def error(self, did: str, **place: Any) -> KafkaLogError:
-        """That it ``did`` this, at a place."""
+        """The error that it ``did`` this, at a place."""
 
 
 class Transforms(ExtensionOptions):

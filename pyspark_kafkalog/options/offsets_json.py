@@ -76,7 +76,7 @@ def parse_values(
     option: str,
     example: str,
 ) -> dict[TopicPartition, _Value]:
-    """What ``read`` makes of the value that ``{"topicA":{"0":23}}`` gives each partition, in canonical order.
+    """The values by partition in ``{"topicA":{"0":23}}``, each read by ``read``, in canonical order.
 
     :raises OptionError: if ``value`` has a different form.
     """

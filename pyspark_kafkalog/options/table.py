@@ -59,7 +59,7 @@ from pyspark_kafkalog.options.values import (
 
 
 class Use(enum.Flag):
-    """What an option applies to."""
+    """The kinds of use that an option applies to."""
 
     BATCH_READ = enum.auto()
     STREAM_READ = enum.auto()

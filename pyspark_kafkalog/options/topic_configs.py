@@ -75,7 +75,7 @@ TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     "segment.ms": _number(1),
     "unclean.leader.election.enable": _BOOL,
 }
-"""What each value must be, in words and as a test. Some are from before Kafka 4, which has them no longer."""
+"""The test of each configuration's value, and its words. Some are older than Kafka 4, which lacks them."""
 
 
 def in_kafkas_units(configs: Mapping[str, str]) -> dict[str, str]:

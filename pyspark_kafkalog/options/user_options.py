@@ -54,7 +54,7 @@ _OF_FROM_JSON = {
 _TOPICS_OPTIONS = ("subscribe", "topic")
 """Which topics: the option of readers, and that of writers."""
 _SEPARATORS = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.|[ ._-]")
-"""What names of the same letters may differ in: separators, and whose client an option is for."""
+"""The difference of names with the same letters: separators, and whose client an option is for."""
 _FLAGS = {
     "kafka.isolation.level": "--read-committed",
     "large.message.enabled": "--large-messages",
@@ -62,7 +62,7 @@ _FLAGS = {
     "startingTimestamp": "--since",
     "endingTimestamp": "--until",
 }
-"""What of the command line does what an option of readers does."""
+"""The flags of the command line that do what an option of readers does."""
 _MANY = 40
 """More names than a reader of an error looks through."""
 _ALMOST = 0.9

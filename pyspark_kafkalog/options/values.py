@@ -450,7 +450,7 @@ def partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def offsets_or(words: Mapping[str, int]) -> Callable[[str, str], int | Offsets]:
-    """What one of these words means, or Spark's JSON of an offset, -1 or -2 for each partition."""
+    """The offset of one of these words, or Spark's JSON of an offset, -1 or -2 for each partition."""
 
     def parse(name: str, text: str) -> int | Offsets:
         word = text.strip().lower()

@@ -179,7 +179,7 @@ def nullable(columns: StructType) -> StructType:
 
 
 class StreamCalls:
-    """What the calls of a run tell where Spark calls ``latestOffset()`` without arguments.
+    """The calls of a run, and what they tell where Spark calls ``latestOffset()`` without arguments.
 
     Spark does not say then where the next micro-batch begins, nor what the trigger is. After a restart
     it first calls ``partitions(x, x)``, with the last end that it has logged. AvailableNow and Once then
@@ -205,7 +205,7 @@ class StreamCalls:
 
 
 def features() -> tuple[Feature, ...]:
-    """What this PySpark offers beyond Spark 4.0. Starts no session and no JVM."""
+    """The features of this PySpark beyond Spark 4.0. Starts no session and no JVM."""
     return (
         Feature(
             "limits per trigger",

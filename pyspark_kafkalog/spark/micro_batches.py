@@ -306,7 +306,7 @@ class MicroBatches:
         return self._partitions_of(self._reader.tasks_of(splits, self._record_sizes))
 
     def _partitions_of(self, tasks: Sequence[tuple[Split, ...]]) -> list[LogInputPartition]:
-        """What the tasks get. If the user names the query's checkpoint, the first tells the query's sink
+        """The partitions for the tasks. If the user names the query's checkpoint, the first tells the sink
         which cluster the run reads: only tasks know their run. Without rows there is a task for that alone.
         """
         partitions = [LogInputPartition(splits, self._query_id) for splits in tasks]

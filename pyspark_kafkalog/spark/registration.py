@@ -30,7 +30,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 _PYTHON_CONF = "spark.pyspark.python"
 _REDACTION_CONF = "spark.sql.redaction.options.regex"
 _REDACTED = "|".join((f"(?i)^{BY_VALUE}", *(f"^{re.escape(start)}" for start in MAY_BE_SECRET)))
-"""What the plans in Spark's event log and UI must not show of options, by their names or values.
+"""The options that plans in Spark's event log and UI must not show, by their names or values.
 
 By itself Spark redacts what looks like a password, a secret or a token: not keys, passphrases and
 logins of registries.
@@ -47,7 +47,7 @@ _HINTS = {
         " before the session starts."
     ),
 }
-"""What to do, by words of Spark's error."""
+"""The hints, by words of Spark's error."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _version_of_workers(spark: SparkSession) -> str:
 
 
 def _other_version(spark: SparkSession) -> str | None:
-    """What to do if Spark and the imported PySpark are of different versions; None if they are not."""
+    """The hint if Spark and the imported PySpark are of different versions; None if they are not."""
     import pyspark
 
     theirs, ours = spark.version, pyspark.__version__

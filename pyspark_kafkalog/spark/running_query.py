@@ -51,7 +51,7 @@ class RunningQuery:
 
     @property
     def default_checkpoint(self) -> str | None:
-        """Where Spark keeps the checkpoint if the query names none; None if that is not known."""
+        """The checkpoint that Spark makes if the query names none; None if it is not known."""
         if not self.name or not self.checkpoints:
             return None
         return f"{self.checkpoints.rstrip('/')}/{self.name}"

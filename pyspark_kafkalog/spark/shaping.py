@@ -117,7 +117,7 @@ def shaped_columns(options: ReadOptions, decoded: Iterable[DecodedColumn]) -> St
 def shaping_of(
     options: ReadOptions, wanted: StructType, decoded: tuple[DecodedColumn, ...] | None = None
 ) -> Shaping:
-    """What tasks need to give Spark the columns ``wanted``.
+    """The shaping with which tasks give Spark the columns ``wanted``.
 
     :param decoded: what decodes columns; None if the schema is the user's, so that it is not known yet.
     :raises OptionError: if decoding, or the transform, does not give them with these types.

@@ -1,4 +1,4 @@
-"""What users see of an error on purpose: its text, without the way that it took through this package.
+"""Errors on purpose as users see them: the text, without the way that it took through this package.
 
 Spark quotes the whole traceback of an error in a Python worker: in the exception of the user's cell,
 and several times in its log. For an error of this package that is noise, since its text says where and
@@ -35,7 +35,7 @@ def with_short_errors(kind: _Kind) -> _Kind:
 
 
 def short_errors(function: _Function) -> _Function:
-    """The same function, whose :class:`KafkaLogError` is reported without a traceback, and without causes."""
+    """Wrap a function, whose :class:`KafkaLogError` is then reported without a traceback or causes."""
     short: Any
     if inspect.isgeneratorfunction(function):
 

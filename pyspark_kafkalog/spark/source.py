@@ -48,7 +48,7 @@ class KafkaLogDataSource(DataSource):
     """The session's cores, if :func:`.registration.register` has seen more than 8 of them; else 0."""
 
     _decoded: tuple[DecodedColumn, ...] | None = None
-    """What decodes columns, with the schemas of readers as they were when Spark asked for :meth:`schema`."""
+    """The decoders of columns, with the readers' schemas of when Spark asked for :meth:`schema`."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

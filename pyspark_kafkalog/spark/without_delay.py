@@ -42,7 +42,7 @@ def _wait_for_nothing(descriptor: int) -> None:
 
 
 def _descriptors() -> Iterator[int]:
-    """Those of this process among which is the one from which PySpark's worker reads."""
+    """The descriptors of this process, among which PySpark's worker reads from one."""
     if _port():
         yield from map(int, os.listdir("/dev/fd"))
         return

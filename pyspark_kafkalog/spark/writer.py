@@ -200,7 +200,7 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
         self._commit(self._batch, messages, self._plan(messages))
 
     def _plan(self, messages: list[WriterCommitMessage | None]) -> Plan:
-        """What the checkpoint says of the micro-batch that is written by ``foreachBatch``, if it is known."""
+        """The plan in the checkpoint of the micro-batch that ``foreachBatch`` writes, if it is known."""
         query = next((message.query for message in _written(messages)), None)
         if query is None or self._batch.batch_id != query.batch_id:
             return Plan()  # a number that the job has given
@@ -243,7 +243,7 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         self._commit(batch, messages, self._plan(batch, _written(messages)[0].query))
 
     def _plan(self, batch: QueryBatch, query: RunningQuery | None) -> Plan:
-        """What the checkpoint says of the micro-batch, for a sink that shows each once.
+        """The plan of the micro-batch in the checkpoint, for a sink that shows each once.
 
         :raises KafkaLogError: if that can't be known, unless the user lets it pass.
         """
@@ -315,7 +315,7 @@ def _written(messages: list[WriterCommitMessage | None]) -> list[Written]:
 def _plan(
     location: str | None, query: RunningQuery, *, group: str | None = None, keeps: bool = False
 ) -> Plan:
-    """What a checkpoint says of a micro-batch, flushed, so that Spark can't plan it again once it is visible.
+    """The plan of a micro-batch in a checkpoint, flushed: Spark can't plan it again once it is visible.
 
     :param group: that gets the offsets of the micro-batch's source.
     :param keeps: whether the sink keeps files of its own there, for which tasks have looked already.

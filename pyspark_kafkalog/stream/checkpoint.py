@@ -131,7 +131,7 @@ class QueryLog:
         return found[0]
 
     def plan_of(self, batch: QueryBatch) -> Plan:
-        """What tells a planned micro-batch, and the one before, from others, however often it runs.
+        """The digests of a planned micro-batch and of the one before: the same however often it runs.
 
         :raises KafkaLogError: if the checkpoint is not that query's, or has no plan of the micro-batch.
         """

@@ -18,7 +18,7 @@ class Assignment:
     topic_ids: Mapping[str, str]
 
     def only(self, partitions: Collection[TopicPartition]) -> Assignment:
-        """Those of them that are among ``partitions``."""
+        """The assignment of those that are among ``partitions``."""
         chosen = tuple(partition for partition in self.partitions if partition in partitions)
         topics = {partition.topic for partition in chosen}
         return Assignment(chosen, {topic: each for topic, each in self.topic_ids.items() if topic in topics})

@@ -218,7 +218,7 @@ class Fetcher:
             raise self._link.error(code)
 
     def _out_of_range(self) -> Exception:
-        """What to raise: only the leader in the newest known epoch, asked for its bounds, can prove loss."""
+        """The error to raise: only the leader in the newest known epoch can prove loss, by its bounds."""
         bounds = call_leaders(
             self._cluster,
             [self._partition],

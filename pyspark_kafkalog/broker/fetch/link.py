@@ -56,7 +56,7 @@ class PartitionGone(Exception):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class FetchParams:
-    """What to request next."""
+    """The offset and the limits of the next fetch."""
 
     offset: int
     max_bytes: int

@@ -110,7 +110,7 @@ class BrokerGroups:
         return tuple(sorted(found)), problems
 
     def describe(self, groups: Collection[str]) -> dict[str, Group | KafkaLogError]:
-        """Those of ``groups`` that exist; members are left out of groups that are not consumer groups."""
+        """The ``groups`` that exist; members are left out of groups that are not consumer groups."""
         found = self._described(
             groups, lambda ids: DescribeGroupsRequest(groups=list(ids), include_authorized_operations=False)
         )

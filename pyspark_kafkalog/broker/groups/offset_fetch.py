@@ -1,4 +1,4 @@
-"""OffsetFetch, as far as version 9: what a group has committed (KIP-447); and how requests list offsets."""
+"""OffsetFetch, up to version 9: the committed offsets of a group (KIP-447); and offsets in requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kafka-python lacks about groups: the requests of KIP-848, and what error codes mean.
+"""Requests of KIP-848, which kafka-python lacks, and the meaning of error codes about groups.
 
 Brokers make the assignments of such groups. The codes are those of Kafka's Errors and ConsumerCoordinator.
 """

@@ -280,7 +280,7 @@ class ProduceState:
             self.no_leader(list(self._ready[node]), reason, now)
 
     def _raise_first(self, refused: Iterable[KafkaLogError | None]) -> None:
-        """If there is an error, drop whatever is not in flight, and raise it unless one was raised before."""
+        """Raise the first error, unless one was raised before; after an error drop what is not in flight."""
         error = next((error for error in refused if error is not None), None)
         has_failed, self._has_failed = self._has_failed, self._has_failed or error is not None
         if not self._has_failed:
@@ -428,7 +428,7 @@ class ProduceState:
         return self._oldest() is None
 
     def results(self) -> dict[TopicPartition, PartitionResult]:
-        """What was written so far, by partition."""
+        """The results of what was written so far, by partition."""
         return {
             partition: PartitionResult(state.records, state.batches, state.first_offset, state.last_offset)
             for partition, state in self._partitions.items()

@@ -52,7 +52,7 @@ def create_request(new: Sequence[NewTopic], *, timeout_ms: int, validate_only: b
 
 
 def read_created(response: Any) -> Answers:
-    """What CreateTopics refused."""
+    """The error of each topic that CreateTopics refused."""
     return _refused(response.topics, lambda topic: topic.name)
 
 
@@ -62,7 +62,7 @@ def delete_request(topics: Collection[str], *, timeout_ms: int) -> Any:
 
 
 def read_deleted(response: Any) -> Answers:
-    """What DeleteTopics refused."""
+    """The error of each topic that DeleteTopics refused."""
     return _refused(response.responses, lambda topic: topic.name)
 
 
@@ -77,7 +77,7 @@ def partitions_request(topic: str, count: int, *, timeout_ms: int, validate_only
 
 
 def read_partitions(response: Any) -> Answers:
-    """What CreatePartitions refused."""
+    """The error of each topic that CreatePartitions refused."""
     return _refused(response.results, lambda topic: topic.name)
 
 
@@ -101,12 +101,12 @@ def alter_request(changes: Mapping[str, Mapping[str, str | None]], *, validate_o
 
 
 def read_altered(response: Any) -> Answers:
-    """What IncrementalAlterConfigs refused."""
+    """The error of each topic that IncrementalAlterConfigs refused."""
     return _refused(response.responses, lambda resource: resource.resource_name)
 
 
 def read_described(response: Any) -> Answers:
-    """What DescribeConfigs refused."""
+    """The error of each topic that DescribeConfigs refused."""
     return _refused(response.results, lambda resource: resource.resource_name)
 
 

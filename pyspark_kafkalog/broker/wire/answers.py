@@ -27,7 +27,7 @@ Frame = bytes | bytearray | memoryview
 Read = Callable[[Frame, int], tuple[Any, int]]
 """Takes a frame and a position; returns the value there and the position after it."""
 UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
-"""What reading raises when a response violates its layout or makes no sense."""
+"""The exceptions of reading when a response violates its layout or makes no sense."""
 
 _FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q"}
 _FIXED |= {"float64": "d", "bool": "?", "bitfield": "i"}

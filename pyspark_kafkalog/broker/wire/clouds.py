@@ -1,4 +1,4 @@
-"""What machines in clouds can ask and sign, for logins and racks: an extension does it."""
+"""Questions and signatures of machines in clouds, for logins and racks: an extension has them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clouds(Protocol):
         """
 
     def iam_message(self, options: AwsOptions, host: str) -> bytes:
-        """What AWS_MSK_IAM sends to a broker.
+        """The message of AWS_MSK_IAM to a broker.
 
         :raises AuthenticationError: if there are no credentials.
         """

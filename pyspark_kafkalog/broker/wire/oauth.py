@@ -84,7 +84,7 @@ class OAuthTokens(AbstractTokenProvider):  # type: ignore[misc]
         return self._options, self._resource() if self._options.cloud == "azure" else ""
 
     def _resource(self) -> str:
-        """What a token of Azure is for: by default the Event Hubs namespace that is the broker's name."""
+        """The resource of Azure's token: by default the Event Hubs namespace that is the broker's name."""
         return (self._options.scope or f"https://{self._host}").removesuffix("/.default")
 
     def extensions(self) -> dict[str, str]:

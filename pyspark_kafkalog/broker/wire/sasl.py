@@ -30,13 +30,13 @@ _HINTS = {
 _MOST_ROUNDS = 16
 """More than any mechanism needs."""
 _ITERATIONS = range(4096, 1_000_001)
-"""What SCRAM may ask for: from the minimum of Kafka's ScramMechanism to about a second's work."""
+"""The iterations that SCRAM may ask for: from the minimum of Kafka's ScramMechanism to a second's work."""
 _TICKETS = "MEMORY:pyspark-kafkalog"
-"""Where Kerberos keeps the tickets of this process."""
+"""The ticket cache of this process for Kerberos."""
 _DETAIL = 200
 """How many characters an error quotes from a broker."""
 _WORD = re.compile(r'[^\s"\x00-\x1f]{12,}')
-"""What may be a token, or a part of a signature."""
+"""A word that may be a token, or a part of a signature."""
 _NAME_AND_PASSWORD = (
     "Check username and password in kafka.sasl.jaas.config, and that they belong to this mechanism."
 )

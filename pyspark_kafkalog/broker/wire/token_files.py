@@ -13,7 +13,7 @@ _PAUSE = 0.1
 
 
 def content_of(path: str) -> bytes:
-    """What is in a regular file of up to 1 MiB, without white space around it.
+    """The content of a regular file of up to 1 MiB, without white space around it.
 
     One that is missing or empty is read again for a moment: it may be about to be replaced.
 

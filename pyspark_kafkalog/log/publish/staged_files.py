@@ -55,7 +55,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """What a task knows of the topics of a directory: see :class:`pyspark_kafkalog.staging.TaskTopics`.
+    """The topics of a directory, as a task knows them; see :class:`pyspark_kafkalog.staging.TaskTopics`.
 
     :param existing: their partitions.
     :param num_partitions: those of any other topic.
@@ -84,7 +84,7 @@ class KnownTopics:
 
 
 def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:
-    """Where a task stages its rows.
+    """The staging file of a task's rows.
 
     :param root: the log directory; created if it does not exist.
     :param job: the name that all files of the job share; ``<query>-<batch id>`` for a micro-batch.

@@ -532,7 +532,7 @@ class LogDirectory:
         return live
 
     def _at_one_moment(self, look: Callable[[], _Answer]) -> tuple[_Answer, dict[TopicPartition, int | None]]:
-        """What ``look`` sees, and what of it is unpublished.
+        """The result of ``look``, and the ends of partitions in it that are unpublished.
 
         A publish may begin, be committed or be undone meanwhile. One that both begins and ends meanwhile
         shows only in the root's time of change: then this looks again, until nothing changes.

@@ -202,7 +202,7 @@ class Partition:
         return self._end
 
     def end(self) -> int:
-        """Where the log ends; one without segments ends where it began."""
+        """The log end offset; a log without segments ends where it began."""
         segments = self.segments()
         return max(self.log_end_offset(segments), self.log_start_offset(segments))
 
@@ -467,7 +467,7 @@ class Partition:
         on_corrupt(error)
 
     def _before_start(self, offsets: OffsetRange, segments: list[Segment]) -> DataLossError:
-        """What to say of offsets that begin before the log start offset."""
+        """The error for offsets that begin before the log start offset."""
         tiered = self.elsewhere(segments)
         if tiered is None or offsets.start < tiered.start:
             start = self.log_start_offset(segments) if tiered is None else tiered.start

@@ -243,7 +243,7 @@ class LogRoot:
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
-        """Within it, the log start offsets are those of its beginning: one look serves all partitions."""
+        """Keep the log start offsets as they are within the context: one look serves all partitions."""
         self._looked = self.folder.look(LOG_START_OFFSET_CHECKPOINT)
         self._looked_at_backup = self.folder.look(BACKUP_FILE) if self._is_backup() else None
         try:

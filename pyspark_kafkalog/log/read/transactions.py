@@ -81,7 +81,7 @@ class _Scan(TransactionScan):
         return self.seen if first_open_offset is None else min(self.seen, first_open_offset)
 
     def decided(self, offsets: OffsetRange) -> Decided | None:
-        """What is known of all transactions with data in ``offsets``, if that is not too much to send."""
+        """The ends of all transactions with data in ``offsets``, if known and not too many to send."""
         if self.last is None or offsets.start < self.start or self.stable_end < offsets.end:
             return None
         ended = bisect_left(self.aborted, offsets.start, key=_marker_offset)
@@ -158,7 +158,7 @@ class StableOffset:
         return self._scan.decided(offsets) or self._ahead.decided(offsets)
 
     def look_ahead(self, offsets: OffsetRange, log_end: int) -> Decided | None:
-        """What is decided of ``offsets``, read once for all splits that follow, if they will need it."""
+        """The ends of the transactions in ``offsets``, read once for all splits that will need them."""
         if not self._is_far_ahead(offsets, log_end):
             return None
         ahead = self._ahead

@@ -158,7 +158,7 @@ class Beside:
 
 
 def _lasting(look: Callable[[], list[KafkaLogError]]) -> list[KafkaLogError]:
-    """What is found, and still there when a writer would have finished it."""
+    """The faults that are found, and still there when a writer would have finished."""
     if not look():
         return []
     time.sleep(WRITING)

@@ -1,4 +1,4 @@
-"""What a broker finds when it loads a partition: the live segments, and the end of the last one."""
+"""The live segments of a partition, and the end of the last one, as a broker loads them."""
 
 from __future__ import annotations
 

@@ -39,16 +39,16 @@ from pyspark_kafkalog.log.segment.segment import Segment, Window
 from pyspark_kafkalog.model import OffsetRange
 
 REPAIR = "Bring its files back, back it up again, or go on without these offsets by kafkalog repair."
-"""What to do about last segments that a backup lacks."""
+"""The hint for last segments that a backup lacks."""
 GIVE_UP = "Bring its files back, or give these offsets up by kafkalog delete-records."
-"""What to do about a first segment that a backup lacks."""
+"""The hint for a first segment that a backup lacks."""
 
 _NEW = (CLEANED_SUFFIX, SWAP_SUFFIX)
 _IN_TRANSIT = (DELETED_SUFFIX, *_NEW)
 
 
 def missing_in_backup(offsets: OffsetRange) -> str:
-    """What is wrong with a backup that begins or ended with these offsets, which no segment has."""
+    """The fault of a backup that begins or ended with these offsets, which no segment has."""
     return f"Offsets {offsets.start} to {offsets.end - 1} are gone: the backup lacks their segments"
 
 

@@ -50,7 +50,7 @@ from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, sp
 from pyspark_kafkalog.model import TopicPartition
 
 TOO_FAR = "its offset is more than 2^31 above the segment's"
-"""What is wrong with a batch that no index of its segment can hold. Nothing is wrong with its records."""
+"""The fault of a batch that no index of its segment can hold; its records are sound."""
 _RESTORE = "Restore the file, or run kafkalog repair, which drops all that follows, or salvages it."
 _NONE = np.empty(0, np.int64)
 
@@ -352,7 +352,7 @@ def _check_torn(scan: Scan, partition: TopicPartition) -> None:
 
 
 def _batch_behind(path: str, position: int, next_offset: int) -> tuple[str, bool] | None:
-    """What is wrong at ``position``, where no valid batch is, if one follows; and whether that is certain."""
+    """The fault at ``position``, which has no valid batch, if one follows; and whether that is certain."""
     try:
         found = find_behind(path, position, next_offset)
     except CorruptRecordError as e:

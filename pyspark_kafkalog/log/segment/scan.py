@@ -234,7 +234,7 @@ def ends_in_zeros(path: str, position: int) -> bool:
 
 
 def before_zeros(path: str, position: int, end: int) -> int:
-    """Where the zeros before the position ``end`` of a file begin, ``position`` at least."""
+    """The position at which the zeros before ``end`` in a file begin, ``position`` at least."""
     with opened(path) as descriptor:
         return _as_file(descriptor, path, end).end_before_zeros(position)
 

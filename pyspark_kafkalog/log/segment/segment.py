@@ -88,7 +88,7 @@ class Segment:
         return self.folder.label(self.name)
 
     def now(self) -> Segment:
-        """This segment as it is now, which may have grown; FileNotFoundError if it is gone."""
+        """The segment as it is now, which may have grown; FileNotFoundError if it is gone."""
         entry = self.folder.look(self.name)
         if entry.type == fs.FileType.NotFound:
             raise FileNotFoundError(errno.ENOENT, "The segment is gone", self.file)

@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import OptionError
 
 _HINT = 'Write it as package.LoginModule required name="value" other="value";'
 _SHADED = re.compile(r"^(kafkashaded|shadedmskiam)\.")
-"""Where Databricks keeps the classes of Kafka and of Amazon's login module."""
+"""The prefixes that Databricks gives the classes of Kafka and of Amazon's login module."""
 _PACKAGES = (
     "org.apache.kafka.common.security.",
     "com.sun.security.auth.module.",

@@ -133,7 +133,7 @@ def _warn_if_unencrypted(protocol: str) -> None:
 
 
 def _check_client_handler(user: UserOptions, mechanism: str) -> None:
-    """What this package does itself for MSK is the only Java class that may be named."""
+    """Refuse each Java class but the one for MSK, whose work this package does itself."""
     name = user.value(_CLIENT_HANDLER)
     if name is not None and (mechanism, name.rpartition(".")[2]) != (
         "AWS_MSK_IAM",
