@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property, update_wrapper
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -72,9 +73,14 @@ class Kernel:
 
 
 def kernels() -> list[Kernel]:
-    """All kernels of the package."""
-    modules = [import_module(f"pyspark_kafkalog.{module}") for module in MODULES]
+    """All kernels of the package; those of an extension only if it is there."""
+    modules = [import_module(f"pyspark_kafkalog.{module}") for module in MODULES if _is_there(module)]
     return [found for module in modules for found in _kernels_in(vars(module))]
+
+
+def _is_there(module: str) -> bool:
+    shelf, folder = module.split(".")[:2]
+    return shelf != "extensions" or find_spec(f"pyspark_kafkalog.{shelf}.{folder}") is not None
 
 
 def _kernels_in(names: Mapping[str, Any]) -> list[Kernel]:

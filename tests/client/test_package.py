@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -47,14 +45,3 @@ def test_a_login_in_a_place_is_not_quoted() -> None:
     with pytest.raises(OptionError, match="something before an @") as e:
         connect("me:secret@host:9092")
     assert "secret@" not in str(e.value)
-
-
-def test_groups_and_plans_load_neither_arrow_nor_numba() -> None:
-    code = (
-        "import sys; from pyspark_kafkalog import connect\n"
-        "from pyspark_kafkalog.tools.groups import exchange; print(*sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
-    )
-    assert not {"pyspark", "pyarrow", "numpy", "numba", "kafka"} & set(done.stdout.split())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -90,3 +92,14 @@ def test_other_texts_are_refused(text: str, said: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(OptionError):
         parse(text, group="g")
+
+
+def test_groups_and_plans_load_neither_arrow_nor_numba() -> None:
+    code = (
+        "import sys; from pyspark_kafkalog import connect\n"
+        "from pyspark_kafkalog.tools.groups import exchange; print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert not {"pyspark", "pyarrow", "numpy", "numba", "kafka"} & set(done.stdout.split())
