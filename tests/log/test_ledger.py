@@ -269,6 +269,18 @@ def test_a_partition_that_is_gone_is_refused(
     assert read(tmp_path) == {T0: [b"0", b"1", b"2", b"3"]}
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_run_that_may_go_on_forgets_no_partition_that_is_there(tmp_path: Path, rows: int) -> None:
+    root, copy = tmp_path / "log", tmp_path / "copy"
+    write_both(root, 0, T0, T1)
+    shutil.copytree(root, copy)
+    write_both(root, 1, T0, T1)
+    run(root, 2, rows=rows, required=False)
+    set_back(root, T1, copy)
+    with pytest.raises(LogDirectoryError, match=OLDER):
+        write_both(root, 3, T0, T1)
+
+
 def test_a_micro_batch_that_runs_again_needs_no_topic_that_is_gone(tmp_path: Path) -> None:
     write_both(tmp_path, 0, T0, T1)
     for partition in T0, T1:

@@ -69,10 +69,13 @@ class QueryLedger:
 
     @property
     def written(self) -> Mapping[TopicPartition, WrittenEnd]:
-        """The last record batches that the query has written; none if a history is not required."""
-        if self.last is None or not self.history.required:
-            return journal.NOTHING_WRITTEN
-        return self.last.written
+        """The last record batches that the query has written."""
+        return journal.NOTHING_WRITTEN if self.last is None else self.last.written
+
+    @property
+    def to_compare(self) -> Mapping[TopicPartition, WrittenEnd]:
+        """Those of :attr:`written` that have to be there: all, or none if a history is not required."""
+        return self.written if self.history.required else journal.NOTHING_WRITTEN
 
     def is_published(self) -> bool:
         """Whether the ledger ends with the batch.
@@ -97,26 +100,35 @@ class QueryLedger:
             raise _refused(found, self.path, batch, last)
         return found is Standing.SAME
 
-    def check_there(self, existing: Mapping[str, Collection[int]]) -> None:
-        """Check that no partition that the query has written to is missing, while its topic is there.
+    def check_there(self, existing: Mapping[str, Collection[int]]) -> QueryLedger:
+        """The ledger without the partitions that are missing while their topics are there.
 
         :param existing: the numbers of the partitions that are there, by topic.
-        :raises LogDirectoryError: if one is: a topic is only ever deleted as a whole.
+        :raises LogDirectoryError: if one is missing that has to be there: a topic is only ever deleted as a
+            whole.
         """
-        for partition, written in self.written.items():
-            there = existing.get(partition.topic, ())
-            if not there or partition.partition in there:
-                continue
-            other = TopicPartition(partition.topic, min(there))
-            if not written.is_of_another(read_topic_id(os.path.join(self.root, str(other)))):
+        missing = [partition for partition in self.written if self._is_missing(partition, existing)]
+        if self.last is None or not missing:
+            return self
+        for partition in missing:
+            if partition in self.to_compare:
                 raise LogDirectoryError(
                     f"The partition is missing, and query {self.batch.query_id} has written to it up to"
-                    f" offset {written.offset}",
+                    f" offset {self.written[partition].offset}",
                     topic_partition=partition,
                     file=os.path.join(self.root, str(partition)),
                     hint="Its folder was removed, or is on a disk that is not there. Records of the query are"
                     f" missing. Restore it, or finish the deletion of the topic. {_GO_ON}.",
                 )
+        written = {partition: end for partition, end in self.written.items() if partition not in missing}
+        return replace(self, last=self.last._replace(written=written))
+
+    def _is_missing(self, partition: TopicPartition, existing: Mapping[str, Collection[int]]) -> bool:
+        there = existing.get(partition.topic, ())
+        if not there or partition.partition in there:
+            return False
+        other = os.path.join(self.root, str(TopicPartition(partition.topic, min(there))))
+        return not self.written[partition].is_of_another(read_topic_id(other))
 
     def check_ends(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         """Check that each partition has what the query has written to it last, or that it was deleted since.
@@ -127,7 +139,7 @@ class QueryLedger:
         ends = {
             partition: written
             for partition, log in logs.items()
-            if (written := self.written.get(partition)) is not None
+            if (written := self.to_compare.get(partition)) is not None
             and not (log.created or written.is_of_another(log.topic_id))
         }
         for partition, written in ends.items():

@@ -111,10 +111,10 @@ def publish(
         settings = read_log_settings(root, {partition.topic for partition in partitions}, configs)
         is_published = ledger.is_published()
         existing = _existing_partitions(root)
-        ledger.check_there(existing)
+        ledger = ledger.check_there(existing)
         if is_published:
             written = {
-                p for p in partitions & ledger.written.keys() if p.partition in existing.get(p.topic, ())
+                p for p in partitions & ledger.to_compare.keys() if p.partition in existing.get(p.topic, ())
             }
             with disk_errors("Could not open", root):
                 ledger.check_ends(_open_all(root, written, existing, settings, num_partitions, progress))
