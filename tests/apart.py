@@ -7,7 +7,6 @@ usage: python -m tests.apart [extensions.audit ...] [-- arguments for pytest]
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_architecture import NAME, NEEDS, imports
+from tests.test_architecture import NAME, NEEDS, imported_by, imports, parsed
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
@@ -37,14 +36,8 @@ def _public() -> dict[str, str]:
 @cache
 def _loads(path: Path) -> frozenset[str]:
     """The names that a module imports as it is loaded."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = {
-        f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    return frozenset(_public().get(name, name) for name in found)
+    names = (name for node in parsed(path).body for name in imported_by(node))
+    return frozenset(_public().get(name, name) for name in names)
 
 
 @cache

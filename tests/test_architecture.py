@@ -206,13 +206,17 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
         for inner in ast.walk(statement)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node not in for_checkers
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", node not in for_checkers
+        for name in imported_by(node):
+            yield name, node not in for_checkers
+
+
+def imported_by(node: ast.AST) -> Iterator[str]:
+    """The names that an import statement imports. Other nodes have none."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"line {node.lineno}: relative import"
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def own_imports(path: Path) -> Iterator[str]:
