@@ -85,7 +85,7 @@ class Filtered:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _PieceCounts:
     """The records of a batch so far, which comes in pieces: how many were read and are retained."""
 
     records: int = 0
@@ -147,12 +147,12 @@ class _Filtering:
         self.retained += int(np.maximum(batches.count[whole], 0).sum())
         is_wrapper = (batches.magic < 2) & (batches.compression != NONE)
         undecided = ~(whole | rules.discarded)
-        large: dict[int, _Seen] = {}
+        large: dict[int, _PieceCounts] = {}
         for indexed in self._indexed(undecided & ~is_wrapper):
             if indexed.piece_of is None:
                 self._filter(indexed, whole)
             else:
-                large.setdefault(indexed.piece_of, _Seen()).add(indexed.table, self._retains(indexed))
+                large.setdefault(indexed.piece_of, _PieceCounts()).add(indexed.table, self._retains(indexed))
         for row, seen in large.items():
             self._filter_large(row, seen, whole)
         stage = Stage()
@@ -249,7 +249,7 @@ class _Filtering:
         write.rebuild(self.data, positions, ends, horizons, bases, indexed.source, *columns, out, sizes)
         return out, sizes
 
-    def _filter_large(self, row: int, seen: _Seen, whole: np.ndarray) -> None:
+    def _filter_large(self, row: int, seen: _PieceCounts, whole: np.ndarray) -> None:
         """Leave out records of a batch that is read in pieces, of which all were ``seen``."""
         horizons, new = self._horizons(np.array([row]), np.array([seen.has_tombstone]))
         self.records += seen.records
@@ -259,7 +259,7 @@ class _Filtering:
         elif seen.retained:
             self.parts[row] = self._rebuilt_large(row, seen, horizons)
 
-    def _rebuilt_large(self, row: int, seen: _Seen, horizons: np.ndarray) -> np.ndarray:
+    def _rebuilt_large(self, row: int, seen: _PieceCounts, horizons: np.ndarray) -> np.ndarray:
         rows, only = np.array([row]), np.arange(len(self.batches)) == row
         bases = np.where(horizons >= 0, horizons, seen.first_timestamp)
         header = np.empty(RECORDS_V2, np.uint8)

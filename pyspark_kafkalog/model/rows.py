@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     wide_text: Callable[[Any], object] | None = None
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A field of a row class, and how it is shown; ``name`` is its key in JSON. See :func:`column`."""
 
     field: str
@@ -70,16 +70,16 @@ def column(
     return {"column": (kind, title, wide, if_any, rank)}
 
 
-def columns(row_class: type) -> list[Column]:
+def columns(row_class: type) -> list[TableColumn]:
     """The columns of a row class, in the order of its fields."""
     return [
-        Column(field.name, camel_case(field.name), *field.metadata["column"])
+        TableColumn(field.name, camel_case(field.name), *field.metadata["column"])
         for field in dataclasses.fields(row_class)
         if "column" in field.metadata
     ]
 
 
-def table_columns(row_class: type, rows: Collection[Any], *, wide: bool) -> list[Column]:
+def table_columns(row_class: type, rows: Collection[Any], *, wide: bool) -> list[TableColumn]:
     """The columns that a table of these rows has, in order."""
     shown = [
         one

@@ -11,14 +11,14 @@ from pyspark_kafkalog.model import Place
 from pyspark_kafkalog.read.ranges import Existing, ReadRules, existing, first_fetch
 from pyspark_kafkalog.read.splits import Split
 
-Found: TypeAlias = "list[tuple[Split, Existing]]"
+FoundSplits: TypeAlias = "list[tuple[Split, Existing]]"
 """Splits of different partitions, and the existing part of each."""
 
 _JOINED_ROWS = 10_000
 """Spark takes a few ms for each arrow batch, so small ones are joined up to this many rows."""
 
 
-def prefetch(place: Place, splits: Sequence[Split], rules: ReadRules, *, max_bytes: int) -> Found:
+def prefetch(place: Place, splits: Sequence[Split], rules: ReadRules, *, max_bytes: int) -> FoundSplits:
     """The existing part of ``splits``, fetched as far as ``max_bytes`` go.
 
     :raises DataLossError: see :func:`.ranges.existing`.
@@ -34,7 +34,7 @@ def prefetch(place: Place, splits: Sequence[Split], rules: ReadRules, *, max_byt
 
 
 def rows_together(
-    found: Found, read: Callable[[Split, Existing], Iterator[pa.RecordBatch]], *, max_bytes: int
+    found: FoundSplits, read: Callable[[Split, Existing], Iterator[pa.RecordBatch]], *, max_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of all splits, one after another, in fewer arrow batches.
 

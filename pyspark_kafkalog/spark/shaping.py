@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.read.splits import Split
     from pyspark_kafkalog.read.values import Decode, DecodedColumn
 
-Read = Callable[..., Iterator[pa.RecordBatch]]
+ReadRows = Callable[..., Iterator[pa.RecordBatch]]
 """The rows of a split, the first parameter."""
 
 
@@ -69,7 +69,7 @@ class Shaping:
         self,
         decoding: Decode | None,
         transform: RowTransform | None,
-        read: Read,
+        read: ReadRows,
         split: Split,
         *found: object,
     ) -> Iterator[pa.RecordBatch]:

@@ -49,7 +49,7 @@ class LastShared(NamedTuple):
 Shared = Mapping[TopicPartition, LastShared]
 
 
-class Read(NamedTuple):
+class Positions(NamedTuple):
     """Offsets up to which logs were read, the ids of their topics, and their leader epochs then."""
 
     offsets: Offsets
@@ -77,7 +77,7 @@ class SharedHistory:
         self._stored = stored
         self._store = store
         self._clock = clock
-        self._read: Read | None = None
+        self._read: Positions | None = None
         """The positions of now, newer than those in ``_shared``."""
         self._compared: Mapping[TopicPartition, int] | None = None
         """The leader epochs at the last comparison."""
@@ -96,7 +96,7 @@ class SharedHistory:
         shared = self._shared.get(partition)
         return -1 if shared is None else shared.offset
 
-    def advance(self, read: Read) -> None:
+    def advance(self, read: Positions) -> None:
         """Take in what has been read since the last call."""
         offsets = read.offsets
         if self._unstored is None:
@@ -113,7 +113,7 @@ class SharedHistory:
 
     def check(
         self,
-        now: Read,
+        now: Positions,
         ends: Offsets,
         lost: Callable[[TopicPartition, int, str], None],
         *,

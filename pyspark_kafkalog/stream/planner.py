@@ -20,7 +20,7 @@ from pyspark_kafkalog.stream.data_loss import (
     find_recreated,
     log_went_back,
 )
-from pyspark_kafkalog.stream.history import Read, Shared, SharedHistory
+from pyspark_kafkalog.stream.history import Positions, Shared, SharedHistory
 from pyspark_kafkalog.stream.share import Share
 from pyspark_kafkalog.stream.subscription import Subscription
 
@@ -157,7 +157,7 @@ class StreamPlanner:
         ends = ends._replace(epochs=self._place.leader_epochs(ends.offsets))
         if start == self._planned.offsets:
             self._remember({**self._topic_ids, **self._planned.topic_ids}, start)
-            self._history.advance(Read(self._share.only(start, mine), *self._planned[1:]))
+            self._history.advance(Positions(self._share.only(start, mine), *self._planned[1:]))
         self.latest = ends.offsets
         if not self.latest:
             # Empty offsets would forget what was read so far (SPARK-41375).
@@ -170,7 +170,7 @@ class StreamPlanner:
             for loss in self._data_loss(begins, self.latest, added, recreated):
                 raise loss
         self._history.check(
-            Read(begins, ends.topic_ids, ends.epochs),
+            Positions(begins, ends.topic_ids, ends.epochs),
             self.latest,
             self._lost,
             is_last=self._available_now and mine == self.latest,
@@ -242,7 +242,7 @@ class StreamPlanner:
         # Frozen ends asked no broker, but the look above did.
         leader_epochs = self._place.leader_epochs(end) if self._frozen is not None else epochs
         if is_replay or leader_epochs != epochs:
-            self._history.check(Read(begins, topic_ids, leader_epochs), end, self._lost)
+            self._history.check(Positions(begins, topic_ids, leader_epochs), end, self._lost)
         begins = {**begins, **added}
         if is_replay and recreated and (ended := self._ended_before(end, recreated)):
             begins = {

@@ -55,7 +55,7 @@ class Topic:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _KnownTopic:
     """The newest known state of a topic, from a response or a plan: later states cannot be older."""
 
     topic_id: str = ""
@@ -106,7 +106,7 @@ class Metadata:
     brokers: dict[int, Address] = field(default_factory=dict)
     """The brokers as listed last; while something is in doubt, none is removed."""
     topics: dict[str, Topic] = field(default_factory=dict)
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _seen: dict[str, _KnownTopic] = field(default_factory=dict)
     _doubts: dict[str, _Doubt] = field(default_factory=dict)
     _gone: dict[TopicPartition, float] = field(default_factory=dict)
     """Partitions that have proved not to exist of late, and when."""
@@ -144,7 +144,7 @@ class Metadata:
         seen = self._seen.get(partition.topic)
         if seen is None or _differ(seen.topic_id, topic_id):
             self.topics.pop(partition.topic, None)
-            seen = self._seen[partition.topic] = _Seen(topic_id)
+            seen = self._seen[partition.topic] = _KnownTopic(topic_id)
         seen.topic_id = seen.topic_id or topic_id
         if seen.epochs.get(partition.partition, -2) < leader_epoch:
             seen.epochs[partition.partition] = leader_epoch
@@ -298,7 +298,7 @@ class Metadata:
 
     def _newest(self, name: str, topic: Topic, node_id: int | None) -> Topic:
         """The topic, with the known leader in place of any older one, partition by partition."""
-        seen = self._seen.setdefault(name, _Seen())
+        seen = self._seen.setdefault(name, _KnownTopic())
         seen.topic_id = topic.topic_id or seen.topic_id
         known = self.topics.get(name)
         leaders = {}

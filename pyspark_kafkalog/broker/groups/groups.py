@@ -31,7 +31,7 @@ from pyspark_kafkalog.broker.fetch import list_offsets
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
     FIRST_WITH_GROUPS,
-    Fetched,
+    FetchedOffsets,
     offset_fetch_request,
     offsets_by_topic,
     offsets_fetch_request,
@@ -194,7 +194,7 @@ class BrokerGroups:
         self, groups: Sequence[str]
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
         failures: dict[str, KafkaLogError] = {}
-        answers: dict[str, Fetched | Refused] = ask_coordinators(
+        answers: dict[str, FetchedOffsets | Refused] = ask_coordinators(
             self._cluster,
             groups,
             offsets_fetch_request,
@@ -429,7 +429,9 @@ def with_leader_epochs(
     }
 
 
-def _committed(answer: Fetched | Refused, doing: str, group: str) -> dict[TopicPartition, CommittedOffset]:
+def _committed(
+    answer: FetchedOffsets | Refused, doing: str, group: str
+) -> dict[TopicPartition, CommittedOffset]:
     """The offsets in an answer.
 
     :raises KafkaLogError: if it is an error, or has one for a partition.

@@ -77,11 +77,11 @@ def _group(group: str, topics: Any) -> Any:
     )
 
 
-Fetched = dict[TopicPartition, CommittedOffset | Refused | None]
+FetchedOffsets = dict[TopicPartition, CommittedOffset | Refused | None]
 """The committed offset of each partition, None if there is none, or its error."""
 
 
-def read_offset_fetch(response: Any) -> Fetched | Refused | None:
+def read_offset_fetch(response: Any) -> FetchedOffsets | Refused | None:
     """The committed offsets of the one group of a request, or the group's error.
 
     None while a transaction commits some of it: no error to repeat, as one of its own says that it lasts.
@@ -90,17 +90,17 @@ def read_offset_fetch(response: Any) -> Fetched | Refused | None:
     return None if found == Refused(ErrorCode.UNSTABLE_OFFSET_COMMIT) else found
 
 
-def read_offsets_fetch(response: Any, groups: Sequence[str]) -> dict[str, Fetched | Refused]:
+def read_offsets_fetch(response: Any, groups: Sequence[str]) -> dict[str, FetchedOffsets | Refused]:
     """The committed offsets, or the error, of each of the ``groups`` that the response has."""
     if response.groups:
         return {group.group_id: _read_group(group) for group in response.groups}
     return {groups[0]: _read_group(response)}
 
 
-def _read_group(group: Any) -> Fetched | Refused:
+def _read_group(group: Any) -> FetchedOffsets | Refused:
     if group.error_code:
         return Refused(group.error_code)
-    found: Fetched = {}
+    found: FetchedOffsets = {}
     for topic in group.topics:
         for answer in topic.partitions:
             partition = TopicPartition(topic.name, answer.partition_index)

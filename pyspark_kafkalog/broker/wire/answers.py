@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from kafka.protocol.metadata import ApiVersionsResponse
 
 Frame = bytes | bytearray | memoryview
-Read = Callable[[Frame, int], tuple[Any, int]]
+ReadValue = Callable[[Frame, int], tuple[Any, int]]
 """Takes a frame and a position; returns the value there and the position after it."""
 UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, struct.error)
 """The exceptions of reading when a response violates its layout or makes no sense."""
@@ -34,15 +34,15 @@ _FIXED |= {"float64": "d", "bool": "?", "bitfield": "i"}
 _LONGEST_VARINT = 5
 
 
-class Field(Protocol):
+class FieldLayout(Protocol):
     """A field of a layout, as parsed by kafka-python."""
 
     name: str
     type_str: str
     default: Any
     tag: int | None
-    fields: Mapping[str, Field] | None
-    array_of: Field
+    fields: Mapping[str, FieldLayout] | None
+    array_of: FieldLayout
 
     def is_array(self) -> bool: ...
     def is_struct(self) -> bool: ...
@@ -106,11 +106,11 @@ def read_varint(frame: Frame, position: int) -> tuple[int, int]:
 
 
 @cache
-def _layout(api_key: int, response: Any, version: int) -> Read:
+def _layout(api_key: int, response: Any, version: int) -> ReadValue:
     return _struct(response.__name__, response.fields, version, response.flexible_version_q(version))
 
 
-def _struct(name: str, fields: Mapping[str, Field], version: int, flexible: bool) -> Read:
+def _struct(name: str, fields: Mapping[str, FieldLayout], version: int, flexible: bool) -> ReadValue:
     """A reader of a struct, compiled from text like the methods of dataclasses: it runs per partition."""
     known = [field for field in fields.values() if field.for_version_q(version)]
     untagged = [field for field in known if not field.tagged_field_q(version)]
@@ -134,11 +134,11 @@ def _struct(name: str, fields: Mapping[str, Field], version: int, flexible: bool
         lines.append("position = tags(frame, position, value.__dict__) if frame[position] else position + 1")
     lines.append("return value, position")
     exec("def read(frame, position):\n    " + "\n    ".join(lines), scope)
-    read: Read = scope["read"]
+    read: ReadValue = scope["read"]
     return read
 
 
-def _default(field: Field) -> Any:
+def _default(field: FieldLayout) -> Any:
     try:
         default = field.default
     except NotImplementedError:  # structs have none
@@ -146,7 +146,7 @@ def _default(field: Field) -> Any:
     return tuple(default) if isinstance(default, list) else default
 
 
-def _tags(known: Mapping[int | None, tuple[str, Read]]) -> Callable[[Frame, int, dict[str, Any]], int]:
+def _tags(known: Mapping[int | None, tuple[str, ReadValue]]) -> Callable[[Frame, int, dict[str, Any]], int]:
     """A reader that stores the known tagged fields in a dictionary and returns the position after all."""
 
     def read_tags(frame: Frame, position: int, values: dict[str, Any]) -> int:
@@ -173,7 +173,7 @@ def _tags(known: Mapping[int | None, tuple[str, Read]]) -> Callable[[Frame, int,
 _no_tags = _tags({})
 
 
-def _value(field: Field, version: int, flexible: bool) -> Read:
+def _value(field: FieldLayout, version: int, flexible: bool) -> ReadValue:
     nullable = field.nullable_for_version_q(version)
     if field.is_array():
         return _array(field, version, flexible, nullable)
@@ -192,7 +192,7 @@ def _value(field: Field, version: int, flexible: bool) -> Read:
     raise NotImplementedError(f"{field.name} has type {field.type_str}")
 
 
-def _fixed(layout: struct.Struct) -> Read:
+def _fixed(layout: struct.Struct) -> ReadValue:
     return lambda frame, position: (layout.unpack_from(frame, position)[0], position + layout.size)
 
 
@@ -206,7 +206,7 @@ def _text(data: Frame) -> str:
     return str(data, "utf-8")
 
 
-def _length(flexible: bool, layout: str) -> Read:
+def _length(flexible: bool, layout: str) -> ReadValue:
     """A length, below 0 for null; in flexible versions a varint of length + 1."""
     if flexible:
 
@@ -221,7 +221,7 @@ def _length(flexible: bool, layout: str) -> Read:
     return _fixed(struct.Struct(layout))
 
 
-def _bytes(name: str, length: Read, nullable: bool, make: Callable[[Frame], Any]) -> Read:
+def _bytes(name: str, length: ReadValue, nullable: bool, make: Callable[[Frame], Any]) -> ReadValue:
     def read(frame: Frame, position: int) -> tuple[Any, int]:
         size, position = length(frame, position)
         if size < 0:
@@ -234,7 +234,7 @@ def _bytes(name: str, length: Read, nullable: bool, make: Callable[[Frame], Any]
     return read
 
 
-def _array(field: Field, version: int, flexible: bool, nullable: bool) -> Read:
+def _array(field: FieldLayout, version: int, flexible: bool, nullable: bool) -> ReadValue:
     length, name, item = _length(flexible, ">i"), field.name, field.array_of
     if item.type_str in _FIXED:
         read_all = _numbers(_FIXED[item.type_str])
@@ -263,7 +263,7 @@ def _numbers(kind: str) -> Callable[[Frame, int, int], tuple[Any, int]]:
     return read_all
 
 
-def _items(read: Read) -> Callable[[Frame, int, int], tuple[Any, int]]:
+def _items(read: ReadValue) -> Callable[[Frame, int, int], tuple[Any, int]]:
     def read_all(frame: Frame, position: int, count: int) -> tuple[Any, int]:
         items = []
         for _ in range(count):
@@ -274,7 +274,7 @@ def _items(read: Read) -> Callable[[Frame, int, int], tuple[Any, int]]:
     return read_all
 
 
-def _nullable(read: Read) -> Read:
+def _nullable(read: ReadValue) -> ReadValue:
     """A struct that may be null: a leading byte below 0 means null (KIP-893)."""
 
     def read_nullable(frame: Frame, position: int) -> tuple[Any, int]:

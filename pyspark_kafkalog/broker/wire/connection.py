@@ -69,7 +69,7 @@ class _Expected(NamedTuple):
     version: int
 
 
-class Answer(NamedTuple):
+class RawResponse(NamedTuple):
     """A response as received; if it broke off, the part that arrived."""
 
     buffer: Any
@@ -102,7 +102,7 @@ class Connection:
         self._deadline: Deadline | None = None
         """When the current call must end."""
         self._expected: deque[_Expected] = deque()
-        self._received: deque[tuple[_Expected, Answer]] = deque()
+        self._received: deque[tuple[_Expected, RawResponse]] = deque()
         """Responses taken off the socket before the caller wanted them."""
         self._correlation_id = 0
         self._last_response = ""
@@ -264,7 +264,7 @@ class Connection:
 
     def receive_frame(
         self, allocate: Callable[[int], Any], *, deadline: Deadline, stall: float, limit: int
-    ) -> Answer:
+    ) -> RawResponse:
         """The response to the oldest request in flight as received, even if only its beginning arrived.
 
         The caller passes the throttle time in it to :meth:`throttle`.
@@ -409,12 +409,12 @@ class Connection:
 
     def _next_answer(
         self, pace: Pace, allocate: Callable[[int], Any], limit: int
-    ) -> tuple[_Expected, Answer]:
+    ) -> tuple[_Expected, RawResponse]:
         return self._received.popleft() if self._received else self._read_answer(pace, allocate, limit)
 
     def _read_answer(
         self, pace: Pace, allocate: Callable[[int], Any], limit: int
-    ) -> tuple[_Expected, Answer]:
+    ) -> tuple[_Expected, RawResponse]:
         if not self._expected:
             raise self._broken("No request is in flight")
         expected, buffer, size = self._expected[0], None, 0
@@ -439,7 +439,7 @@ class Connection:
             if buffer is None:
                 raise error from e
             error.__cause__ = e
-            return expected, Answer(buffer, 0, pace.bytes - len(prefix), error)
+            return expected, RawResponse(buffer, 0, pace.bytes - len(prefix), error)
         except MemoryError as e:
             self.close()
             raise BrokerError(
@@ -453,7 +453,7 @@ class Connection:
         self.last_used = time.monotonic()
         self._frames += 1
         self._expected.popleft()
-        return expected, Answer(buffer, 0, size, None)
+        return expected, RawResponse(buffer, 0, size, None)
 
     def _body_of(self, expected: _Expected, buffer: Any) -> int:
         self._last_response = expected.response.name
@@ -467,7 +467,7 @@ class Connection:
             )
         return body
 
-    def _read(self, expected: _Expected, answer: Answer) -> Any:
+    def _read(self, expected: _Expected, answer: RawResponse) -> Any:
         if answer.broken is not None:
             raise answer.broken
         body = self._body_of(expected, answer.buffer)

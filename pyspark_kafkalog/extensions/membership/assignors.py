@@ -31,12 +31,12 @@ class Subscriber:
     generation: int = -1
 
 
-Assignment = Mapping[str, Sequence[TopicPartition]]
+GroupAssignment = Mapping[str, Sequence[TopicPartition]]
 """The partitions of each member, by its id."""
-Assignor = Callable[[Sequence[Subscriber], Counts], Assignment]
+Assignor = Callable[[Sequence[Subscriber], Counts], GroupAssignment]
 
 
-def assign_ranges(members: Sequence[Subscriber], counts: Counts) -> Assignment:
+def assign_ranges(members: Sequence[Subscriber], counts: Counts) -> GroupAssignment:
     """Of each topic, a range of partitions to each member; the first members get one more."""
     assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     for topic, count in sorted(counts.items()):
@@ -49,7 +49,7 @@ def assign_ranges(members: Sequence[Subscriber], counts: Counts) -> Assignment:
     return assignment
 
 
-def assign_in_turn(members: Sequence[Subscriber], counts: Counts) -> Assignment:
+def assign_in_turn(members: Sequence[Subscriber], counts: Counts) -> GroupAssignment:
     """All partitions, in order of topic and number, to one member after the other that wants them."""
     assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     turns, turn = _in_order(members), 0
@@ -64,7 +64,7 @@ def assign_in_turn(members: Sequence[Subscriber], counts: Counts) -> Assignment:
     return assignment
 
 
-def assign_cooperatively(members: Sequence[Subscriber], counts: Counts) -> Assignment:
+def assign_cooperatively(members: Sequence[Subscriber], counts: Counts) -> GroupAssignment:
     """As evenly as can be, moving few partitions; one that moves is left out until its owner gives it up."""
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription

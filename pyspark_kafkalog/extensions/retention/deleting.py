@@ -41,7 +41,7 @@ _CHECKED_FILE = ".kafkalog-retention"
 _LOCK_SECONDS = 10
 _ACTION = "Could not delete records"
 _Open = Callable[[LogRoot, TopicPartition], Partition]
-Found = tuple[list[Deletion], dict[TopicPartition, KafkaLogError]]
+Deletions = tuple[list[Deletion], dict[TopicPartition, KafkaLogError]]
 """What partitions lose, and why others can't tell: these stay as they are."""
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -54,7 +54,7 @@ def retain(
     *,
     execute: bool,
     progress: Callable[[], None] = lambda: None,
-) -> Found:
+) -> Deletions:
     """Delete what is due in local log directories; what each partition loses, also where that is nothing.
 
     :param topics: None for all.
@@ -73,7 +73,9 @@ def retain(
     return _together([_carried_out([root], due, execute, progress) for root in roots])
 
 
-def delete_records(paths: Sequence[str], offsets: Mapping[TopicPartition, int], *, execute: bool) -> Found:
+def delete_records(
+    paths: Sequence[str], offsets: Mapping[TopicPartition, int], *, execute: bool
+) -> Deletions:
     """Raise log start offsets, and delete the segments below; an offset that is gone already changes nothing.
 
     :param offsets: for each partition the first to keep, or :data:`.model.HIGH_WATERMARK`.
@@ -88,7 +90,7 @@ def delete_records(paths: Sequence[str], offsets: Mapping[TopicPartition, int], 
             "The partition does not exist", topic_partition=missing, file=", ".join(paths)
         )
 
-    def below(root: LogRoot, open_partition: _Open) -> Found:
+    def below(root: LogRoot, open_partition: _Open) -> Deletions:
         own = {partition: offset for partition, offset in offsets.items() if holders[partition] is root}
         return _below(own, root, open_partition)
 
@@ -148,7 +150,9 @@ def retain_after_commit(
         _log.warning("Published, but could not apply retention in %s; the next commit will try: %s", root, e)
 
 
-def _due(topics: Collection[str], configs: Mapping[str, str], root: LogRoot, open_partition: _Open) -> Found:
+def _due(
+    topics: Collection[str], configs: Mapping[str, str], root: LogRoot, open_partition: _Open
+) -> Deletions:
     """What each partition of these topics loses."""
     own = read_topic_configs(root.folder)
     now = _now()
@@ -160,7 +164,7 @@ def _due(topics: Collection[str], configs: Mapping[str, str], root: LogRoot, ope
     return _each((p for p in root.live_partitions() if p.topic in topics), planned)
 
 
-def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition: _Open) -> Found:
+def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition: _Open) -> Deletions:
     """What partitions lose if these are to be their log start offsets."""
     own = read_topic_configs(root.folder)
 
@@ -184,7 +188,7 @@ def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition:
 
 def _each(
     partitions: Iterable[TopicPartition], planned: Callable[[TopicPartition], Deletion | None]
-) -> Found:
+) -> Deletions:
     """What is planned for each partition, but for those whose folder or files can't be used."""
     deletions: list[Deletion] = []
     failures: dict[TopicPartition, KafkaLogError] = {}
@@ -213,10 +217,10 @@ def _check_deletable(partition: TopicPartition, configs: Mapping[str, str]) -> N
 
 def _carried_out(
     roots: Sequence[LogRoot],
-    plan: Callable[[LogRoot, _Open], Found],
+    plan: Callable[[LogRoot, _Open], Deletions],
     execute: bool = True,
     progress: Callable[[], None] = lambda: None,
-) -> Found:
+) -> Deletions:
     """Plan and, with ``execute``, delete under the directories' locks: nothing if a plan is refused."""
     paths = [root.folder.label() for root in roots]
     with disk_errors(_ACTION, ", ".join(paths)), ExitStack() as stack:
@@ -240,7 +244,7 @@ def _carried_out(
         return _together(planned)
 
 
-def _together(found: Iterable[Found]) -> Found:
+def _together(found: Iterable[Deletions]) -> Deletions:
     deletions: list[Deletion] = []
     failures: dict[TopicPartition, KafkaLogError] = {}
     for more, failed in found:

@@ -45,7 +45,7 @@ _CHUNK_BYTES = 128 << 10
 """About the size of the chunks in which batches are copied: they are patched in the processor's cache, and
 larger writes get memory pages that have gone cold."""
 
-Read = Callable[[int, int, np.ndarray], None]
+ReadBytes = Callable[[int, int, np.ndarray], None]
 """Fills an array with bytes: (number of the source, position in it, array)."""
 
 
@@ -57,7 +57,7 @@ class PendingBatches:
     ``records`` the number of its offsets. ``read`` copies bytes from a staged file.
     """
 
-    read: Read
+    read: ReadBytes
     source: np.ndarray
     position: np.ndarray
     size: np.ndarray

@@ -144,7 +144,7 @@ def _unexpected(fault: str) -> OptionError:
     )
 
 
-def _of_directory(found: deleting.Found) -> list[DeletedRecords]:
+def _of_directory(found: deleting.Deletions) -> list[DeletedRecords]:
     deletions, failures = found
     done = [
         DeletedRecords(

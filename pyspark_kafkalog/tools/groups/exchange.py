@@ -21,7 +21,7 @@ from pyspark_kafkalog.model import CommittedOffset, TopicPartition, check_topic
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, parse_offsets
 from pyspark_kafkalog.tools.groups.consumer_groups import MARKER, GroupOffset
 
-Wanted = dict[str, dict[TopicPartition, CommittedOffset]]
+WantedOffsets = dict[str, dict[TopicPartition, CommittedOffset]]
 """For each group the offsets to commit."""
 
 
@@ -55,14 +55,14 @@ def _progress(offsets: Iterable[GroupOffset]) -> list[GroupOffset]:
     return [row for row in offsets if row.topic is not None and row.state != MARKER]
 
 
-def parse(text: str, *, group: str | None = None) -> Wanted:
+def parse(text: str, *, group: str | None = None) -> WantedOffsets:
     """Read what :func:`export_json`, :func:`export_csv`, Kafka's tool or Spark wrote.
 
     :param group: the group of the offsets if the text names none; if it does, the only group to keep.
     :raises OptionError: for any other text, and if neither names a group.
     """
     rows = _rows(text)
-    wanted: Wanted = {}
+    wanted: WantedOffsets = {}
     for named, partition, offset in rows:
         group_id = named if named is not None else group
         if group_id is None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.extensions.membership.assignors import (
     ASSIGNORS,
-    Assignment,
+    GroupAssignment,
     Subscriber,
     assign_cooperatively,
 )
@@ -64,7 +64,7 @@ def test_range_and_round_robin_are_kafkas(chance: random.Random, tmp_path: Path,
     assert min(shared.values()) > len(tried) // 5
 
 
-def once(assignment: Assignment) -> dict[TopicPartition, str]:
+def once(assignment: GroupAssignment) -> dict[TopicPartition, str]:
     """The owner of each partition; no partition has two."""
     owners: dict[TopicPartition, str] = {}
     for member, partitions in assignment.items():
