@@ -29,7 +29,7 @@ from pyspark_kafkalog.codec.library import (
     TYPE,
     symbol,
 )
-from pyspark_kafkalog.codec.signature import Array, Parameter
+from pyspark_kafkalog.codec.signature import ArrayParameter, Parameter
 
 _INT, _WORD = ir.IntType(32), ir.IntType(64)
 _C_CONTIGUOUS, _ALIGNED, _WRITABLE = 0x1, 0x100, 0x400
@@ -81,7 +81,7 @@ def _add(module: ir.Module, library: Any, kernel: Kernel) -> str:
     builder = ir.IRBuilder(function.append_basic_block())
     words = _Words(builder, function.args[0])
     for place, parameter in enumerate(ours.flat):
-        if isinstance(parameter, Array):
+        if isinstance(parameter, ArrayParameter):
             with builder.if_then(words.is_wrong(place, parameter), likely=False):
                 builder.ret(_INT(REFUSED))
     places = iter(range(len(ours.flat) + results))
@@ -114,7 +114,7 @@ class _Words:
         address = builder.add(self.word(place), _WORD(offset))
         return builder.load(builder.inttoptr(address, kind.as_pointer()))
 
-    def is_wrong(self, place: int, parameter: Array) -> Any:
+    def is_wrong(self, place: int, parameter: ArrayParameter) -> Any:
         """Whether the object there isn't an array with these elements, dimensions and layout.
 
         Of an object that isn't an array, only the type is read.
@@ -146,7 +146,7 @@ class _Words:
             parts = zip(parameter, kind.types, strict=True)
             return context.make_tuple(builder, kind, [self.argument(places, *part) for part in parts])
         place = next(places)
-        if not isinstance(parameter, Array):
+        if not isinstance(parameter, ArrayParameter):
             return self.word(place)
         made = context.make_array(kind)(context, builder)
         lengths = self.field(place, DIMENSIONS, _WORD.as_pointer())

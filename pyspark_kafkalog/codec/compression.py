@@ -199,7 +199,7 @@ def _name(compression: int) -> str:
 
 
 def _is_decompressed_at_once(compression: int, data: np.ndarray, stage: Stage, max_bytes: int) -> bool:
-    """Whether that could be done; if not, nothing is staged."""
+    """Whether ``data`` could be decompressed by one call; if not, nothing is staged."""
     start = stage.size
     try:
         _decompress_at_once(compression, data, stage, max_bytes)

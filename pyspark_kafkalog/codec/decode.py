@@ -279,7 +279,7 @@ class _Reading:
         return stop, None
 
     def _wanted(self, batches: Batches, first: int, stop: int) -> np.ndarray:
-        """For each batch whether its records are rows: neither markers nor hidden by the isolation level."""
+        """Whether the records of each batch are rows: neither markers nor hidden by the isolation level."""
         is_row = ~batches.is_control
         return is_row if self._visible is None else is_row & ~self._visible.hidden(batches, first, stop)
 
@@ -308,7 +308,7 @@ class _Reading:
             )
 
     def _good_timestamps(self, index: np.ndarray) -> int:
-        """How many rows precede the first whose timestamp does not fit a requested column."""
+        """The number of rows before the first one whose timestamp does not fit a requested column."""
         timestamps: np.ndarray = index[kernels.TIMESTAMP]
         if not self.columns.has_timestamps or not timestamps.size:
             return timestamps.size

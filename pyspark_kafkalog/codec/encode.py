@@ -29,7 +29,7 @@ from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
 _Columns: TypeAlias = tuple[Any, Any, Any, Any, Any, Any]
 _NO_HEADERS = (binary_column(pa.nulls(0, pa.binary())),) * 2
 _SHOWN_BYTES = 50
-"""How much of a key an error shows."""
+"""The bytes of a key that an error shows."""
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 

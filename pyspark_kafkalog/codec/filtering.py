@@ -86,7 +86,7 @@ class Filtered:
 
 @dataclass(slots=True)
 class _PieceCounts:
-    """The records of a batch so far, which comes in pieces: how many were read and are retained."""
+    """The records of a batch that comes in pieces: how many were read so far, and how many are retained."""
 
     records: int = 0
     retained: int = 0
@@ -174,7 +174,7 @@ class _Filtering:
         return Indexer(self.data, batches, limits).index(0, len(batches), wanted, ALL_OFFSETS)
 
     def _retains(self, indexed: Indexed) -> np.ndarray:
-        """Which records of a piece of a batch are retained."""
+        """Whether each record of a piece of a batch is retained."""
         return self.keep(indexed, np.full(indexed.table.shape[1], indexed.piece_of))
 
     def _filter(self, indexed: Indexed, whole: np.ndarray) -> None:

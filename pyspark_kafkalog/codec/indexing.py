@@ -28,7 +28,7 @@ _ROOM_BEYOND = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """How much memory decoding may take at a time, and whether checksums are verified.
+    """The memory that decoding may take at a time, and whether checksums are verified.
 
     An Arrow batch has at most ``max_rows`` rows, at most :data:`.format.MAX_HEADERS` headers, and at most
     ``max_bytes`` of keys, values and headers unless it is a single row. A record batch that decompresses to
@@ -85,7 +85,7 @@ class _Body(NamedTuple):
     batches: int
     """The number of batches."""
     damage: BadBytes | None = None
-    """Why the batch after them cannot be read."""
+    """The reason why the batch after them cannot be read."""
     first_record: int = 0
     """The number of the first record of a piece of a batch."""
 
@@ -263,7 +263,7 @@ class Indexer:
             raise DamageError(damage_at(batches, row, e.message)) from None
 
     def _large_regions(self, row: int, offsets: OffsetRange) -> Iterator[tuple[int, np.ndarray]]:
-        """Indexes of its records, some at a time, and a bound on their bytes."""
+        """Indexes of the batch's records, some at a time, and a bound on their bytes."""
         batches, rows = self._batches, np.array([row])
         begin, size = int(batches.position[row]), int(batches.size[row])
         compression = int(batches.compression[row])
@@ -369,6 +369,6 @@ def oversized(batches: Batches, row: int, message: str, offset: int) -> Oversize
 
 
 def damage_at(batches: Batches, row: int, message: str) -> BadBytes:
-    """Damage: a batch of the walk."""
+    """The damage of a batch of the walk."""
     position = int(batches.position[row])
     return BadBytes(message, position, position + int(batches.size[row]))

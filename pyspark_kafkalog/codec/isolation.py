@@ -29,7 +29,7 @@ _MARKERS = DecodeLimits(max_rows=1000, max_bytes=_MOST_BYTES, max_record_bytes=_
 
 
 class Visibility:
-    """Which record batches of one partition belong to aborted transactions.
+    """The aborted transactions of one partition, and which record batches belong to them.
 
     Only the latest of a producer's transactions that began at or before a batch can hold it.
     """
@@ -48,7 +48,7 @@ class Visibility:
                 self._last_offsets[key] = transaction.last_offset
 
     def hidden(self, batches: Batches, first: int, stop: int) -> np.ndarray:
-        """For each batch whether it was aborted. Looks at those from ``first`` to before ``stop`` alone."""
+        """Whether each batch was aborted, as far as it is among those from ``first`` to before ``stop``."""
         hidden = np.zeros(len(batches), np.bool_)
         of_producer = batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID)
         is_control = batches.is_control

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
-from pyspark_kafkalog.codec.signature import Array, Parameter, Signature
+from pyspark_kafkalog.codec.signature import ArrayParameter, Parameter, Signature
 from pyspark_kafkalog.garbage import loading
 
 try:
@@ -39,7 +39,7 @@ _SAID_VARIABLE = "PYSPARK_KAFKALOG_JIT_SAID"
 """Set in the environment of child processes once this one has said that it compiles."""
 
 njit: Any = partial(numba.njit, _nrt=False)
-"""Without numba's runtime, whose reference counts of arrays took three quarters of an encoder's time."""
+"""numba.njit without numba's runtime, whose reference counts of arrays took three quarters of an encoding."""
 config: Any = numba.config
 _compiled: dict[Callable[..., Any], Any] = {}
 _lock = threading.RLock()
@@ -93,14 +93,14 @@ def numba_signature(signature: Signature) -> Any:
 def _numba_type(parameter: Parameter) -> Any:
     if isinstance(parameter, tuple):
         return types.Tuple([_numba_type(part) for part in parameter])
-    if isinstance(parameter, Array):
+    if isinstance(parameter, ArrayParameter):
         elements = getattr(types, parameter.elements)
         return types.Array(elements, parameter.dimensions, "C", readonly=not parameter.writable)
     return types.int64
 
 
 def type_of_inlined(function: Callable[..., Any]) -> Any:
-    """What numba takes an inlined part for."""
+    """numba's type of an inlined part."""
     return numba.typeof(_inlined(function))
 
 
@@ -110,7 +110,7 @@ def _inlined(function: Callable[..., Any]) -> Any:
 
 
 def type_of_memcpy() -> Any:
-    """What numba takes ``copy_bytes`` for."""
+    """numba's type of ``copy_bytes``."""
     return cpu_target.typing_context.resolve_value_type(_memcpy)
 
 

@@ -35,7 +35,7 @@ MODULES = (
     "extensions.typed_values.avro.kernels",
     "extensions.typed_values.json.kernels",
 )
-"""Those that have kernels."""
+"""The modules that have kernels."""
 
 
 def kernel(*parameters: Parameter, results: int = 0) -> Callable[[Function], Kernel]:
@@ -59,7 +59,7 @@ class Kernel:
 
     @cached_property
     def machine_code(self) -> Callable[..., Any]:
-        """From the library or from numba."""
+        """The compiled function, from the library or from numba."""
         found = library.find(self.function, self.signature)
         if found is None:
             from pyspark_kafkalog.codec import jit
@@ -97,7 +97,7 @@ class _Inlined:
 
     @cached_property
     def _numba_type_(self) -> Any:
-        """Asked for by numba, which compiles a caller."""
+        """The kernel's type, which numba asks for when it compiles a caller."""
         from pyspark_kafkalog.codec import jit
 
         return jit.type_of_inlined(self._function)

@@ -21,8 +21,8 @@ SLOT_FIELDS = 3
 """The halves of the digest, and the offset after the last record with the key: 0 in an empty slot."""
 
 OUTDATED, LAST, BEYOND = range(3)
-"""What :func:`find_last` says of a record: a later one has its key, or it has none; it is the last one of its
-key; it is behind the records that the table knows."""
+"""The states that :func:`find_last` gives a record: a later one has its key, or it has none; it is the last
+one with its key; it is behind the records that the table knows."""
 
 
 @inlined
@@ -90,7 +90,7 @@ def _digest(
 
 @inlined
 def _first_slot(low: Integer, slots: np.ndarray) -> Integer:
-    """Where the search for a digest begins: its upper 32 bits, scaled to the number of slots."""
+    """The slot at which the search for a digest begins: its upper 32 bits, scaled to the number of slots."""
     return ((uint64(low) >> uint64(32)) * uint64(slots.shape[0])) >> uint64(32)
 
 

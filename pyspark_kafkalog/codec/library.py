@@ -25,25 +25,26 @@ from typing import Any
 
 import numpy as np
 
-from pyspark_kafkalog.codec.signature import Array, Integer, Parameter, Signature
+from pyspark_kafkalog.codec.signature import ArrayParameter, IntegerParameter, Parameter, Signature
 
 JIT_VARIABLE = "PYSPARK_KAFKALOG_JIT"
 """An environment variable: set to anything but 0, it has numba compile what the library has, too."""
 TYPE, DATA, NDIM, DIMENSIONS, STRIDES, DTYPE, FLAGS = 8, 16, 24, 32, 40, 56, 64
-"""Where fields of an array are: PyTypeObject *, char *, int, npy_intp *, npy_intp *, PyArray_Descr *, int."""
+"""Positions of an array's fields: PyTypeObject *, char *, int, npy_intp *, npy_intp *, PyArray_Descr *,
+int."""
 ELEMENTS = ("uint8", "int32", "int64")
 REFUSED, FAILED = 1, 2
-"""What a function gives, if not 0: an array is not as it must be, or the kernel raised an error."""
+"""The results of a function other than 0: an array is not as it must be, or the kernel raised an error."""
 
 _COMPILERS = ("signature", "kernel", "library", "jit", "ahead_of_time")
 """The modules beside this one that decide, like a kernel's own, what machine code does."""
 _SIZE_OF_OBJECT = 16
-"""PyObject in all builds of CPython but free-threaded ones."""
+"""The size of PyObject in all builds of CPython but free-threaded ones."""
 _ADDRESSES = [id(np.ndarray), *(id(np.dtype(elements)) for elements in ELEMENTS)]
 
 
 def path(machine: str = "") -> str:
-    """Where the library for Linux on ``machine``, by default this one, is or would be."""
+    """The path of the library for Linux on ``machine``, by default this one; the file may be missing."""
     return os.path.join(os.path.dirname(__file__), f"kernels-linux-{machine or os.uname().machine}.so")
 
 
@@ -80,7 +81,7 @@ def symbol(function: Callable[..., Any], signature: Signature) -> str:
 
 def _caller(name: str, compiled: Callable[[int], int], signature: Signature) -> Callable[..., Any]:
     parameters, results = signature.parameters, signature.results
-    integers = [place for place, each in enumerate(signature.flat) if isinstance(each, Integer)]
+    integers = [place for place, each in enumerate(signature.flat) if isinstance(each, IntegerParameter)]
     room = [0] * results
 
     def call(*arguments: Any) -> Any:
@@ -123,7 +124,7 @@ def _as_expected(name: str, parameters: Sequence[Parameter], arguments: Sequence
     for parameter, argument in zip(parameters, arguments, strict=True):
         if isinstance(parameter, tuple):
             argument = tuple(_as_expected(name, parameter, argument))
-        elif isinstance(parameter, Array):
+        elif isinstance(parameter, ArrayParameter):
             if not isinstance(argument, np.ndarray):
                 raise TypeError(f"{name} expected an array, got {type(argument).__name__}")
             if argument.dtype != parameter.elements or argument.ndim != parameter.dimensions:

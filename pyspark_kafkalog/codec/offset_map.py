@@ -32,7 +32,7 @@ class OffsetMap:
         self._most = min(max(int(slots * LOAD_FACTOR), 1), slots - 1)
         self._secret = _signed(secret & 2**64 - 1), _signed(secret >> 64 & 2**64 - 1)
         self.keys = 0
-        """How many keys it has."""
+        """The number of keys in the map."""
         self.end = 0
         """The offset below which the map has the keys of all records that were to be put."""
 

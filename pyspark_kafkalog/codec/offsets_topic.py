@@ -48,9 +48,9 @@ class CoordinatorKey(NamedTuple):
     type: int
     group: str
     partition: TopicPartition | None = None
-    """Only in the key of an offset commit."""
+    """The partition of an offset commit; None in other keys."""
     member_id: str = ""
-    """Only in the key of a KIP-848 group's member."""
+    """The member of a KIP-848 group; empty in other keys."""
 
 
 @dataclass(frozen=True, slots=True)

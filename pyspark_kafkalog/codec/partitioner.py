@@ -1,4 +1,4 @@
-"""Which partition a record goes to: Kafka's default partitioner, on Arrow columns.
+"""Kafka's default partitioner, on Arrow columns.
 
 Sources: ``Utils.murmur2``, ``BuiltInPartitioner`` (KIP-480, KIP-794).
 """
@@ -57,7 +57,7 @@ def payload_sizes(*columns: pa.Array) -> np.ndarray:
 
 
 def rows_by_partition(partitions: np.ndarray, num_partitions: int) -> list[np.ndarray]:
-    """For each partition the numbers of its rows (int64), in order, given each row's partition (int32)."""
+    """The row numbers (int64) of each partition, in order, given each row's partition (int32)."""
     ends = np.zeros(num_partitions, np.int64)
     rows = np.empty(partitions.size, np.int64)
     kernels.group_rows(partitions, ends, rows)

@@ -91,7 +91,7 @@ def _fill(content: Content, stage: Stage, needed: int, window: int, largest: int
 
 
 def _passed_over(content: Content, stage: Stage, window: int, most: int) -> int:
-    """How many of the next ``most`` bytes there are."""
+    """The number of bytes that were skipped: ``most``, or fewer at the end of the content."""
     found, more = 0, True
     while more and found < most:
         stage.clear()

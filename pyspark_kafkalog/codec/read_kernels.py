@@ -93,9 +93,9 @@ HEADER_KEY_AT, HEADER_KEY_SIZE, HEADER_VALUE_AT, HEADER_VALUE_SIZE = range(4)
 HEADER_COLUMNS = 4
 
 END, INCOMPLETE, INVALID = range(3)
-"""Why a walk ended: at the end of the buffer, at a partial batch, at bytes that are not a batch."""
+"""The reasons why a walk ended: the end of the buffer, a partial batch, bytes that are not a batch."""
 FULL = 3
-"""Why indexing ended, besides END and INVALID: the index is full."""
+"""The third reason why indexing ended, besides END and INVALID: the index is full."""
 
 MAX_INT64 = 0x7FFFFFFFFFFFFFFF
 
@@ -217,7 +217,7 @@ def message_value(data: np.ndarray, message: Integer, size: Integer, magic: Inte
 
 @kernel(BYTES, INT64, INT64, INT64, results=2)
 def next_frame(data: np.ndarray, position: Integer, stop: Integer, min_offset: Integer) -> Integers:
-    """Where from ``position`` to ``stop`` a batch with an offset >= ``min_offset`` may begin, and its size.
+    """The next position below ``stop`` where a batch of ``min_offset`` or later may begin, and its size.
 
     Returns -1 and 0 if there is none.
     """
@@ -362,7 +362,7 @@ def index_records(
 
 @kernel(BYTES, INT64, results=4)
 def whole_records(data: np.ndarray, count: Integer) -> Integers:
-    """How many of ``count`` v2 records are whole, by their lengths alone, and where they end.
+    """The number of whole records among ``count`` v2 records, by their lengths alone, and where they end.
 
     Then END; or INCOMPLETE, with the whole size of the next record, 0 if it isn't known; or INVALID at a
     length that can't be.

@@ -12,11 +12,11 @@ from pyspark_kafkalog.codec.kernel import Integer, copy_bytes, inlined, kernel
 from pyspark_kafkalog.codec.signature import BYTES, INT32S, INT64S, OUT_BYTES, OUT_INT64
 
 NULL, PLAIN, ESCAPED, BASE64 = range(4)
-"""How a row is written in JSON: ``null``, in quotes as it is, with escapes, as an object with its base64."""
+"""The forms of a row in JSON: ``null``, in quotes as it is, with escapes, an object with its base64."""
 
 OPENING = b'{"base64":"'
 CLOSING = b'"}'
-"""What stands around base64 in JSON."""
+"""The JSON around base64."""
 
 JAVA_ADDS = 7
 """``-inf`` becomes ``"-Infinity"``."""
@@ -124,7 +124,7 @@ def _fill_escaped(
 def measure_json(
     offsets: np.ndarray, validity: np.ndarray, data: np.ndarray, forms: np.ndarray, ends: np.ndarray
 ) -> None:
-    """For each row its form, and where its JSON begins and ends; ``ends`` has one element more."""
+    """Fill ``forms`` with each row's form, and ``ends``, one element longer, with the bounds of its JSON."""
     total = int64(0)
     ends[0] = 0
     for row in range(offsets.size - 1):

@@ -27,21 +27,21 @@ from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.model import Slice
 
 _CRC_BUDGET = 16
-"""How many times the size of a buffer may be summed in the search for a valid batch."""
+"""The bytes that a search for a valid batch may checksum, as a multiple of the buffer's size."""
 _MIN_BUDGET = 1 << 20
 _COST_OF_ONE = 4 << 10
-"""Bytes that can be summed in the time that one candidate takes."""
+"""The bytes that can be checksummed in the time that one candidate takes."""
 
 
 class WalkStatus(IntEnum):
-    """Why a walk ended."""
+    """The reason why a walk ended."""
 
     END = kernels.END
-    """At the end of the buffer."""
+    """The buffer ends there."""
     INCOMPLETE = kernels.INCOMPLETE
-    """At a partial batch, or under 17 bytes."""
+    """A partial batch is left, or under 17 bytes."""
     INVALID = kernels.INVALID
-    """At bytes that cannot begin a batch: unknown magic, impossible size or offset."""
+    """The next bytes cannot begin a batch: unknown magic, impossible size or offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Batches:
     """
 
     table: np.ndarray
-    """All of the arrays below, a row each, in their order."""
+    """The table of the arrays below: a row for each, in their order."""
     end: int
     """Position after the last whole batch."""
     status: WalkStatus
@@ -179,7 +179,7 @@ def first_bad_checksum(data: np.ndarray, batches: Batches, first: int, stop: int
 
 
 def right_checksums(data: np.ndarray, batches: Batches) -> np.ndarray:
-    """For each of the batches whether its CRC is right."""
+    """Whether the CRC of each batch is right."""
     right = np.ones(len(batches), bool)
     row = first_bad_checksum(data, batches, 0, len(batches))
     while row < len(batches):

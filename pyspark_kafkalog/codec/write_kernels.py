@@ -41,7 +41,7 @@ from pyspark_kafkalog.codec.signature import (
     OUT_INT64,
 )
 
-Column: TypeAlias = tuple[np.ndarray, ...]
+ColumnBuffers: TypeAlias = tuple[np.ndarray, ...]
 
 _BINARY = (INT32S, BYTES, BYTES)
 """An Arrow binary column: offsets, validity bits (empty: nothing is null), bytes."""
@@ -78,7 +78,7 @@ def _varint_size(value: Any) -> Any:
 
 
 @inlined
-def _binary_size(column: Column, i: Any) -> Any:
+def _binary_size(column: ColumnBuffers, i: Any) -> Any:
     offsets, validity, _ = column
     if _is_null(validity, i):
         return 1
@@ -98,7 +98,7 @@ def _put_varint(out: np.ndarray, position: Any, value: Any) -> Any:
 
 
 @inlined
-def _put_binary(out: np.ndarray, position: Any, column: Column, i: Any) -> Any:
+def _put_binary(out: np.ndarray, position: Any, column: ColumnBuffers, i: Any) -> Any:
     offsets, validity, data = column
     if _is_null(validity, i):
         return _put_varint(out, position, int64(-1))
@@ -117,11 +117,11 @@ def _put_int(out: np.ndarray, position: Any, value: Any, size: int) -> None:
 
 @kernel(*_COLUMNS, INT64S, INT64, OUT_INT64, OUT_INT64, OUT_INT64, results=2)
 def plan(
-    key: Column,
-    value: Column,
-    headers: Column,
-    header_key: Column,
-    header_value: Column,
+    key: ColumnBuffers,
+    value: ColumnBuffers,
+    headers: ColumnBuffers,
+    header_key: ColumnBuffers,
+    header_value: ColumnBuffers,
     timestamps: np.ndarray,
     rows: np.ndarray,
     batch_size: int,
@@ -182,11 +182,11 @@ def plan(
 
 @kernel(*_COLUMNS, INT64S, INT64S, INT64S, INT64S, INT64, INT64, INT64, INT64, OUT_BYTES)
 def fill(
-    key: Column,
-    value: Column,
-    headers: Column,
-    header_key: Column,
-    header_value: Column,
+    key: ColumnBuffers,
+    value: ColumnBuffers,
+    headers: ColumnBuffers,
+    header_key: ColumnBuffers,
+    header_value: ColumnBuffers,
     timestamps: np.ndarray,
     rows: np.ndarray,
     record_sizes: np.ndarray,
@@ -317,7 +317,7 @@ def put_ints(out: np.ndarray, positions: np.ndarray, values: np.ndarray, size: i
 
 
 @kernel(_BINARY, INT64, OUT_INT32)
-def murmur2_partitions(keys: Column, num_partitions: int, partitions: np.ndarray) -> None:
+def murmur2_partitions(keys: ColumnBuffers, num_partitions: int, partitions: np.ndarray) -> None:
     """Partition of each key as Kafka's Utils.murmur2 and BuiltInPartitioner give it; -1 for null keys."""
     offsets, validity, data = keys
     m = uint32(_MURMUR2_M)
@@ -349,7 +349,7 @@ def murmur2_partitions(keys: Column, num_partitions: int, partitions: np.ndarray
 
 
 @kernel(_BINARY, OUT_INT64)
-def add_lengths(column: Column, sizes: np.ndarray) -> None:
+def add_lengths(column: ColumnBuffers, sizes: np.ndarray) -> None:
     """Add to each of ``sizes`` the bytes of the column in that row; a null has none."""
     offsets, validity, _ = column
     for row in range(sizes.size):

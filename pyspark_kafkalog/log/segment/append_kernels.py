@@ -1,4 +1,4 @@
-"""Compiled: which batches fit into a segment, and which index entries they get.
+"""Compiled: the batches that fit into a segment, and the index entries that they get.
 
 Every batch counts as one append, so that the indexes are, entry for entry,
 what a broker's recovery would rebuild (Kafka's ``LogSegment.append``,

@@ -100,23 +100,23 @@ FAULT_COLUMNS = 3
     LARGE,
     FRAMING,
 ) = range(17)
-"""Causes."""
+"""The causes of a corrupt row."""
 
 REST = -1
-"""As many bytes as are left of the row."""
+"""The size that stands for all bytes left of the row."""
 MOST_EMPTY = 1024
-"""Items of a row, in arrays of what takes no bytes."""
+"""The most items of a row in arrays whose items take no bytes."""
 STACK = 1000
 MOST_MILLIS = 9223372036854775
-"""They fit into microseconds."""
+"""The most milliseconds that fit into microseconds."""
 MOST = 0x7FFFFFFF
-"""Bytes or items of a column, since Arrow's offsets are int32."""
+"""The most bytes or items of a column, since Arrow's offsets are int32."""
 LOWEST = -0x8000000000000000
 
 
 @inlined
 def place(columns: np.ndarray, counts: np.ndarray, column: Integer, part: Integer) -> Integer:
-    """Where a part of a column is, for its position. As uint64, since numba looks for negative indexes."""
+    """The index of a part of a column at its position. As uint64, since numba checks for negative indexes."""
     return np.uint64(columns[column, part] + counts[np.uint64(columns[column, POSITION])])
 
 
