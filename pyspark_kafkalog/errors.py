@@ -14,7 +14,7 @@ from typing import Any
 _LONGEST = 2000
 """Characters of a message about a schema."""
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What is raised by the parsing of stored JSON that this package has not written."""
+"""The errors of parsing stored JSON that this package has not written."""
 
 
 class KafkaLogError(Exception):
@@ -157,7 +157,7 @@ class LogDirectoryError(KafkaLogError):
 
 
 class LogDirectoryLockedError(LogDirectoryError):
-    """Another writer, or a running broker, holds the ``.lock`` of the log directory."""
+    """The ``.lock`` of the log directory is held by another writer, or by a running broker."""
 
 
 class UnknownTopicOrPartitionError(KafkaLogError):
@@ -185,7 +185,7 @@ class BrokerConnectionError(BrokerError):
 
 
 class AuthenticationError(BrokerError):
-    """One side does not accept credentials or a certificate; trying again does not help."""
+    """Credentials or a certificate were not accepted; trying again does not help."""
 
 
 class AuthorizationError(BrokerError):
@@ -197,7 +197,7 @@ class UnsupportedVersionError(BrokerError):
 
 
 class FencedError(BrokerError):
-    """Another producer took over a producer id or a transactional id (Kafka's ProducerFencedException)."""
+    """Another producer has taken over the producer or transactional id (Kafka's ProducerFencedException)."""
 
 
 class TransactionError(KafkaLogError):
@@ -231,13 +231,13 @@ class LargeMessageDroppedError(KafkaLogError):
 
 
 def why(error: KafkaLogError) -> str:
-    """Why a partition can't be used, where several are named: the message and where, without a hint."""
+    """The reason why one of several partitions can't be used: the message and place, without a hint."""
     where = error.file if error.broker is None else f"broker {error.broker}"
     return error.message if where is None else f"{error.message} ({where})"
 
 
 def together(errors: Mapping[Any, KafkaLogError]) -> KafkaLogError:
-    """One error for all of these partitions: that of the first, whose hint names the others."""
+    """A single error for all of these partitions: that of the first, whose hint names the others."""
     first, *others = sorted(errors)
     error, reasons = errors[first], dict[str, list[Any]]()
     for partition in others:
@@ -249,6 +249,6 @@ def together(errors: Mapping[Any, KafkaLogError]) -> KafkaLogError:
 
 
 def listed(partitions: Collection[Any], limit: int) -> str:
-    """For a message: at most ``limit`` of ``partitions``, in order, and how many more there are."""
+    """The ``partitions`` for a message: at most ``limit`` of them, in order, and how many more there are."""
     names = ", ".join(map(str, sorted(partitions)[:limit]))
     return names if len(partitions) <= limit else f"{names} and {len(partitions) - limit} more"

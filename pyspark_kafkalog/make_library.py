@@ -29,7 +29,7 @@ def fits(library: Path) -> bool:
 
 
 def library_for(machine: str) -> Path:
-    """Where the library for a machine is or would be."""
+    """The path of the library for a machine, whether the file exists or not."""
     from pyspark_kafkalog.codec import library
 
     return Path(library.path(machine))

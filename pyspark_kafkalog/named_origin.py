@@ -78,7 +78,7 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Timed(sock, deadline))
 
     def read(self, amt: int | None = None) -> bytes:
-        """Up to so many bytes of the answer.
+        """The next bytes of the answer, at most ``amt``.
 
         :raises http.client.HTTPException: also for one that ends before its length, which Python takes for
             whole if it is read in part, and for a negative length of a chunk.
@@ -93,7 +93,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Timed(io.RawIOBase):
-    """What a socket receives until a deadline. Its own timeout would begin again with each byte."""
+    """The bytes that a socket receives until a deadline. Its own timeout would begin again with each byte."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
@@ -131,7 +131,7 @@ def is_temporary(status: int) -> bool:
 
 
 def reason_of(error: OSError | http.client.HTTPException) -> str:
-    """Why a request failed, without the host, file or bytes that some error texts contain."""
+    """The reason why a request failed, without the host, file or bytes that some error texts contain."""
     if isinstance(error, http.client.HTTPException):
         is_cut = isinstance(error, http.client.IncompleteRead)
         return "the answer ends early" if is_cut else "the answer is not HTTP"

@@ -11,9 +11,9 @@ from typing import Any
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 BY_VALUE = "by-value:"
-"""What an option begins with that holds a function: its name, its Python and the pickled function follow."""
+"""The prefix of an option that holds a function: its name, its Python and the pickled function follow."""
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""This Python: another one would run the function's code wrongly, or crash."""
+"""The version of this Python: another one would run the function's code wrongly, or crash."""
 
 
 def imported(what: str, path: str, *, form: str) -> Any:
@@ -76,7 +76,7 @@ class PlugIn:
     def __call__(
         self, *given: Any, kind: type[KafkaLogError] = KafkaLogError, hint: str | None = None, **place: Any
     ) -> Any:
-        """What the function returns.
+        """The result of the function.
 
         :param kind: the class of the error, and ``hint`` what it tells the user to do.
         :param place: where the rows are from, for the error.
@@ -95,12 +95,12 @@ class PlugIn:
 
 
 def raised(error: BaseException) -> str:
-    """What a function of the user's raised: its kind, the line of the user's module, and what it says."""
+    """The error of a user's function as text: its kind, the line of the user's module, and its message."""
     return f"raised {type(error).__name__}{_place_in_code(error)}{_words(error)}"
 
 
 def _words(error: BaseException) -> str:
-    """What it says, after a colon, if it says anything: its own code may fail at that, too."""
+    """The message of an error, after a colon; empty if it has none, or if its own code fails to tell."""
     try:
         text = str(error)
     except Exception:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 QUIET_SECONDS = 2.0
-"""How long it may be silent."""
+"""The time after which work that goes on is named."""
 
 
 @contextmanager

@@ -43,13 +43,14 @@ class StagedSection(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Whose they are."""
+        """The partition of the batches."""
         return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a task has staged: ``sections``, which cover the file ``name`` or, without one, ``data``."""
+    """The record batches that a task has staged: ``sections``, which cover the file ``name`` or, without one,
+    ``data``."""
 
     name: str | None
     sections: tuple[StagedSection, ...]
@@ -66,7 +67,7 @@ class Staged:
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """Those that get rows."""
+        """The partitions that get rows."""
         return {section.topic_partition for section in self.sections}
 
 
@@ -75,7 +76,7 @@ class ChangedError(Exception):
 
 
 class TaskTopics(Protocol):
-    """What a task knows of the topics that it writes to."""
+    """The topics that a task writes to, as it knows them."""
 
     def partition_count(self, topic: str) -> int:
         """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.partition_count`."""
@@ -84,7 +85,7 @@ class TaskTopics(Protocol):
         """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.has_partition`."""
 
     def settings(self, topic: str) -> EncodeSettings:
-        """How to encode records for a topic."""
+        """The settings of the encoder for a topic."""
 
 
 class Staging(TaskSink[Staged]):
@@ -154,7 +155,7 @@ class Staging(TaskSink[Staged]):
         self._size += data.size
 
     def finish(self) -> Staged:
-        """What was staged; the file is whole when this context is left."""
+        """The record batches that were staged; the file is whole when this context is left."""
         self._finished = True
         name = None if self._file is None else self._name
         return Staged(name, tuple(self._sections), bytes(self._buffer))
@@ -172,7 +173,7 @@ class StagedBytes(Protocol):
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
 
     def read(self, position: int, size: int) -> Any:
         """A buffer of the bytes from ``position``: ``size`` of them, or fewer at the end."""
@@ -191,7 +192,7 @@ class Inline:
 
 
 def read_staged(staged: Staged, source: StagedBytes) -> Iterator[tuple[list[StagedSection], np.ndarray]]:
-    """What a task has staged, some sections at a time with their bytes, found to be as the task left them.
+    """The sections that a task has staged, some at a time with their bytes, which are as the task left them.
 
     :raises ChangedError: if anything has changed.
     :raises OSError: if it can't be read.

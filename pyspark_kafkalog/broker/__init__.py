@@ -15,7 +15,7 @@ from typing import Any
 
 _lock = threading.RLock()
 _LOADING = "__loading__"
-"""In a package while its ``__init__`` runs, which must not begin once more."""
+"""The attribute of a package whose ``__init__`` runs, and must not begin once more."""
 
 
 class _LazyPackage(ModuleType):

@@ -56,7 +56,7 @@ class _Proof(NamedTuple):
     nodes: frozenset[int]
     """The brokers that say that this is the leader."""
     needed: int = 1
-    """How many have to, at least: one that is cut off lists itself only."""
+    """The least number of brokers that have to say it: one that is cut off lists itself only."""
 
 
 class Brokers:
@@ -236,8 +236,8 @@ class Brokers:
         return {p: leader.epoch for p, leader in leaders.items() if leader is not None and leader.epoch >= 0}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """For each partition, the largest epoch in its leader's log that is not above the given one, and
-        the offset after its last record; both -1 if there is none. Empty before Kafka 2.3.
+        """The largest epoch in the log of each partition's leader that is not above the given one, and the
+        offset after its last record; both -1 if there is none. Empty before Kafka 2.3.
         """
         return self._with_retries(lambda: leader_epochs.epoch_ends(self._cluster, epochs))
 

@@ -1,4 +1,4 @@
-"""One object for a log directory or a cluster: its topics, groups, records, and the care of its logs."""
+"""The object for a log directory or a cluster: its topics, groups, records, and the care of its logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PORTLESS = re.compile(
     _LISTENER + r"(?:localhost|\[[0-9a-fA-F:.]+\]|[0-9]+(?:\.[0-9]+){3}|[\w-]+(?:\.[\w-]+)+\.[a-z]{2,})",
     re.ASCII,
 )
-"""What can hardly be a folder's name: a host without the port."""
+"""A host without the port, which can hardly be a folder's name."""
 _ZOOKEEPER_SCHEME = "zk://"
 _LOGIN = re.compile(rf"{_LISTENER}(?![/.~]|\w+://).*@{_HOST}(?:,.*)?", re.ASCII | re.DOTALL)
 """Brokers with a login before one of them, which no client of Kafka takes."""
@@ -114,7 +114,7 @@ class Kafka:
 
     @cached_property
     def place_options(self) -> PlaceOptions:
-        """Where it is, and how to reach it.
+        """The options that say where the place is, and how to reach it.
 
         :raises OptionError: for options that are only for reading or writing records.
         """
@@ -123,19 +123,19 @@ class Kafka:
 
     @property
     def source_options(self) -> PlaceOptions:
-        """The same, to copy from: in a backup no offset of a group is too old, unless the user says so."""
+        """The options of a source: in a backup no offset of a group is too old, unless the user says so."""
         if "offsets.retention.minutes" in UserOptions(self.options, Use.ADMIN):
             return self.place_options
         return replace(self.place_options, offsets_retention_minutes=None)
 
     @cached_property
     def place(self) -> Place:
-        """What all readers ask: offsets, timestamps, leader epochs and record batches."""
+        """The place that all readers ask: offsets, timestamps, leader epochs and record batches."""
         return open_place(self.place_options)
 
     @property
     def report_place(self) -> Place:
-        """The same for one report, which asks once, and says of each partition why it did not answer."""
+        """The place for one report, which asks once, and says of each partition why it did not answer."""
         return open_report(self.place_options)
 
     def brokers(self) -> list[BrokerState]:
@@ -207,7 +207,7 @@ class Kafka:
         filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> Changes:
-        """What came since ``group`` has last committed; at the end of ``with`` it commits, at least once.
+        """The records since the last commit of ``group``; at the end of ``with`` it commits, at least once.
 
         ::
 

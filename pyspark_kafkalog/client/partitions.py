@@ -14,7 +14,7 @@ from pyspark_kafkalog.read.partitions import look_up_partitions
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition; timestamps are ms. None where the place does not say, or no record has a timestamp.
+    """The state of a partition; timestamps are ms. None: the place does not say, or no record has one.
 
     ``earliest_timestamp`` is that of the first record that has one, ``latest_timestamp`` the
     greatest of all. Brokers don't report ``segments``, and report ``stored_bytes`` only to users
@@ -37,7 +37,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """One segment of a log directory; timestamps are ms, None if no record has one.
+    """The state of a segment of a log directory; timestamps are ms, None if no record has one.
 
     ``segment`` is the name of its ``.log``, and ``file`` the path or URI. ``index_state`` is ``ok``,
     ``missing`` or ``damaged``: that of the worse of ``.index`` and ``.timeindex``, judged by its size and
@@ -57,7 +57,7 @@ class SegmentState:
 
 
 EVERY_TOPIC = Selection()
-"""All topics that are not internal."""
+"""The selection of all topics that are not internal."""
 
 
 def topics(
@@ -117,7 +117,7 @@ def topics_of(place: Place, selection: Selection, *, internal: bool = False) -> 
 
 
 def existing(place: Place, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """Those of ``partitions`` that exist, in the given order."""
+    """The ``partitions`` that exist, in the given order."""
     topics = place.topics({partition.topic for partition in partitions}) if partitions else {}
     return [partition for partition in partitions if partition.partition in topics.get(partition.topic, ())]
 
@@ -172,7 +172,7 @@ def with_way_out(error: BrokerError) -> KafkaLogError:
 
 
 def of_some(partitions: Collection[TopicPartition], reason: str) -> str:
-    """What the row of several partitions says of those that don't tell their bounds."""
+    """The note, in the row of several partitions, about those that don't tell their bounds."""
     first, *others = sorted(partitions)
     return f"{first}{f' and {len(others)} more' if others else ''}: {reason}"
 

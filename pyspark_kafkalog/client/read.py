@@ -70,7 +70,7 @@ class RecordSplit:
 
 
 class Reading:
-    """One read of a place.
+    """A read of a place.
 
     :param columns: None for those of a DataFrame.
     :raises OptionError: for invalid options, columns and filters.
@@ -178,7 +178,7 @@ class Reading:
         return pa.RecordBatchReader.from_batches(self.schema, rows)
 
     def safe_offsets(self, ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, CommittedOffset]:
-        """What a group commits that has processed all below ``ends``."""
+        """The offsets for the commit of a group that has processed all records below ``ends``."""
         as_committed = self._messages.as_committed(self.place, read_rules(self.options, self._read))
         if as_committed is None:
             return {partition: CommittedOffset(end) for partition, end in ends.items()}
@@ -203,7 +203,7 @@ def plan(
 
 
 class Changes:
-    """What came since a group's last commit: read it within ``with``, which commits at its end.
+    """The records since a group's last commit: read them within ``with``, which commits at its end.
 
     Nothing is committed if the block raises, if not all was pulled, if another run has committed before this
     block ends, or if a topic was recreated: then the next run reads it again. Runs that end at the same
@@ -242,7 +242,7 @@ class Changes:
         self.ends: dict[TopicPartition, int] = {
             p: s for p, s in starts.items() if isinstance(s, int) and s >= 0
         }
-        """What is committed at the end: where each partition ends now, or, if filters rule it out, begins."""
+        """The offsets to commit: where each partition ends now, or begins if filters rule it out."""
         for split in self._splits:
             self.ends[split.partition] = max(split.offsets.end, self.ends.get(split.partition, 0))
         self._is_read = not self._splits
@@ -336,7 +336,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
-    """What a row must meet."""
+    """The condition that a row must meet."""
     condition: pc.Expression | None = None
     try:
         for name, how, value in filters:
@@ -359,7 +359,7 @@ def _not_a_filter(why: str) -> OptionError:
 
 
 def _bounds(filters: Filters) -> Bounds:
-    """Which partitions and offsets need not be read."""
+    """The bounds of partitions and offsets outside of which nothing needs to be read."""
     if not filters:
         return ALL_ROWS
     return bounds_of(

@@ -22,7 +22,7 @@ from pyspark_kafkalog.write.splitting import splitting_of
 from pyspark_kafkalog.write.values import written_values_of
 
 _MOST_ROWS = 1 << 16
-"""That are encoded at once."""
+"""The most rows that are encoded at once."""
 _log = logging.getLogger("pyspark_kafkalog")
 
 
@@ -72,7 +72,7 @@ def is_missing(options: Mapping[str, str], topic: str) -> bool:
 
 
 def _shaping(settings: WriteOptions, first: pa.Schema | None) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What gives rows the columns of records: the transform and the formats, if there are any, and casts.
+    """The function that gives rows the columns of records: the transform, the formats and casts.
 
     :param first: the columns of the rows, if they are known before the first one; then they are checked here.
     :raises OptionError: for a transform or a format that can't be used with them.

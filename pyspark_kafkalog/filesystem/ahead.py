@@ -54,7 +54,7 @@ class PieceReader:
         self._until = 0
 
     def expect(self, until: int) -> None:
-        """From now on, reads go on to the position ``until``: request pieces ahead."""
+        """Expect reads to go on to the position ``until``: request pieces ahead."""
         self._until = min(until, self._size)
 
     def begin(self, until: int) -> None:

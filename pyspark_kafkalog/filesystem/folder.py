@@ -41,7 +41,7 @@ _FIRST_READ = 64 << 10
 _ZEROS_WINDOW = 1 << 20
 _SEEK_DATA = getattr(os, "SEEK_DATA", None)
 _ATTEMPTS = 60
-"""How often to look again at files that keep changing, over 4 seconds in all."""
+"""The most looks at files that keep changing, over 4 seconds in all."""
 _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_FIFO = getattr(os, "O_NONBLOCK", 0)
 """Opening a FIFO would wait for a writer."""
@@ -115,7 +115,7 @@ class InputFile:
             return self._stream.read_buffer(size)
 
     def skip_zeros(self, position: int) -> int:
-        """Where the first byte from ``position`` on is that is not zero; the size of the file without one.
+        """The first position from ``position`` on with a byte that is not zero; the file's size without one.
 
         :raises FileNotFoundError: if a file server has deleted the file.
         """
@@ -129,7 +129,7 @@ class InputFile:
         return self.size
 
     def end_before_zeros(self, position: int) -> int:
-        """Where the zeros at the end of the file begin, ``position`` at least.
+        """The position at which the zeros at the end of the file begin, ``position`` at least.
 
         :raises FileNotFoundError: if a file server has deleted the file.
         """
@@ -198,7 +198,7 @@ class Folder:
         return replace(self, path=path, top=os.path.realpath(path) if self.is_local else path)
 
     def label(self, name: str = "") -> str:
-        """This folder, or the file ``name`` in it, for error messages."""
+        """The name of this folder, or of the file ``name`` in it, for error messages."""
         return self.prefix + (self._join(name) if name else self.path)
 
     def list(
@@ -348,7 +348,7 @@ class Folder:
             self.filesystem.move(new, path)
 
     def read_replaced(self, name: str) -> bytes | None:
-        """What :meth:`replace` put into the file ``name``; None if there is none.
+        """The content of the file ``name`` that :meth:`replace` has written; None if there is none.
 
         :raises OSError: if it cannot be read.
         """
@@ -433,7 +433,7 @@ def _named(file: str) -> Iterator[None]:
 
 
 def _named_error(error: OSError, file: str) -> OSError | LogDirectoryError:
-    """What :func:`_named` makes of an error: the same one if the file is not there."""
+    """The error that :func:`_named` raises for another: the same one if the file is not there."""
     if isinstance(error, FileNotFoundError):
         return error
     if error.errno == errno.ESTALE:

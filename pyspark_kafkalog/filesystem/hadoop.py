@@ -1,4 +1,4 @@
-"""Where Spark looks for a path: one without a scheme belongs to Hadoop's ``fs.defaultFS``.
+"""The place of a path for Spark: one without a scheme belongs to Hadoop's ``fs.defaultFS``.
 
 As in Hadoop's Path and FileSystem. It is ``spark.hadoop.fs.defaultFS`` of Spark's configuration, or what the
 first file ``core-site.xml`` on the class path says.
@@ -31,7 +31,7 @@ def locate_as_hadoop(location: str, default: str | None = None) -> Folder:
 
 
 def openable(location: str, default: str | None = None) -> str:
-    """What :func:`.locate.locate` opens for a path or URI, in which Hadoop takes ``%20`` for no blank.
+    """The location for :func:`.locate.locate` of a path or URI, in which Hadoop takes ``%20`` for no blank.
 
     :raises LogDirectoryError: if the path is relative to its folder of the user.
     """

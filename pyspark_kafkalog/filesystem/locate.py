@@ -18,7 +18,7 @@ _CODE = re.compile(r"(?:AWS Error |Status\()([A-Z][A-Z_]+(?: \(HTTP status [0-9]
 _REFUSED = re.compile(r"ACCESS|DENIED|SIGNATURE|CREDENTIAL|TOKEN|UNAUTH|HTTP status 40[13]")
 _GLOB = re.compile(r"[*?]|\[.+\]|\{.+\}")
 _OF_URIS = "%:/?#[]@!$&'()*+,;="
-"""What has a meaning in a URI."""
+"""The characters that have a meaning in a URI."""
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names for file systems of pyarrow."""
 

@@ -14,7 +14,7 @@ from pyspark_kafkalog.filesystem.sharing import new_folder, open_new
 _MARK_PREFIX = ".kafkalog-seen-by-"
 _KEPT_NS = 7 * 24 * 3600 * 1_000_000_000
 _ROUNDED_NS = 2_000_000_000
-"""How far apart two hosts may see one time of a file: some file systems round it."""
+"""The difference up to which two hosts may see one time of a file: some file systems round it."""
 
 
 def machine_id() -> str:
@@ -27,16 +27,16 @@ def machine_id() -> str:
 
 
 def host_id() -> str:
-    """An id of this machine, or of this container on it: what has a file system of its own."""
+    """An id of this machine, or of this container on it: each has a file system of its own."""
     return f"{platform.node()}-{machine_id()}"
 
 
 class Mark(NamedTuple):
-    """What a host has left in a folder, so that another can see whether it sees the same folder."""
+    """The mark that a host has left in a folder, so that another can see whether it sees the same folder."""
 
     host: str
     time_ns: int
-    """When, by the clock that dates files there: a copy of the folder from before has an older mark."""
+    """The time by the clock that dates files there: an older copy of the folder has an older mark."""
 
 
 def leave_mark(folder: str) -> Mark:

@@ -30,9 +30,10 @@ _Entry = TypeVar("_Entry")
 
 
 class Complete(NamedTuple):
-    """All that the source had at ``time`` is in the copy, below ``offset``, but for what compaction took.
+    """A moment at which a copy was complete: below ``offset`` it had all records that the source had at
+    ``time``, but for those that compaction took.
 
-    The time is in ms, by the clock of who copied; 0 if it is unknown.
+    The time is in ms, by the clock of the machine that copied; 0 if it is unknown.
     """
 
     time: int

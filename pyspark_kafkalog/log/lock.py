@@ -37,9 +37,9 @@ _MAX_NAME = 255
 """Bytes of a file's name, on most file systems."""
 _DIGEST_SIZE = 64
 CHECK_SECONDS = 5
-"""How long :func:`check_unlocked` waits for a broker, which may be about to stop."""
+"""Seconds for which :func:`check_unlocked` waits for a broker, which may be about to stop."""
 PATIENCE_SECONDS = 600
-"""How long the holder may be without progress: while it flushes one large file to a slow disk."""
+"""Seconds for which the holder may make no progress: it may be flushing one large file to a slow disk."""
 _RETRY_SECONDS = 0.02
 _PROGRESS_SECONDS = 1
 _REPORT_SECONDS = 60
@@ -225,7 +225,7 @@ class _HeldByWriterError(LogDirectoryLockedError):
 
 
 class _Wait:
-    """How long to wait for the locks, and what to log meanwhile."""
+    """The wait for the locks: it ends at a timeout, and logs who holds them."""
 
     def __init__(self, root: str, timeout: float, patience: float | None) -> None:
         self._root = root

@@ -26,7 +26,7 @@ from pyspark_kafkalog.model.topics import cleanup_policies
 _COMPRESSION, _MAX_BYTES = "compression.type", "max.message.bytes"
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
-"""Both limits, before Kafka 3.6."""
+"""The one configuration for both limits, before Kafka 3.6."""
 _TIMESTAMP_TYPE = "message.timestamp.type"
 _LIMITS = (_BEFORE, _AFTER, _DIFFERENCE)
 _LONGS = range(-(2**63), 2**63)
@@ -81,7 +81,7 @@ def check_obeyed(configs: Mapping[str, str | None], changed: Collection[str] | N
 
 
 def log_settings(topic: str, configs: Mapping[str, str]) -> LogSettings:
-    """How segments are made by these configurations, and by Kafka's defaults for the rest.
+    """The layout of segments by these configurations, and by Kafka's defaults for the rest.
 
     :raises LogDirectoryError: if a value is invalid.
     """
@@ -98,7 +98,7 @@ def log_settings(topic: str, configs: Mapping[str, str]) -> LogSettings:
 def read_log_settings(
     root: str, topics: Iterable[str], configs: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, LogSettings]:
-    """How the segments of each topic of a directory are made; ``configs`` take precedence over its own.
+    """The layout of the segments of each topic of a directory; ``configs`` take precedence over its own.
 
     :raises LogDirectoryError: if a value is invalid, or the file can't be understood.
     """
@@ -109,7 +109,7 @@ def read_log_settings(
 def encode_settings(
     topic: str, write: EncodeSettings, own: Mapping[str, str], given: Mapping[str, str]
 ) -> EncodeSettings:
-    """How the record batches of a topic are made now.
+    """The encoding of the record batches of a topic, as its configurations are now.
 
     :param write: by the options of the write, with their defaults.
     :param own: the topic's configurations.

@@ -53,7 +53,7 @@ CORRUPT_FIELD = (
 )
 """The column that ``includeCorrupt`` adds: a record that can't be decoded, whole; null in all other rows."""
 ERROR_HEADERS = "__connect.errors."
-"""How the names of headers begin by which Kafka Connect says what is wrong with a dead letter."""
+"""The prefix of the headers in which Kafka Connect says what is wrong with a dead letter."""
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
@@ -69,7 +69,7 @@ def check_topic(topic: str) -> str:
 
 
 class TopicPartition(NamedTuple):
-    """One partition of a topic. Sorts by topic, then by number; prints as ``topic-partition``."""
+    """A partition of a topic. Sorts by topic, then by number; prints as ``topic-partition``."""
 
     topic: str
     partition: int
@@ -223,7 +223,7 @@ class BatchHeader(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """How the transactions with data in ``offsets`` have ended: all but the ``aborted`` ones are committed.
+    """The ends of the transactions with data in ``offsets``: all but the ``aborted`` ones are committed.
 
     It holds for a log that has the batch ``proof``: the last that was looked at, so that all before it is the
     same in a log that has it.
@@ -303,7 +303,7 @@ class TaskAttempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodeSettings:
-    """How records are put into batches; names and defaults are Kafka's.
+    """The settings of the encoder of record batches; names and defaults are Kafka's.
 
     ``level`` is that of the compression, one that Kafka allows for it (KIP-390); None: its default there.
     ``batch_size`` bounds a batch before compression, in bytes, unless it holds a single record;
@@ -345,7 +345,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a log is laid out; names and defaults are those of Kafka's topic settings."""
+    """The settings of a log's segments; names and defaults are those of Kafka's topic configurations."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -415,8 +415,8 @@ class Place(Protocol):
         """
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """For each partition, the largest leader epoch in its log up to the given one, and the offset after
-        its last record (OffsetForLeaderEpoch); left out where the place does not know.
+        """The largest leader epoch in each partition's log up to the given one, and the offset after its last
+        record (OffsetForLeaderEpoch); left out where the place does not know.
 
         Of a cluster both are -1 if the leader has never had such an epoch.
         """
@@ -435,7 +435,7 @@ class Place(Protocol):
         """
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """For each partition the offset of the first record with timestamp >= the given ms, or None.
+        """The offset of each partition's first record with timestamp >= the given ms, or None.
 
         A broker looks into one segment only, so None does not prove that there is no such record.
         """
@@ -475,8 +475,8 @@ class Place(Protocol):
     def offsets_after_bytes(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """For each of ``ranges`` a new end in (start, end], so that the batches before it, at least one, take
-        about as many bytes as ``max_bytes`` says at most. Partitions that do not exist are left out.
+        """A new end for each of ``ranges`` in (start, end], so that the batches before it, at least one, take
+        about ``max_bytes`` at most. Partitions that do not exist are left out.
         """
 
 
@@ -493,7 +493,7 @@ class Files(Protocol):
     def decided(
         self, partition: TopicPartition, offsets: OffsetRange, *, look: bool = True
     ) -> Decided | None:
-        """How the transactions with data in ``offsets`` have ended, for tasks; None leaves it to them.
+        """The ends of the transactions with data in ``offsets``, for tasks; None leaves it to them to look.
 
         :param offsets: those of a split, which may begin with EARLIEST and end with LATEST.
         :param look: whether others will need what follows, too, so that it may be worth reading here.

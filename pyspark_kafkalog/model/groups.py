@@ -49,13 +49,13 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
     """The consumer groups of a place and what they have committed: ``__consumer_offsets``."""
 
     def group_ids(self) -> tuple[str, ...]:
-        """All groups, sorted.
+        """The ids of all groups, sorted.
 
         :raises KafkaLogError: if some can't be listed.
         """
 
     def try_group_ids(self) -> tuple[tuple[str, ...], list[KafkaLogError]]:
-        """All groups that can be listed, sorted, and why others can't be.
+        """The ids of all groups that can be listed, sorted, and the errors of those that can't.
 
         :raises KafkaLogError: if none can be.
         """
@@ -93,7 +93,7 @@ class GroupOffsets(CommittedOffsets, TakesCommits, Protocol):
 
 
 class Membership(Protocol):
-    """One member of a consumer group, which reads in steps; what the group assigns changes between them.
+    """A member of a consumer group that reads in steps; its assignment changes only between them.
 
     Its heartbeats have a thread of their own. While a step holds the member, its assignment stays: the group
     waits, for kafka.max.poll.interval.ms.

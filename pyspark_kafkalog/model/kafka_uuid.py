@@ -14,7 +14,7 @@ def random_uuid() -> str:
 
 
 def uuid_to_text(value: uuid.UUID) -> str:
-    """As ``Uuid.toString`` prints it."""
+    """The id as ``Uuid.toString`` prints it."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 

@@ -21,7 +21,7 @@ class TaskSink(Protocol[GivenT]):
     """Takes the encoded record batches of one task. If left without :meth:`finish`, it drops what it can."""
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; the same at each call, so that equal keys meet.
+        """The number of partitions of a topic; the same at each call, so that equal keys meet.
 
         :raises UnknownTopicOrPartitionError: if the topic does not exist and is not created by the write.
         """
@@ -30,7 +30,7 @@ class TaskSink(Protocol[GivenT]):
         """Whether a partition beyond that count has been added since; rows may name it."""
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
-        """How to encode the next record batches for ``partition``."""
+        """The settings of the encoder for the next record batches of ``partition``."""
 
     def append(self, partition: TopicPartition, encoded: Encoded) -> None:
         """Take record batches; those of a ``partition`` keep the order of the calls."""
@@ -45,7 +45,7 @@ class TaskSink(Protocol[GivenT]):
         return
 
     def visible_records(self) -> int:
-        """How many of the appended records readers can see by now, whatever becomes of the others.
+        """The number of appended records that readers can see by now, whatever becomes of the others.
 
         None of them, unless a sink says otherwise.
         """
@@ -84,7 +84,7 @@ class LastBatch(NamedTuple):
 
 
 class Standing(enum.Enum):
-    """How a batch stands to the last one."""
+    """The standing of a batch to the last one of its query."""
 
     SAME = enum.auto()
     """The batch is the last one."""
@@ -110,7 +110,7 @@ def older_version(batch_id: int, last: LastBatch) -> tuple[str, str]:
 
 
 def standing(batch_id: int, plan: Plan, last: LastBatch, *, is_job: bool = False) -> Standing:
-    """How a micro-batch stands to the last one, or, with ``is_job``, one that its job has numbered.
+    """The standing of a micro-batch to the last one, or, with ``is_job``, of a batch numbered by its job.
 
     The number is a job's promise, and it may leave some out; a plan is compared where it is known.
     """

@@ -20,7 +20,7 @@ in which brokers with tiered storage say what is in it."""
 
 
 def check_writable(topic: str) -> str:
-    """As :func:`check_topic`; :class:`OptionError` for an internal topic, too: brokers alone write to it."""
+    """The topic after :func:`check_topic`, if it isn't an internal one, to which brokers alone write."""
     if check_topic(topic) in INTERNAL_TOPICS:
         raise OptionError(
             f"{topic} is an internal topic: brokers that load foreign records from it fail",

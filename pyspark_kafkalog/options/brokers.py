@@ -1,4 +1,4 @@
-"""How brokers are reached, read and written to: the options that Kafka's clients call configs.
+"""The options for brokers, which Kafka's clients call configs: to reach them, to fetch and to produce.
 
 Values, defaults and cross-checks are those of Kafka's CommonClientConfigs,
 ConsumerConfig and ProducerConfig (3.9) and of Spark's source.
@@ -16,14 +16,14 @@ from pyspark_kafkalog.options.table import DEFAULTS, SERVERS, from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 
 REPORT_MS = 5000
-"""How long a report waits for a broker, as Kafka's own tools do (ConsumerGroupCommand's --timeout)."""
+"""The time that a report waits for a broker, like Kafka's own tools (ConsumerGroupCommand's --timeout)."""
 MAX_IN_FLIGHT_IF_IDEMPOTENT = 5
 """Requests to a broker that an idempotent producer may have on the way."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How to reach a cluster; the key of its connections in a process. A buffer of None is the system's."""
+    """The options to reach a cluster, also the key of its connections. A buffer of None is the system's."""
 
     bootstrap_servers: tuple[str, ...]
     client_id: str = from_option("kafka.client.id")
@@ -49,7 +49,7 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class FetchOptions:
-    """How to fetch and to look up offsets; ``num_retries`` counts all attempts, as in Spark's source."""
+    """The options to fetch and look up offsets; ``num_retries`` counts all attempts, as in Spark's source."""
 
     client_rack: str = from_option("kafka.client.rack")
     fetch_min_bytes: int = from_option("kafka.fetch.min.bytes")
@@ -63,7 +63,7 @@ class FetchOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProduceOptions:
-    """How to produce; ``acks`` -1 is all. ``linger_ms`` counts in the delivery timeout only."""
+    """The options to produce; ``acks`` -1 is all. ``linger_ms`` counts in the delivery timeout only."""
 
     acks: int = from_option("kafka.acks")
     enable_idempotence: bool = from_option("kafka.enable.idempotence")
@@ -77,14 +77,14 @@ class ProduceOptions:
 
 
 def connection_options(user: UserOptions) -> ConnectionOptions:
-    """How to reach the brokers that ``kafka.bootstrap.servers`` names."""
+    """The options to reach the brokers that ``kafka.bootstrap.servers`` names."""
     return user.fill(
         ConnectionOptions, bootstrap_servers=user.value(SERVERS) or (), security=security_options(user)
     )
 
 
 def produce_options(user: UserOptions) -> ProduceOptions:
-    """How a writer produces, after the cross-checks of Kafka's ProducerConfig.
+    """The options of a writer, after the cross-checks of Kafka's ProducerConfig.
 
     :raises OptionError: if the user asks for idempotence or a delivery timeout that other options rule out.
     """

@@ -21,7 +21,7 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
-"""All columns that a read of records may have."""
+"""The columns that a read of records may have."""
 _STRUCTURED = ("struct", "array", "map")
 _NESTED = (*_STRUCTURED, "variant")
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")

@@ -99,7 +99,7 @@ def transforms_of(options: ReadOptions | WriteOptions) -> Transforms:
 
 
 class Delivery(ExtensionOptions):
-    """How the rows of a write get to brokers: at least once, unless an extension does it exactly once."""
+    """The delivery of rows to brokers: at least once, unless an extension does it exactly once."""
 
     __slots__ = ()
 
@@ -124,7 +124,7 @@ class Delivery(ExtensionOptions):
 
 
 def delivery_of(options: WriteOptions) -> Delivery:
-    """How the rows of this write get to brokers."""
+    """The delivery of this write's rows to brokers."""
     return implementing(Delivery, options.extensions)
 
 

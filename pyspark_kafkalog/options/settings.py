@@ -72,7 +72,7 @@ class PlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions to read: those of ``topics``, of topics that ``pattern`` finds, or ``partitions``.
+    """The partitions to read: those of ``topics``, of topics that ``pattern`` finds, or ``partitions``.
 
     With none of these, all topics that are not internal.
 
@@ -128,7 +128,7 @@ class OffsetsOption:
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """How much a micro-batch may hold; None means no limit."""
+    """The limits of a micro-batch; None means no limit."""
 
     max_offsets: int | None = from_option("maxOffsetsPerTrigger")
     max_bytes: int | None = from_option("maxBytesPerTrigger")
@@ -229,7 +229,7 @@ class WriteOptions:
 
     @property
     def encode_settings(self) -> EncodeSettings:
-        """How record batches are made."""
+        """The settings of the encoder of record batches."""
         levels = {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}
         level = levels.get(self.compression)
         settings = EncodeSettings(self.compression, self.batch_size, self.max_message_bytes, level=level)
@@ -343,7 +343,7 @@ def _limits(user: UserOptions) -> TriggerLimits:
 
 
 def selection(user: UserOptions) -> Selection:
-    """Which partitions the options select.
+    """The partitions that the options select.
 
     :raises OptionError: for more than one selecting option, and for none when reading brokers.
     """
@@ -364,7 +364,7 @@ def selection(user: UserOptions) -> Selection:
 
 
 def _offsets(user: UserOptions, side: str, default: int = LATEST) -> OffsetsOption:
-    """In Spark's order of precedence: one timestamp, timestamps by partition, offsets."""
+    """The offsets of a side, in Spark's precedence: one timestamp, timestamps by partition, offsets."""
     for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
         if name in user:
             return OffsetsOption(name, user.value(name), are_timestamps=True)

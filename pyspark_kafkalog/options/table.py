@@ -124,7 +124,7 @@ WRITTEN_CONFIGS = (
     "max.message.bytes",
     "message.timestamp.type",
 )
-"""All configurations of topics that are options of a write to a directory, too, but those of compression."""
+"""The configurations of topics, but those of compression, that are options of a write to a directory, too."""
 VIEW_USES = {
     "group-offsets": Use.GROUP_OFFSETS_VIEW,
     "groups": Use.GROUPS_VIEW,
@@ -678,7 +678,7 @@ SECTIONS = (
     ),
 )
 # fmt: on
-"""All options, in the order of the docs."""
+"""The options, in the order of the docs."""
 
 BY_NAME = {option.name.lower(): option for section in SECTIONS for option in section.options}
 """The rows by their names in lower case, as Spark passes them."""

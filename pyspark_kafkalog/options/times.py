@@ -26,7 +26,7 @@ _FRACTION = re.compile(r"\.([0-9]{1,6})[0-9]*", re.ASCII)
 
 
 _USUAL = 315_532_800_000, 7_258_118_400_000
-"""From 1980 to 2200, in milliseconds since 1970. Seconds lie before, and microseconds after."""
+"""The years 1980 to 2200 in milliseconds since 1970. Numbers of seconds lie below, of microseconds above."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 

@@ -79,7 +79,7 @@ TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
 
 
 def in_kafkas_units(configs: Mapping[str, str]) -> dict[str, str]:
-    """These configurations with times such as ``7d`` in milliseconds and sizes such as ``1g`` in bytes."""
+    """The configurations with times such as ``7d`` in milliseconds and sizes such as ``1g`` in bytes."""
 
     def value(name: str, text: str) -> str:
         parse = next((parse for end, parse in _UNITS.items() if name.endswith(end)), None)

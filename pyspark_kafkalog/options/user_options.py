@@ -52,7 +52,7 @@ _OF_FROM_JSON = {
 }
 """The options of Spark's JSON that decoding does not have."""
 _TOPICS_OPTIONS = ("subscribe", "topic")
-"""Which topics: the option of readers, and that of writers."""
+"""The option that names the topics: of readers, and of writers."""
 _SEPARATORS = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.|[ ._-]")
 """The difference of names with the same letters: separators, and whose client an option is for."""
 _FLAGS = {
@@ -64,9 +64,9 @@ _FLAGS = {
 }
 """The flags of the command line that do what an option of readers does."""
 _MANY = 40
-"""More names than a reader of an error looks through."""
+"""The number of names beyond which an error does not list them: no one looks through more."""
 _ALMOST = 0.9
-"""How alike names are, by difflib's ratio, of which one is a slip of the other."""
+"""The likeness of names, by difflib's ratio, from which on one counts as a slip of the other."""
 
 
 def check_is_mapping(options: Mapping[str, object]) -> None:
@@ -161,7 +161,7 @@ class UserOptions:
                 )
 
     def check_servers_name(self) -> None:
-        """Where no place is given, refuse a name that was probably meant to be :data:`.SERVERS`.
+        """Refuse a name that was probably meant to be :data:`.SERVERS`, where no place is given.
 
         :raises OptionError: naming the option.
         """

@@ -45,7 +45,7 @@ _BYTES = {
     for name in (letter, f"{letter}b")
 }
 MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN, *REGISTRY_LOGIN)
-"""How the names of options begin whose values nothing shows."""
+"""The prefixes of options whose values nothing shows."""
 _LOOKS_SECRET = re.compile("loginmodule|password|secret|token|-----begin", re.IGNORECASE)
 _AMOUNT = re.compile(r"(\d{1,18})\s*([a-z]*)", re.ASCII)
 _SERVER = re.compile(
@@ -66,7 +66,7 @@ _LONGEST_GROUP_ID = 32767
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _BY_VALUE = re.compile(r"by-value:\w+:\d+\.\d+:[A-Za-z0-9+/]+=*")
 _SHOWN = 200
-"""How many characters of a value an error shows."""
+"""The characters of a value that an error shows."""
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ASSIGNORS_PACKAGE = "org.apache.kafka.clients.consumer."
 _ASSIGNORS = {
@@ -154,12 +154,12 @@ def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | No
 
 
 def one_of(*words: str) -> Parser:
-    """One of these words, in any case; returned as spelled here."""
+    """A parser of one of these words, in any case; it returns the word as spelled here."""
     return one_of_these({word: word for word in words})
 
 
 def java_class(*names: str) -> Parser:
-    """One of these classes of Kafka's, with its package or without it."""
+    """A parser of one of these classes of Kafka's, with its package or without it."""
 
     def parse(name: str, text: str) -> str:
         found = text.strip().rpartition(".")[2]
@@ -204,7 +204,7 @@ zstd_level = integer(-131072, 22)
 
 
 def some_of(*words: str) -> Parser:
-    """Some of these words, separated by commas, at least one."""
+    """A parser of some of these words, separated by commas, at least one."""
 
     def parse(name: str, text: str) -> tuple[str, ...]:
         found = separated(name, text)

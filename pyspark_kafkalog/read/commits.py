@@ -74,7 +74,7 @@ def check_inactive(groups: GroupOffsets, group: str) -> None:
 
 
 def _foreign(place: Place, commits: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, str]:
-    """Why each of those commits that do not belong to these logs does not."""
+    """The reason why a commit does not belong to the log that is there; for those that do not."""
     ends = place.end_offsets(commits, read_committed=False)
     found = {
         partition: f"the log ends at {ends[partition]}"

@@ -19,7 +19,7 @@ OnDropped = Callable[[Sequence[Any]], None]
 
 
 class Messages(ExtensionOptions):
-    """How records become messages, and where a group goes on. These are the core's: each record is one."""
+    """The step from records to messages, and where a group goes on. In the core each record is a message."""
 
     __slots__ = ()
 

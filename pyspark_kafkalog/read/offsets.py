@@ -1,4 +1,4 @@
-"""Which offsets to read: the plan of a batch, and where a query starts; asks only the Place."""
+"""The offsets to read: the plan of a batch, and the start of a query; asks only the Place."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _offset_per_partition(
     bounds: Mapping[TopicPartition, Watermarks],
     now_ms: int,
 ) -> Offsets:
-    """One offset for each partition: timestamps are looked up, EARLIEST and LATEST stay."""
+    """The offset of each partition: timestamps are looked up, EARLIEST and LATEST stay."""
     values = requested.at(now_ms)
     if isinstance(values, int):
         values = dict.fromkeys(partitions, values)

@@ -1,4 +1,4 @@
-"""Which partitions a query reads: those that exist and that its options select."""
+"""The partitions that a query reads: those that exist and that its options select."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Existing(NamedTuple):
 
 
 class SplitReader(Protocol):
-    """How the records of a split become rows: as they are, or whole large messages."""
+    """Makes rows of the records of a split: as they are, or whole large messages."""
 
     def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of ``split`` in offset order, as arrow batches of the schema; none is empty.

@@ -57,7 +57,7 @@ def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> l
 
 
 def decoded_schema(names: Iterable[str], columns: Iterable[DecodedColumn]) -> pa.Schema:
-    """These columns of records, if ``columns`` are decoded.
+    """The schema of the columns ``names`` of records, of which ``columns`` are decoded.
 
     :raises OptionError: if the type of one is not known.
     """

@@ -1,4 +1,4 @@
-"""How large records are: advice for planning, so a place is asked seldom, and may fail to answer."""
+"""The sizes of records: advice for planning, so a place is asked seldom, and may fail to answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark_kafkalog.model import Place, TopicPartition
 _log = logging.getLogger("pyspark_kafkalog")
 
 _SECONDS = 60.0
-"""How long an answer counts."""
+"""The time for which an answer counts."""
 
 
 class RecordSizes:

@@ -47,7 +47,7 @@ class DecodedColumn(Protocol):
 
 
 class Values(ExtensionOptions):
-    """How keys and values are decoded. The core decodes none."""
+    """The decoding of keys and values. The core decodes none."""
 
     __slots__ = ()
 

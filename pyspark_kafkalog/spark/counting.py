@@ -38,7 +38,7 @@ class SplitCount(Protocol):
 
 
 class Counting(ExtensionOptions):
-    """How messages are counted. The core counts none."""
+    """The counting of messages. The core counts none."""
 
     __slots__ = ()
 
@@ -63,5 +63,5 @@ class Counting(ExtensionOptions):
 
 
 def counting_of(options: ReadOptions | WriteOptions) -> Counting:
-    """How the messages of this read or write are counted."""
+    """The counting of this read's or write's messages."""
     return implementing(Counting, options.extensions)

@@ -157,7 +157,7 @@ class LogReader:
         return messages_of(self.options).start_from(open_groups(self.place_options, timeout=timeout))
 
     def rules(self) -> ReadRules:
-        """How splits are read."""
+        """The rules for the reading of splits."""
         with loading():
             from pyspark_kafkalog.read.reader import read_rules
         return read_rules(self.options, self._schema if self._shaping is None else self._shaping.read)

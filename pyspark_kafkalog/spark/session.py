@@ -49,7 +49,7 @@ def session_zone() -> str:
 
 
 def _zone_of_machine() -> str:
-    """As Java finds it on Linux and macOS."""
+    """The time zone of the machine, as Java finds it on Linux and macOS."""
     _, found, name = os.path.realpath("/etc/localtime").partition("/zoneinfo/")
     return name if found else "UTC"
 

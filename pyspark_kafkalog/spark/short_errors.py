@@ -20,7 +20,7 @@ _Kind = TypeVar("_Kind", bound=type)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-"""What Spark's ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` sets in all its workers.
+"""The variable that ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` sets in all of Spark's workers.
 
 PySpark looks at it when it reports an error (``handle_worker_exception`` of ``pyspark.util``).
 """

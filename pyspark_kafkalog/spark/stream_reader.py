@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 _told: dict[str, tuple[str, str]] = {}
-"""For each checkpoint, what tasks of this process noted last: the run, and the cluster that it reads."""
+"""The run and its cluster that tasks of this process have stored last, by checkpoint."""
 
 
 @with_short_errors

@@ -32,7 +32,7 @@ from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_jso
 _METADATA = "metadata"
 """Spark's file with the query's id (its StreamMetadata)."""
 _CLUSTERS = "kafkalog-clusters"
-"""Which cluster each run of the query reads, for its sink."""
+"""The file with the cluster that each run of the query reads, for its sink."""
 
 _STORED_RUNS = 10
 """The cluster of so many runs, the newest ones, stays stored."""

@@ -12,7 +12,7 @@ from pyspark_kafkalog.read.partitions import names_of, not_selected
 
 _EVERY_TOPIC = Selection()
 _NEW_TARGET = "(and a new target if that counts micro-batches, as files do)"
-"""Which is to follow a new checkpoint, whose micro-batches count from 0."""
+"""The advice that goes with a new checkpoint, whose micro-batches count from 0."""
 _NEWER_COPY = (
     "If an older copy was put in place, bring the newer one back, or begin with a new checkpoint"
     f" {_NEW_TARGET}."

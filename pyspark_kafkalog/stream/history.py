@@ -202,7 +202,7 @@ class SharedHistory:
         epochs: Mapping[TopicPartition, int],
         due: Collection[TopicPartition],
     ) -> dict[TopicPartition, str]:
-        """Why logs are not those that were read, if several looks agree."""
+        """The partitions whose logs are not those that were read, as several looks agree, and why."""
         back = {
             p: f"it was read in leader epoch {shared.leader_epoch}, and the cluster is back at {epochs[p]}"
             for p, shared in known.items()

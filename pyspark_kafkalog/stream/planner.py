@@ -27,9 +27,9 @@ from pyspark_kafkalog.stream.subscription import Subscription
 _log = logging.getLogger("pyspark_kafkalog")
 
 _NAMED = 5
-"""How many partitions a line of the log lists."""
+"""The number of partitions that a line of the log lists."""
 _ATTEMPTS = 5
-"""How often ends are looked up if topics change meanwhile. Tasks check their topic again."""
+"""The most lookups of ends while topics change. Tasks check their topic again."""
 
 
 class _Ends(NamedTuple):

@@ -128,7 +128,7 @@ class StreamRun:
 
 
 class Sharing(ExtensionOptions):
-    """How a stream shares its partitions with others. The core shares none."""
+    """The sharing of a stream's partitions with other streams. The core shares none."""
 
     __slots__ = ()
 
@@ -143,5 +143,5 @@ class Sharing(ExtensionOptions):
 
 
 def sharing_of(options: ReadOptions) -> Sharing:
-    """How a stream with these options shares its partitions."""
+    """The sharing of a stream with these options."""
     return implementing(Sharing, options.extensions)

@@ -249,8 +249,8 @@ class SourceState:
             )
 
     def _of_topics(self, stored: list[_Stored]) -> dict[str, list[_Stored]]:
-        """For each topic that the query has read, as far as this reader may have, the files of which one
-        says what counts; more if they can't be told apart."""
+        """The file that counts for each topic that the query has read, as far as this reader may have;
+        several files if they can't be told apart."""
         read, names = self._log.read_so_far(), self._names()
         found = {}
         for topic in sorted({topic for ends in read for topic in _topics(ends)}):
@@ -283,8 +283,8 @@ class SourceState:
     def _read(
         self, kind: _Kind, parse: Callable[[dict[str, Any]], Any], *, is_hint: bool = False
     ) -> list[_Stored]:
-        """All files of a kind that are the query's. Those of another one are removed if this query has
-        planned nothing so far, so that it is new.
+        """The query's files of a kind. Those of another query are removed if this one is new: if it has
+        planned nothing so far.
 
         :param is_hint: whether to leave out what can't be used.
         :raises KafkaLogError: if one is corrupt, or belongs to another history of the checkpoint.

@@ -106,7 +106,7 @@ class Router:
         return self._partitioner is not None
 
     def bytes_that_fill(self) -> int:
-        """How many bytes of rows fill a few record batches for each partition of the option ``topic``."""
+        """The bytes of rows that fill a few record batches for each partition of the option ``topic``."""
         if self._topic is None:
             return sys.maxsize
         return _BATCHES_THAT_FILL * self._batch_size * self._partition_count(self._topic)

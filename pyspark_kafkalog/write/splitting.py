@@ -1,4 +1,4 @@
-"""How the records of a write are divided: not at all, unless an extension says otherwise."""
+"""The division of a write's records: none is divided, unless an extension says otherwise."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AsTheyAre:
         self.whole = whole
 
     def check_uncut(self, rows: np.ndarray | None, partition: TopicPartition) -> None:
-        """Nothing is cut, so compaction takes nothing of it away."""
+        """Accept all rows: as nothing is cut, compaction takes nothing away."""
 
     def of(
         self, rows: np.ndarray | None, partition: TopicPartition
@@ -77,5 +77,5 @@ class Splitting(ExtensionOptions):
 
 
 def splitting_of(options: WriteOptions) -> Splitting:
-    """How the values of this write are split."""
+    """The splitting of this write's values."""
     return implementing(Splitting, options.extensions)

@@ -17,7 +17,7 @@ EncodedColumn: TypeAlias = Any
 
 
 class WrittenValues(ExtensionOptions):
-    """How keys and values are encoded. The core encodes none."""
+    """The encoding of keys and values. The core encodes none."""
 
     __slots__ = ()
 

@@ -48,12 +48,12 @@ TOPIC_RESOURCE = 2
 ADDED_BY_TOPIC = 1
 """The source of a configuration that was set for the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 _AT_ONCE = 50
-"""How many brokers are asked at the same time."""
+"""The number of brokers that are asked at the same time."""
 _TO_GET_PRODUCER_IDS = (
     "Grant the principal Write on the topic in the cluster's ACLs (before Kafka 2.8 IdempotentWrite on the"
     " cluster, too), or set kafka.enable.idempotence to false."
 )
-"""KIP-679."""
+"""The rights of an idempotent producer (KIP-679)."""
 
 
 Answer = TypeVar("Answer")
@@ -76,7 +76,7 @@ class Cluster:
         self.bytes_per_offset: dict[TopicPartition, float] = {}
         """The bytes that an offset of each partition took in its last fetch."""
         self._refreshed: dict[str, float] = {}
-        """When each topic was last looked up."""
+        """The time at which each topic was last looked up."""
         self.coordinators: dict[tuple[CoordinatorType, str], Coordinator] = {}
         """The last known coordinator of each group, and of each transactional id."""
         self.coordinators_named_by: dict[tuple[CoordinatorType, str], Address] = {}
@@ -470,7 +470,7 @@ _clusters = _Clusters()
 
 
 def cluster_of(options: ConnectionOptions) -> Cluster:
-    """This thread's cluster for these options, with its open connections."""
+    """The cluster of this thread for these options, with its open connections."""
     cluster = _clusters.by_options.get(options)
     if cluster is None:
         cluster = _clusters.by_options[options] = Cluster(options)

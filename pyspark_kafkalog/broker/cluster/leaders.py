@@ -143,7 +143,7 @@ def leaders_of(
 def by_topic(
     partitions: Iterable[TopicPartition], item: Callable[[TopicPartition], Any] = itemgetter(1)
 ) -> dict[str, list[Any]]:
-    """How requests list these partitions: in order by topic, each as an ``item``, by default its number."""
+    """The partitions as requests list them: in order by topic, each as an ``item``, by default its number."""
     found: dict[str, list[Any]] = {}
     for partition in sorted(partitions):
         found.setdefault(partition.topic, []).append(item(partition))

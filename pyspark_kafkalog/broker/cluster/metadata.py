@@ -49,7 +49,7 @@ class Topic:
     leaders: dict[int, Leader]
     """The leaders by partition number, in order."""
     error_code: int
-    """Not 0 if the brokers cannot describe the topic, or refuse to."""
+    """The error of a topic that the brokers cannot describe, or refuse to; else 0."""
     leaderless: Mapping[int, int] = field(default_factory=dict)
     """The error code of each partition without a leader, by its number."""
 
@@ -85,11 +85,11 @@ class _Doubt:
     claim: object
     since: float
     last: float
-    """When the claim was last made."""
+    """The time at which the claim was last made."""
     nodes: frozenset[int | None]
     """The brokers that have made the claim."""
     needed: int
-    """How many have to make it, at least."""
+    """The least number of brokers that have to make it."""
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ class Metadata:
         self._last = (response, requested) if is_consistent else (None, None)
 
     def needed(self, now: float) -> int:
-        """How many brokers have to agree, at ``now``, against what is known."""
+        """The number of brokers that have to agree, at ``now``, against what is known."""
         self._unlisted = {
             node: since
             for node, since in self._unlisted.items()

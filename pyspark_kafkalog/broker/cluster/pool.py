@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _TRIED_IF_SILENT = 4
-"""How many bootstrap servers are tried at least if all keep silent."""
+"""The least number of bootstrap servers that are tried if all keep silent."""
 
 _reached: set[ConnectionOptions] = set()
 """The clusters of which a broker has answered this process, or an earlier one."""

@@ -45,7 +45,7 @@ from pyspark_kafkalog.options.brokers import FetchOptions
 _SLACK = 64 << 10
 """Bytes to request beyond what the rest of a range is likely to take."""
 _MIN_EMPTY = 3
-"""How many responses without records, at least, prove a range empty."""
+"""The least number of responses without records that proves a range empty."""
 _SILENCE = (
     "The broker may be throttling. If compaction removed the records, the next one that is written to the"
     " partition ends the wait."
@@ -180,7 +180,7 @@ class Fetcher:
         return RetryFetch(error.with_hint(hint), refresh=False, has_paused=fetched.throttle_time_ms > 0)
 
     def _check_empty(self, end: int) -> None:
-        """No records came, although the broker could have sent any below ``end``."""
+        """Count a response without records, although the broker could have sent any below ``end``."""
         self._empty += 1
         if end < self._end or self._empty < _MIN_EMPTY or self._empty < self._empty_until_gap():
             error = self._error(f"The log has no records there and ends at offset {end}")
@@ -190,7 +190,7 @@ class Fetcher:
         self._position = self._end
 
     def _empty_until_gap(self) -> float:
-        """How many responses without records, from below the end of the log, prove a gap.
+        """The number of responses without records, from below the end of the log, that proves a gap.
 
         Only compaction leaves such a gap, where the last records of a segment were
         overwritten. But a fetch from tiered storage that took too long looks the same, and so may
@@ -277,7 +277,7 @@ class Fetcher:
         return records.slice(begin, size), batches.headers_of(first, last)
 
     def _widen(self, needed: int) -> None:
-        """The first batch did not fit, as may happen with brokers that convert records."""
+        """Ask for more bytes: a first batch did not fit, as may happen with brokers that convert records."""
         if needed <= self._smallest:
             raise self._corrupt_record(f"Only part of a record batch of {needed} bytes arrived")
         self._smallest = min(needed, MAX_FETCH_BYTES)

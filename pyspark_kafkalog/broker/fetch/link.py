@@ -39,7 +39,7 @@ MAX_FETCH_BYTES = (1 << 31) - 1 - FRAME_SLACK
 
 
 class RetryFetch(Exception):  # noqa: N818 - not an error, but the normal course
-    """Nothing can be fetched now; ``error`` says why, and ``refresh`` whether to look up metadata first.
+    """A fetch that can't be done now; ``error`` says why, and ``refresh`` whether to look up metadata first.
 
     ``has_paused`` says that the broker asks for a pause, which the connection keeps.
     """
@@ -61,7 +61,7 @@ class FetchParams:
     offset: int
     max_bytes: int
     max_wait_ms: int
-    """How long the broker may wait for records if it has none."""
+    """The time that the broker may wait for records if it has none."""
 
 
 class LogWentBack(Exception):  # noqa: N818
@@ -95,7 +95,7 @@ class FetchLink:
         self._epoch = cluster.metadata.newest_epoch(self._partition)
         """The newest leader epoch that was known, -1 for none."""
         self.max_bytes = options.max_partition_fetch_bytes
-        """How many bytes to request at most, adapted to how long responses take."""
+        """The most bytes to request, adapted to how long responses take."""
 
     @property
     def broker(self) -> str | None:

@@ -1,4 +1,4 @@
-"""How far bytes reach in many partitions, by the headers of sampled batches: one Fetch a broker and sample.
+"""The reach of bytes in many partitions, by the headers of sampled batches: one Fetch a broker and sample.
 
 A Fetch bounds the bytes that come in all, and those of each partition. Only the first batch of the first
 partition that has one comes whole, however large; a larger one of another partition does not come at all
@@ -36,7 +36,7 @@ _LARGEST_REQUEST = 16 << 20
 _FACTOR = 4
 """The factor by which a request grows or shrinks."""
 _MIN_EMPTY = 3
-"""How many answers without records prove that a partition has none there; see fetcher.py."""
+"""The number of answers without records that proves that a partition has none there; see fetcher.py."""
 _DOING = "Sampling record batches"
 
 
@@ -55,7 +55,7 @@ _Answer = Batches | Nothing
 
 
 class ByteReach:
-    """How far bytes reach in partitions. It remembers how much a broker can be asked for at once, and the
+    """The reach of bytes in partitions. It remembers how much a broker can be asked for at once, and the
     sizes of batches, so that the next look asks neither too often nor for too much.
     """
 
@@ -69,7 +69,7 @@ class ByteReach:
     def offsets_after(
         self, ranges: Mapping[TopicPartition, OffsetRange], max_bytes: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """For each of ``ranges`` an end in it; exact for few bytes. Partitions that are gone are left out.
+        """An end within each of ``ranges``; exact for few bytes. Partitions that are gone are left out.
 
         :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
         """
@@ -205,7 +205,7 @@ class _Search:
         return min(max(self.position, self._start + 1), self.end)
 
     def wanted(self, share: int) -> int:
-        """How many bytes to ask for, where the partition's share of a request is ``share``."""
+        """The bytes to ask for, where the partition's share of a request is ``share``."""
         return max(min(self._bytes_left, _SAMPLE_BYTES, share), self.least)
 
     def begin_at(self, start: int) -> None:

@@ -63,10 +63,11 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions
 _FIRST_WITH_ALL = 2
 """The first version of OffsetFetch that returns all partitions, and of OffsetCommit with a member id."""
 _ASKED_AT_ONCE = 250
-"""How many groups one request names, and how many requests to a broker before Kafka 3.0 share a deadline."""
+"""The number of groups that one request names, and of requests to a broker before Kafka 3.0 that share a
+deadline."""
 _DEAD = "Dead"
 _ELECTION_SECONDS = 2.0
-"""How long a partition may be without a leader, after a controlled shutdown of the one that it had."""
+"""The time that a partition may be without a leader, after a controlled shutdown of the one that it had."""
 _EPOCHS_WITHIN = 1.0
 """Seconds that leaders have to give their epochs, or half the time for the commit if that is less."""
 
@@ -90,7 +91,7 @@ class BrokerGroups:
         return cluster_of(self._options)
 
     def group_ids(self) -> tuple[str, ...]:
-        """All groups of every type, sorted; ACLs may hide some."""
+        """The groups of every type, sorted; ACLs may hide some."""
         found, problems = self.try_group_ids()
         for problem in problems:
             raise problem
@@ -328,7 +329,7 @@ class BrokerGroups:
                 return error
 
     def _listed(self) -> tuple[dict[str, Group], dict[int, KafkaLogError]]:
-        """All groups that brokers list, and the error of each broker that does not.
+        """The groups that brokers list, and the error of each broker that does not.
 
         :raises KafkaLogError: if none does.
         """
@@ -470,7 +471,7 @@ def _read_deleted(response: Any) -> dict[TopicPartition, int] | Refused:
 
 
 def _read_described(response: Any) -> dict[str, Group | Refused]:
-    """From a response to DescribeGroups or ConsumerGroupDescribe."""
+    """The groups in a response to DescribeGroups or ConsumerGroupDescribe."""
     return {
         group.group_id: Refused(group.error_code) if group.error_code else _group(group)
         for group in response.groups

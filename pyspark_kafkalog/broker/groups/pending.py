@@ -20,11 +20,11 @@ from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 _WITHIN = 2.0
 """Seconds to find out who holds the transaction: only an error's words depend on it."""
 _NAMED = 5
-"""How many transactions an error lists."""
+"""The number of transactions that an error lists."""
 
 
 def pending_error(cluster: Cluster, group: str, deadline: Deadline) -> PendingOffsetsError:
-    """Why the committed offsets of ``group`` are not final, with the names of the transactions that are open.
+    """The error of committed offsets of ``group`` that are not final; it names the open transactions.
 
     Brokers tell from Kafka 2.8 on, and the ids of transactions from 3.0 on, to those who may read
     ``__consumer_offsets`` and describe the transactional ids. A partition of it holds several groups, so

@@ -157,7 +157,7 @@ _HINTS: Mapping[int, str] = {
     " delete it: Delete) in the cluster's ACLs.",
 }
 _NAMED = 10
-"""How many partitions an error lists."""
+"""The number of partitions that an error lists."""
 
 
 def group_error(

@@ -20,7 +20,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 KIP_360 = 3
-"""Since this version of InitProducerId, a broker accepts any sequence number of an unknown producer, and a
+"""The version of InitProducerId since which brokers accept any sequence number of an unknown producer, and a
 producer may name the epoch that it believes to be the newest."""
 
 

@@ -117,7 +117,7 @@ class Producer:
         self._connections: dict[int, Connection] = {}
         self._clock = _Clock()
         self._deadlines: defaultdict[int, deque[Deadline]] = defaultdict(deque)
-        """When responses to the requests in flight are due, by broker."""
+        """The deadlines of the responses to the requests in flight, by broker."""
         self._state = ProduceState(
             ProduceLimits(
                 max_in_flight=options.max_in_flight,
@@ -149,7 +149,7 @@ class Producer:
         return self._topics.has_partition(partition)
 
     def settings(self, partition: TopicPartition) -> EncodeSettings:
-        """How to encode the next records for a partition: its sequence numbers, its topic's limits."""
+        """The encoder's settings for a partition's next records: its sequence numbers, its topic's limits."""
         settings = self._topics.settings(partition.topic)
         if not self._options.enable_idempotence:
             return settings
@@ -310,9 +310,9 @@ class Producer:
             self._deadlines[node].append(Deadline.after_ms(options.request_timeout_ms))
 
     def _check_cluster(self, connection: Connection) -> None:
-        """Another cluster may have given the producer id to another producer.
+        """Check that the connection leads to the cluster that gave the producer id.
 
-        :raises BrokerError: if the connection leads to a cluster other than the one that gave the id.
+        :raises BrokerError: if it leads to another one, which may have given the id to another producer.
         """
         if self._producer_id is None:
             return

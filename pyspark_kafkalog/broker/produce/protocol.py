@@ -121,7 +121,7 @@ _HINTS: Mapping[int, str] = {
 
 
 def reaction_to(code: int) -> Reaction:
-    """How to react to a code."""
+    """The reaction to an error code."""
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
         return Reaction.DONE
     if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

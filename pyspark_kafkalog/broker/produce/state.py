@@ -78,7 +78,7 @@ class ProduceAnswer:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """One record batch. ``number`` is its place among the batches of its partition."""
+    """A record batch to send. ``number`` is its place among the batches of its partition."""
 
     partition: TopicPartition
     data: memoryview
@@ -110,7 +110,7 @@ class _Partition:
     not_before: float = 0.0
     """The time before which nothing is sent, and the leader is not looked up."""
     look_ups: int = 0
-    """How many look-ups in a row found no leader."""
+    """The number of look-ups in a row that found no leader."""
     appended: int = 0
     records: int = 0
     batches: int = 0
@@ -141,7 +141,7 @@ class ProduceState:
         self._ends = ends or {}
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._ready: defaultdict[int, dict[TopicPartition, _Partition]] = defaultdict(dict)
-        """By leader, the partitions with batches to send, in the order in which they are served."""
+        """The partitions with batches to send, by leader, in the order in which they are served."""
         self._leaderless: dict[TopicPartition, _Partition] = {}
         """Partitions with batches to send and no known leader."""
         self._in_flight: defaultdict[int, deque[Request]] = defaultdict(deque)
@@ -233,7 +233,7 @@ class ProduceState:
             state.waiting[0].last_error = "a quota of the cluster throttles this client"
 
     def in_flight(self, node: int | None = None) -> int:
-        """How many requests wait for a response, from one broker or from all."""
+        """The number of requests without a response yet, to one broker or to all."""
         if node is not None:
             return len(self._in_flight[node])
         return sum(map(len, self._in_flight.values()))
@@ -399,7 +399,7 @@ class ProduceState:
         return self._limits.delivery_timeout - (0.0 if oldest is None else max(now - oldest.created, 0.0))
 
     def wake_at(self) -> float | None:
-        """When there may be something to do without a response from a broker; None if nothing waits.
+        """The time when there may be something to do without a response from a broker; None if nothing waits.
 
         It may lie in the past: a pause may end while something else is sent.
         """

@@ -31,7 +31,7 @@ class TopicLimits(NamedTuple):
 
 
 _limits: dict[tuple[ConnectionOptions, str], tuple[float, TopicLimits]] = {}
-"""When the configurations of each topic were looked up, and what they say."""
+"""The limits of each topic, and when its configurations were looked up."""
 
 
 class ProducerTopics:
@@ -49,7 +49,7 @@ class ProducerTopics:
         self._by_topic: dict[str, EncodeSettings] = {}
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic had at the first call: so equal keys stay in one partition.
+        """The number of partitions of a topic at the first call: so equal keys stay in one partition.
 
         :raises UnknownTopicOrPartitionError: if there is no such topic.
         """
@@ -75,14 +75,14 @@ class ProducerTopics:
         return True
 
     def settings(self, topic: str) -> EncodeSettings:
-        """How to encode records for a topic, without the sequence numbers of a producer."""
+        """The settings of the encoder for a topic, without the sequence numbers of a producer."""
         settings = self._by_topic.get(topic)
         if settings is None:
             settings = self._by_topic[topic] = self._settings_of(topic)
         return settings
 
     def _settings_of(self, topic: str) -> EncodeSettings:
-        """Obeys the topic's limits, as brokers refuse what is larger, and compact what they do not know."""
+        """The settings within the topic's limits, as brokers refuse larger batches."""
         size, limit = self._max_request_size, "kafka.max.request.size"
         topic_limit, is_compacted = topic_limits(self._cluster, topic, timeout=self._timeout)
         if topic_limit is not None and topic_limit < size:
@@ -98,7 +98,7 @@ class ProducerTopics:
 
 
 def partition_count(cluster: Cluster, topic: str, *, timeout: float, beyond: int = 0) -> int:
-    """How many partitions a topic has. Brokers create it if auto.create.topics.enable is set.
+    """The number of partitions of a topic. Brokers create it if auto.create.topics.enable is set.
 
     :param timeout: seconds to wait for brokers that do not respond.
     :param beyond: the topic gets some seconds to have more partitions than this.

@@ -23,7 +23,7 @@ _SET, _DELETE = 0, 1
 
 
 class Refusal(NamedTuple):
-    """Why a broker did not do it: Kafka's error code, and the broker's own words."""
+    """The refusal of a request by a broker: Kafka's error code, and the broker's own words."""
 
     code: int
     message: str | None = None

@@ -1,1 +1,1 @@
-"""One connection: frames, strict reading of responses, login, deadlines and error codes."""
+"""A connection: frames, strict reading of responses, login, deadlines and error codes."""

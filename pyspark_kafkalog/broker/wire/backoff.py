@@ -26,7 +26,7 @@ Key = TypeVar("Key", bound=Any)
 _log = logging.getLogger("pyspark_kafkalog")
 
 _QUIET_SECONDS = 2.0
-"""How long attempts may fail before a warning is logged: an ordinary leader election takes less."""
+"""The time for which attempts may fail before a warning is logged: an ordinary leader election takes less."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Backoff:
         self._maximum = maximum / 1000
         self._started = time.monotonic()
         self.deadline = deadline
-        """When attempts must end."""
+        """The deadline of all attempts."""
         self._connection_setup = options.socket_connection_setup_timeout_ms / 1000
         self._repeated = repeated or Repeated()
         self._telling: KafkaLogError | None = None

@@ -1,4 +1,4 @@
-"""One blocking, authenticated connection to one broker.
+"""A blocking, authenticated connection to one broker.
 
 The layouts of requests and responses are kafka-python's, and so are the SASL
 mechanisms. Its event loop is not used: its transport reads 4 KiB at a time and
@@ -45,21 +45,21 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 _OFTEN_REPEATED = (ListOffsetsRequest.API_KEY, MetadataRequest.API_KEY)
-"""An idle stream gets the same responses ten times a second."""
+"""The APIs whose responses an idle stream gets, the same ones, ten times a second."""
 _BEFORE_EPOCHS = 6
 """The version of Metadata to use instead of 7 and 8, whose leader epochs may be old (KAFKA-9212)."""
 _REMEMBERED = 4
 """Responses that a connection remembers; with many partitions they take megabytes."""
 _FIRST_FRAME = 1 << 20
-"""Larger than any response to the first requests; what claims to be larger is not Kafka's protocol."""
+"""The limit of the first responses: what claims to be larger is not Kafka's protocol."""
 _LARGEST_FRAME = 100 << 20
 """The limit where the caller sets none: Kafka's default of socket.request.max.bytes."""
 _SLOW_FRAME = 4
-"""How many times request.timeout.ms a moving frame may take, where the caller sets no limit."""
+"""The time that a moving frame may take, in units of request.timeout.ms, where the caller sets no limit."""
 _LONGEST_HEADER = 256
-"""Ample: no tagged field of a response header is defined so far (KIP-482 came with none)."""
+"""The most bytes of a response header, ample: none of its tagged fields is defined so far (KIP-482)."""
 _DETAIL = 200
-"""How many characters an error quotes of why a response is unreadable."""
+"""The characters of the reason why a response is unreadable that an error quotes."""
 
 
 class _Expected(NamedTuple):
@@ -77,9 +77,9 @@ class RawResponse(NamedTuple):
     body: int
     """The position in the buffer at which the body begins."""
     size: int
-    """How many bytes arrived."""
+    """The number of bytes that arrived."""
     broken: BrokerError | None
-    """Why no more arrived. The connection is then closed."""
+    """The error because of which no more arrived; the connection is then closed."""
 
 
 class Connection:
@@ -100,7 +100,7 @@ class Connection:
         self._sock = sock
         self._options = options
         self._deadline: Deadline | None = None
-        """When the current call must end."""
+        """The deadline of the current call."""
         self._expected: deque[_Expected] = deque()
         self._received: deque[tuple[_Expected, RawResponse]] = deque()
         """Responses taken off the socket before the caller wanted them."""
@@ -169,7 +169,7 @@ class Connection:
         return self._closed
 
     def fileno(self) -> int:
-        """For ``select``; see :func:`readable`, which also sees what TLS has already read."""
+        """The descriptor for ``select``; see :func:`readable`, which also sees what TLS has already read."""
         return self._sock.fileno()
 
     def close(self) -> None:

@@ -147,9 +147,9 @@ class ErrorCode(enum.IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = 46
     """A batch was sent twice, and the broker no longer knows its offset."""
     INVALID_PRODUCER_EPOCH = 47, _NEVER, FencedError
-    """Also fenced: brokers before Kafka 2.7 know no PRODUCER_FENCED (KIP-588)."""
+    """The producer is fenced, too: brokers before Kafka 2.7 know no PRODUCER_FENCED (KIP-588)."""
     INVALID_TXN_STATE = 48, _NEVER, AbortableTransactionError
-    """Also in response to record batches, for clients that do not know TRANSACTION_ABORTABLE."""
+    """The code is also for record batches, to clients that do not know TRANSACTION_ABORTABLE."""
     INVALID_PRODUCER_ID_MAPPING = 49
     INVALID_TRANSACTION_TIMEOUT = _fails(
         50,

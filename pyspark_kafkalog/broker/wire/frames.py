@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT
 
 _PIECES_AT_ONCE = 512
-"""Below IOV_MAX on every system."""
+"""The most pieces of one system call, below IOV_MAX on every system."""
 
 
 class Pace:
-    """How long one frame may take: ``stall`` seconds without a byte, and ``total`` seconds overall."""
+    """The limits of one frame: ``stall`` seconds without a byte, and ``total`` seconds overall."""
 
     def __init__(self, stall: float, total: float) -> None:
         self.bytes = 0
-        """How many bytes have moved so far."""
+        """The number of bytes that have moved so far."""
         self._stall = stall
         self._total = total
         self._last = self._started = time.monotonic()
@@ -30,7 +30,7 @@ class Pace:
         """Whether the limit for the next byte ends before the limit for the whole frame."""
 
     def wait(self) -> float:
-        """How many seconds the next byte may take.
+        """The seconds that the next byte may take.
 
         :raises TimeoutError: if a limit has passed.
         """

@@ -28,13 +28,13 @@ _HINTS = {
     "OAUTHBEARER": "Check the token in kafka.sasl.jaas.config, or the endpoint and client it comes from.",
 }
 _MOST_ROUNDS = 16
-"""More than any mechanism needs."""
+"""The most rounds of a login, more than any mechanism needs."""
 _ITERATIONS = range(4096, 1_000_001)
 """The iterations that SCRAM may ask for: from the minimum of Kafka's ScramMechanism to a second's work."""
 _TICKETS = "MEMORY:pyspark-kafkalog"
 """The ticket cache of this process for Kerberos."""
 _DETAIL = 200
-"""How many characters an error quotes from a broker."""
+"""The characters that an error quotes from a broker."""
 _WORD = re.compile(r'[^\s"\x00-\x1f]{12,}')
 """A word that may be a token, or a part of a signature."""
 _NAME_AND_PASSWORD = (
@@ -190,7 +190,7 @@ def sasl_configs(security: SecurityOptions, host: str) -> dict[str, Any]:
 
 
 def _log_in(kerberos: KerberosOptions) -> None:
-    """With a keytab, get a ticket into this process's memory; without one, kinit has made it."""
+    """Get a ticket by the keytab into this process's memory; without a keytab, kinit has made it."""
     try:
         import gssapi
     except (ImportError, OSError):

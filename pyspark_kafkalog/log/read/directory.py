@@ -48,7 +48,7 @@ from pyspark_kafkalog.model.topics import cleanup_policies
 _Answer = TypeVar("_Answer")
 
 _ATTEMPTS = 5
-"""How often to look again at roots in which one publish follows another."""
+"""The most looks at roots in which one publish follows another."""
 
 _MOVING = 5.0
 """Seconds for which a partition may be in two roots. A broker that moves it to another disk gives the new
@@ -56,7 +56,7 @@ folder its name before it renames the old one (LogManager.replaceCurrentWithFutu
 _PAUSE = 0.02
 """Seconds between two looks at a partition that is moved."""
 _LOOKS = 5
-"""How often to look for a partition in several roots: a look that meets a move may find it in none."""
+"""The most looks for a partition in several roots: a look that meets a move may find it in none."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 _warned_of: dict[str, int] = {}
@@ -200,8 +200,8 @@ class LogDirectory:
         return {}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """For each partition, the largest epoch in its log that is not above the given one, and the offset
-        after its last record. A partition without leader epochs is left out.
+        """The largest epoch in each partition's log that is not above the given one, and the offset after its
+        last record. A partition without leader epochs is left out.
         """
         return {
             partition: end

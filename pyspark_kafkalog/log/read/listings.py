@@ -1,4 +1,4 @@
-"""How long the listing of a partition's folder is believed while nothing seems to have changed there.
+"""The age up to which a listing of a partition's folder is believed while the folder seems unchanged.
 
 A folder's time of change shows each change, except on file systems that don't keep it. So it is listed again
 now and then: as often as one budget of time allows for all folders of a directory.

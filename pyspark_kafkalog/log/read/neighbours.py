@@ -18,7 +18,7 @@ _RENAMING = 0.1
 
 
 class Neighbours:
-    """Which segments follow one another, according to a listing younger than their own.
+    """The check that segments follow one another, by a listing younger than their own.
 
     :param segments: lists the live segments again.
     """

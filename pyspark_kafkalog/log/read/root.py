@@ -38,7 +38,7 @@ from pyspark_kafkalog.model import OffsetRange, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 
 _LOOKED_INTO = 50
-"""How many subfolders to search for partitions if the folder itself isn't a root."""
+"""The most subfolders that are searched for partitions if the folder itself isn't a root."""
 _NAMED = 3
 
 
@@ -154,11 +154,11 @@ class LogRoot:
         return self._child(name)
 
     def live_partitions(self) -> set[TopicPartition]:
-        """As :meth:`partitions`, with those whose new copies are not in their places yet."""
+        """The :meth:`partitions`, and those whose new copies are not in their places yet."""
         return self.partitions() | {partition for partition in self.renewed() if self._copy(partition)}
 
     def find_live(self, partition: TopicPartition) -> Folder | None:
-        """As :meth:`find`; the new copy of a backup that its file names, if that is not in its place yet."""
+        """The partition's folder, as :meth:`find`; a backup's new copy, if it is not in its place yet."""
         copy = self._copy(partition) if partition in self.renewed() else None
         return copy or self.find(partition)
 

@@ -42,7 +42,7 @@ _HINT = "Delete it while the directory is not in use; a broker rebuilds it."
 
 
 class _Index(NamedTuple):
-    """One index as it was at some time."""
+    """An index as it was at some time."""
 
     file: str
     data: pa.Buffer
@@ -262,7 +262,7 @@ def _entries(index: _Index | None, entry: np.dtype) -> np.ndarray:
 
 
 def _up_to_first(falls: np.ndarray) -> int:
-    """How many entries come before the first that falls; ``falls`` says so for each but entry 0."""
+    """The number of entries before the first that falls; ``falls`` says so for each but entry 0."""
     return int(falls.argmax()) + 1 if falls.any() else falls.size + 1
 
 

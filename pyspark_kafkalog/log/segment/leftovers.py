@@ -42,7 +42,7 @@ class Leftovers:
 
     @property
     def steps(self) -> list[RepairStep]:
-        """All steps in their order."""
+        """The steps, in order."""
         return [*self.missing, *chain(*self.rounds)]
 
     def run(self, *, forget_missing: bool = False) -> None:

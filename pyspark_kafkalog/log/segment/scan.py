@@ -62,7 +62,7 @@ def framed(data: Buffer, wanted: int, left: int, next_offset: int, below: int) -
 
 
 def _in_order(data: Buffer, batches: Batches, next_offset: int, below: int) -> int:
-    """How many batches of ``data`` come before the first whose offsets go back, or are not all ``below``.
+    """The number of batches of ``data`` before the first whose offsets go back, or are not all ``below``.
 
     No CRC covers the base offset or the order. Where two batches overlap, the first is at fault if it left a
     gap that the second, a valid one, fits into.
@@ -113,7 +113,7 @@ class Scan:
     size: int = 0
     """Bytes of the file."""
     fault: str | None = None
-    """Why the batches end before the file does; None if they don't."""
+    """The reason why the batches end before the file does; None if they don't."""
     _needed: int = field(default=0, init=False)
 
     @property

@@ -1,4 +1,4 @@
-"""One step of a repair: what is done to which file, and why."""
+"""A step of a repair: the action, its file and its reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ puts markers in that end transactions. ``forget`` gives up offsets that a backup
 
 @dataclass(frozen=True, slots=True)
 class RepairStep:
-    """One step of a repair: what it does, or did, to a file.
+    """A step of a repair, done or only planned.
 
     :param file: its path.
     :param why: a clause that says what is wrong.

@@ -33,7 +33,8 @@ _NO_LIMIT = 2**63 - 1
 
 
 class SegmentLimits(NamedTuple):
-    """When the next segment begins, and how sparse the indexes are; in the order of :mod:`.append_kernels`.
+    """The limits of a segment, after which the next one begins, and of its indexes; in the order of
+    :mod:`.append_kernels`.
 
     The indexes hold no more entries than a broker could have written.
     """

@@ -19,7 +19,7 @@ _FIELDS = {
     "awsStsRegion": "sts_region",
 }
 _WITHOUT_EFFECT = ("awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")
-"""How often Amazon's library asks again, and what it logs."""
+"""The settings of Amazon's library without effect here: how often it asks again, and what it logs."""
 _ARN = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+")
 _REGION_NAME = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")
 
