@@ -23,7 +23,7 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.functions import expr
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, print_ratio, seconds_by_turns
 from tests.benchmarks.session import benchmark_session, scratch_folder
@@ -120,8 +120,8 @@ def measure(name: str, schema: Any, make: Callable[[int], dict[str, Any]], recor
         bodies.append(out.getvalue())
     column = pa.array(bodies, pa.binary())
     ours = parse(json.dumps(schema))
-    full = Decoder(ours)
-    two = Decoder(ours, pa.struct([full.type.field("id"), full.type.field("note")]))
+    full = DatumDecoder(ours)
+    two = DatumDecoder(ours, pa.struct([full.type.field("id"), full.type.field("note")]))
     rates = {}
     for columns, decoder in (("all columns", full), ("two columns", two)):
         entry = decoder.add(ours)

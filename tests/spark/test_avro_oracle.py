@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder, DecodedAvro
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
@@ -49,7 +49,7 @@ def types_by_spark(spark: SparkSession, schemas: Sequence[oracle.Json]) -> list[
 
 def ours(column: pa.Array, writer: oracle.Json, reader: oracle.Json) -> tuple[list[Any], list[int]]:
     """Rows, and causes."""
-    decoder = Decoder(parse(json.dumps(reader)))
+    decoder = DatumDecoder(parse(json.dumps(reader)))
     decoded = decode_column(decoder, column, decoder.add(parse(json.dumps(writer))))
     return oracle.shown(decoded.array), decoded.causes.tolist()
 
@@ -174,7 +174,7 @@ def test_hostile_rows_are_those_of_from_avro(spark: SparkSession, soak: bool, ch
     columns = []
     for writer in range(fuzz.COMPARED):
         for reader in fuzz.READERS:
-            decoder = Decoder(parse(json.dumps(reader)))
+            decoder = DatumDecoder(parse(json.dumps(reader)))
             entry = decoder.add(parse(json.dumps(fuzz.WRITERS[writer])))
             bodies = [fuzz.mutated(chance.choice(fuzz.bodies()[writer]), chance) for _ in range(count)]
             decoded = decode_column(decoder, pa.array(bodies, pa.binary()), entry)
@@ -189,7 +189,7 @@ def test_hostile_rows_are_those_of_from_avro(spark: SparkSession, soak: bool, ch
         assert 0.2 < sum(mine == nulls for mine in rows) / len(rows) < 0.8
 
 
-def is_for_java(body: bytes, decoder: Decoder, decoded: Decoded, row: int) -> bool:
+def is_for_java(body: bytes, decoder: DatumDecoder, decoded: DecodedAvro, row: int) -> bool:
     """Whether Java reads no further than we do, and allocates little."""
     cause, step, at = (int(number) for number in decoded._faults[:, row])
     if cause in (kernels.FINE, kernels.TRAILING):

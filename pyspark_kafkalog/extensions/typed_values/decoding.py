@@ -12,7 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.extensions.large_messages.segments import as_sent
-from pyspark_kafkalog.extensions.typed_values.decoded_column import CORRUPT_TYPE, ColumnDecoder, DecodedColumn
+from pyspark_kafkalog.extensions.typed_values.column_decoder import (
+    CORRUPT_TYPE,
+    ColumnDecoder,
+    ColumnToDecode,
+)
 from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat, ValueOptions
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.model import CORRUPT_FIELD, TopicPartition
@@ -22,8 +26,8 @@ _MOST_VALUES = 4_000_000
 """Fields times rows of a batch: where structs are wide it has fewer rows, so that memory is bounded."""
 
 
-def decoded_columns(values: ValueOptions, options: ReadOptions) -> tuple[DecodedColumn, ...]:
-    """What decodes each column that has a format; the registry is asked where no schema is given.
+def decoded_columns(values: ValueOptions, options: ReadOptions) -> tuple[ColumnToDecode, ...]:
+    """The columns that have a format; the registry is asked where no schema is given.
 
     :raises OptionError: for a schema that can't be read, or is that of several topics.
     :raises SchemaRegistryError: if the registry has none.
@@ -31,7 +35,7 @@ def decoded_columns(values: ValueOptions, options: ReadOptions) -> tuple[Decoded
     return tuple(_decoded_column(column, values, options) for column in values.formats)
 
 
-def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOptions) -> DecodedColumn:
+def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOptions) -> ColumnToDecode:
     if column.format == JSON:
         from pyspark_kafkalog.extensions.typed_values.read_json import json_column
 
@@ -41,7 +45,7 @@ def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOpt
     return avro_column(column, values.registry, options)
 
 
-def _decoder(column: DecodedColumn, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:
+def _decoder(column: ColumnToDecode, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:
     if column.format.format == JSON:
         from pyspark_kafkalog.extensions.typed_values.read_json import JsonDecoder
 
@@ -66,7 +70,7 @@ class Decoding:
     """
 
     def __init__(
-        self, columns: Collection[DecodedColumn], registry: RegistryOptions | None, zone: str
+        self, columns: Collection[ColumnToDecode], registry: RegistryOptions | None, zone: str
     ) -> None:
         self._columns = {column.name: _decoder(column, registry, zone) for column in columns}
         fields = sum(_leaves(kind) for column in columns for kind in column.types.values())

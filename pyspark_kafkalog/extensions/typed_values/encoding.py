@@ -24,8 +24,8 @@ _TAGS = ("variant", "geometry", "geography")
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedColumn:
-    """What encodes one column. Sent to the tasks.
+class ColumnToEncode:
+    """A column that is encoded: its format, type and schema. Sent to the tasks.
 
     ``type`` is that of the column. ``schema`` is what it is written by, with its id if that comes before
     each value; None for JSON, and for a column that is null in all rows.
@@ -42,8 +42,8 @@ class EncodedColumn:
 
 def encoded_columns(
     values: WrittenValueOptions, topic: str | None, given: pa.Schema
-) -> tuple[EncodedColumn, ...]:
-    """What encodes each column that has a format; the registry is asked, or told, here.
+) -> tuple[ColumnToEncode, ...]:
+    """The columns that have a format; the registry is asked, or told, here.
 
     :param topic: that of all rows, if it is known.
     :param given: the columns of the rows.
@@ -70,7 +70,7 @@ def encoded_columns(
             from pyspark_kafkalog.extensions.typed_values.write_avro import written_schema
 
             schema = written_schema(column, field, values, topic)
-        found.append(EncodedColumn(column, field.type, schema))
+        found.append(ColumnToEncode(column, field.type, schema))
     return tuple(found)
 
 
@@ -114,7 +114,7 @@ class Encoding:
     :param columns: what encodes each of them.
     """
 
-    def __init__(self, columns: Iterable[EncodedColumn]) -> None:
+    def __init__(self, columns: Iterable[ColumnToEncode]) -> None:
         self._encode = {column.name: _encoder(column) for column in columns}
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -160,7 +160,7 @@ def _plain(kind: pa.DataType, *, keeps_dictionaries: bool = False) -> pa.DataTyp
 _BYTES = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 
 
-def _encoder(column: EncodedColumn) -> Callable[[pa.Array], pa.Array]:
+def _encoder(column: ColumnToEncode) -> Callable[[pa.Array], pa.Array]:
     if column.schema is None:
         return _as_json
     from pyspark_kafkalog.extensions.typed_values.write_avro import avro_encoder

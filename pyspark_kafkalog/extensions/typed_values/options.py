@@ -22,8 +22,8 @@ from pyspark_kafkalog.write.values import WrittenValues
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.extensions.typed_values.decoded_column import DecodedColumn
-    from pyspark_kafkalog.extensions.typed_values.encoding import EncodedColumn
+    from pyspark_kafkalog.extensions.typed_values.column_decoder import ColumnToDecode
+    from pyspark_kafkalog.extensions.typed_values.encoding import ColumnToEncode
     from pyspark_kafkalog.read.values import Decode
 
 CONFLUENT_AVRO = "confluent-avro"
@@ -79,7 +79,7 @@ class ValueOptions(Values):
         """See :attr:`.values.Values.decoded`."""
         return {form.column for form in self.formats}
 
-    def columns_of(self, options: ReadOptions) -> tuple[DecodedColumn, ...]:
+    def columns_of(self, options: ReadOptions) -> tuple[ColumnToDecode, ...]:
         """See :meth:`.values.Values.columns_of`."""
         from pyspark_kafkalog.extensions.typed_values.decoding import decoded_columns
 
@@ -111,13 +111,13 @@ class WrittenValueOptions(WrittenValues):
         """See :attr:`.values.WrittenValues.encoded`."""
         return {form.column for form in self.formats}
 
-    def columns_of(self, options: WriteOptions, given: pa.Schema) -> tuple[EncodedColumn, ...]:
+    def columns_of(self, options: WriteOptions, given: pa.Schema) -> tuple[ColumnToEncode, ...]:
         """See :meth:`.values.WrittenValues.columns_of`."""
         from pyspark_kafkalog.extensions.typed_values.encoding import encoded_columns
 
         return encoded_columns(self, options.topic, given)
 
-    def encoding(self, columns: Iterable[EncodedColumn]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    def encoding(self, columns: Iterable[ColumnToEncode]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         """See :meth:`.values.WrittenValues.encoding`."""
         from pyspark_kafkalog.extensions.typed_values.encoding import Encoding
 

@@ -16,14 +16,14 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.errors import KafkaLogError, OptionError, SchemaError
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, DatumDecoder, DecodedAvro
 from pyspark_kafkalog.extensions.typed_values.avro.schema import Union, parse
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
-from pyspark_kafkalog.extensions.typed_values.decoded_column import (
+from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     PREFIX,
     ColumnDecoder,
+    ColumnToDecode,
     ColumnValues,
-    DecodedColumn,
     segments_in,
 )
 from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, ColumnFormat
@@ -38,7 +38,7 @@ _BY_ID, _BY_GUID = 0, 1
 
 def avro_column(
     column: ColumnFormat, registry: RegistryOptions | None, options: ReadOptions
-) -> DecodedColumn:
+) -> ColumnToDecode:
     """What decodes a column; the registry is asked for the schema unless an option gives one.
 
     :raises OptionError: for a schema that can't be read, or is that of several topics.
@@ -50,7 +50,7 @@ def avro_column(
         if isinstance(parsed, Union) and not parsed.branches:
             raise SchemaError("it is a union of no types, which has no values")
         kind = arrow_type(parsed)
-        return DecodedColumn.of(column, schema, kind, options)
+        return ColumnToDecode.of(column, schema, kind, options)
     except SchemaError as e:
         raise OptionError(
             f"The schema of column {column.column!r} can't be used: {e.message}", hint=e.hint
@@ -89,12 +89,12 @@ class AvroDecoder(ColumnDecoder):
     :param registry: where its writers' schemas are; None for the format that has one only.
     """
 
-    def __init__(self, column: DecodedColumn, registry: RegistryOptions | None) -> None:
+    def __init__(self, column: ColumnToDecode, registry: RegistryOptions | None) -> None:
         super().__init__(column)
         self._registry = None if registry is None else registry_of(registry)
         assert column.schema is not None, "Avro has one"
         schema = parse(column.schema.text, column.schema.references)
-        self._decoder = Decoder(schema, column.type)
+        self._decoder = DatumDecoder(schema, column.type)
         self._is_framed = column.format.format == CONFLUENT_AVRO
         self._header = f"__{column.name}_schema_id"
         self._entries: dict[int | uuid.UUID, int] = {}
@@ -103,7 +103,7 @@ class AvroDecoder(ColumnDecoder):
         if not self._is_framed:
             self._own = self._decoder.add(schema)
 
-    def decoded(self, values: ColumnValues) -> tuple[Decoded | None, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[DecodedAvro | None, dict[str, pa.Array]]:
         batch, data, starts, sizes, _ = values
         made: dict[str, pa.Array] = {}
         if self._is_framed:

@@ -7,8 +7,12 @@ import logging
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import OptionError, SchemaError
+from pyspark_kafkalog.extensions.typed_values.column_decoder import (
+    ColumnDecoder,
+    ColumnToDecode,
+    ColumnValues,
+)
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
-from pyspark_kafkalog.extensions.typed_values.decoded_column import ColumnDecoder, ColumnValues, DecodedColumn
 from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoded, Decoder
 from pyspark_kafkalog.extensions.typed_values.json.times import zone as zone_named
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type, has_timestamps
@@ -20,7 +24,7 @@ _FEW = 1000
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-def json_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
+def json_column(column: ColumnFormat, options: ReadOptions) -> ColumnToDecode:
     """What decodes a column; its type is known only if an option gives it.
 
     :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
@@ -38,7 +42,7 @@ def json_column(column: ColumnFormat, options: ReadOptions) -> DecodedColumn:
                 " StructType gives it by simpleString().",
             ) from None
         check_type(kind, column.corrupt)
-    return DecodedColumn.of(column, None, kind, options)
+    return ColumnToDecode.of(column, None, kind, options)
 
 
 class JsonDecoder(ColumnDecoder):
@@ -50,7 +54,7 @@ class JsonDecoder(ColumnDecoder):
 
     left = "structs of what could be read"
 
-    def __init__(self, column: DecodedColumn, zone: str) -> None:
+    def __init__(self, column: ColumnToDecode, zone: str) -> None:
         super().__init__(column)
         kind = column.types[column.name]
         name = (column.format.zone or zone) if has_timestamps(kind) else "UTC"

@@ -41,8 +41,8 @@ _FEW = 32
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
-    """What became of some rows.
+class DecodedAvro:
+    """The values decoded from some rows.
 
     :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls if
         the type is a struct, as from_avro gives it in PERMISSIVE mode, and else null.
@@ -60,13 +60,13 @@ class Decoded:
         return np.flatnonzero(self.causes)
 
     def reason(self, row: int) -> str:
-        """Why a corrupt row is: the field, what was expected, and the byte of the body where it was."""
+        """The reason why a row is corrupt: the field, what was expected there, and the byte of the body."""
         cause, step, byte = (int(number) for number in self._faults[:, row])
         path = self._paths[step].removeprefix(".")
         return f"{f'{path}: ' if path else ''}{_WHY[cause]}, at byte {byte}"
 
 
-class Decoder:
+class DatumDecoder:
     """Decodes what several writers have written, by one reader's schema. For one thread at a time.
 
     :param reader: the schema that all is read as.
@@ -113,7 +113,9 @@ class Decoder:
         self._paths += paths
         return entry
 
-    def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray) -> Decoded:
+    def decode(
+        self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray
+    ) -> DecodedAvro:
         """Decode the bodies ``data[start:start + size]``, a row each, in their order.
 
         :param data: uint8.
@@ -146,7 +148,7 @@ class Decoder:
         valid = arrays.valid(self._root)
         if pa.types.is_struct(self._root.type) and corrupt.any():
             valid = corrupt | (given if valid is None else valid)
-        return Decoded(arrays.array(self._root, valid), causes, faults, self._paths)
+        return DecodedAvro(arrays.array(self._root, valid), causes, faults, self._paths)
 
     def _column(
         self,

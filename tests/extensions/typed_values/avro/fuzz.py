@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, DatumDecoder
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from tests.extensions.typed_values import fuzzing
 from tests.extensions.typed_values.avro import oracle
@@ -171,7 +171,7 @@ def value(rng: random.Random, writer: int) -> Any:
 class Pair(NamedTuple):
     """A decoder for one reader, with the entries of the writers, and the same for fastavro."""
 
-    decoder: Decoder
+    decoder: DatumDecoder
     entries: list[int]
     reader: Any
 
@@ -185,7 +185,7 @@ def written() -> list[Any]:
 def pairs() -> list[Pair]:
     made = []
     for reader in [*READERS, *NOT_COMPARED]:
-        decoder = Decoder(parse(json.dumps(reader)))
+        decoder = DatumDecoder(parse(json.dumps(reader)))
         entries = [decoder.add(parse(json.dumps(writer))) for writer in WRITERS]
         made.append(Pair(decoder, entries, oracle.parsed(reader)))
     return made

@@ -16,7 +16,7 @@ import pytest
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.avro import decoder as module
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, DatumDecoder, DecodedAvro
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from tests.extensions.typed_values.avro import oracle
 from tests.extensions.typed_values.avro.test_schema import logical, record
@@ -25,8 +25,8 @@ from tests.extensions.typed_values.columns import decode_column
 
 def decoded(
     bodies: list[bytes | None], writer: Any, reader: Any = None, columns: pa.DataType | None = None
-) -> Decoded:
-    decoder = Decoder(parse(json.dumps(writer if reader is None else reader)), columns)
+) -> DecodedAvro:
+    decoder = DatumDecoder(parse(json.dumps(writer if reader is None else reader)), columns)
     found = decode_column(decoder, pa.array(bodies, pa.binary()), decoder.add(parse(json.dumps(writer))))
     found.array.validate(full=True)
     return found
@@ -93,7 +93,7 @@ def test_other_types_than_structs_are_null_where_they_are_corrupt() -> None:
 def test_no_rows_are_a_column_too() -> None:
     assert decoded([], SIMPLE).array == pa.array([], decoded([GOOD], SIMPLE).array.type)
     column = pa.array([b"no", GOOD, None, GOOD], pa.binary())[1:3]
-    decoder = Decoder(parse(json.dumps(SIMPLE)))
+    decoder = DatumDecoder(parse(json.dumps(SIMPLE)))
     found = decode_column(decoder, column, decoder.add(parse(json.dumps(SIMPLE))))
     assert found.array.is_valid().to_pylist() == [True, False]
     assert not found.corrupt.size
@@ -167,7 +167,7 @@ def test_a_corrupt_row_says_why_and_where(schema: Any, body: bytes, said: str) -
     (found,) = reasons([body], schema)
     assert said in found
     for before, after in ((b"", b""), (b"\x00" * 20, b"\x00" * 20), (b"\xff" * 20, b"\xff" * 20)):
-        decoder = Decoder(parse(json.dumps(schema)))
+        decoder = DatumDecoder(parse(json.dumps(schema)))
         entry = decoder.add(parse(json.dumps(schema)))
         data = np.frombuffer(before + body + after, np.uint8)
         where = (np.array([number], np.int64) for number in (len(before), len(body), entry))
@@ -329,7 +329,7 @@ def test_what_is_skipped_is_followed_to_its_end(schema: Any, body: bytes, cause:
 
 def test_rows_of_several_writers_are_decoded_at_once() -> None:
     reader = record(("a", "long"), ("b", ["null", "string"]), {"name": "c", "type": "int", "default": 9})
-    decoder = Decoder(parse(json.dumps(reader)))
+    decoder = DatumDecoder(parse(json.dumps(reader)))
     first = decoder.add(
         parse(
             json.dumps(
@@ -592,7 +592,7 @@ def test_schemas_that_refer_to_one_another_many_times_are_compiled_once() -> Non
         "name": "W",
         "fields": [{"name": "a", "type": "R30"}, {"name": "n", "type": "int"}],
     }
-    decoder = Decoder(parse(json.dumps(record(("n", "int")))))
+    decoder = DatumDecoder(parse(json.dumps(record(("n", "int")))))
     entry = decoder.add(parse(json.dumps(deep), texts))
     assert decode_column(decoder, pa.array([b"\x02"]), entry).array.to_pylist() == [{"n": 1}]
     with pytest.raises(SchemaError, match="some hundred schemas in one another"):
@@ -630,7 +630,7 @@ def test_texts_that_a_schema_needs_many_times() -> None:
     items = {"type": "array", "items": record({"name": "s", "type": "string", "default": text}, name="I")}
     reader = record(("e", enum), {"name": "l", "type": items, "default": [{}] * 1000})
     writer = record(("e", {"type": "enum", "name": "E", "symbols": [f"s{n}" for n in range(10_000)]}))
-    decoder = Decoder(parse(json.dumps(reader)))
+    decoder = DatumDecoder(parse(json.dumps(reader)))
     entry = decoder.add(parse(json.dumps(writer)))
     assert len(decoder._compiler.constants) == len(text)
     decoded = decode_column(decoder, pa.array([b"\x0e"], pa.binary()), entry)

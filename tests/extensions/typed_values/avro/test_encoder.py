@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder
 from pyspark_kafkalog.extensions.typed_values.avro.encoder import Encoder, schema_of
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from tests.confluent import MANY, body, record
@@ -35,7 +35,7 @@ def read(schema: Any, bodies: list[bytes | None]) -> list[Any]:
 
 
 def decoded(schema: Any, bodies: list[bytes | None]) -> pa.Array:
-    decoder = Decoder(parse(json.dumps(schema)))
+    decoder = DatumDecoder(parse(json.dumps(schema)))
     found = decode_column(decoder, pa.array(bodies, pa.binary()), decoder.add(parse(json.dumps(schema))))
     assert not found.corrupt.size, found.reason(int(found.corrupt[0]))
     return found.array

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import Decoder
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from tests.extensions.typed_values.avro import oracle
 from tests.extensions.typed_values.avro.strategies import Case, cases
@@ -20,8 +20,8 @@ from tests.extensions.typed_values.columns import decode_column
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 
-def decoder_of(reader: oracle.Json, columns: pa.DataType | None = None) -> Decoder:
-    return Decoder(parse(json.dumps(reader)), columns)
+def decoder_of(reader: oracle.Json, columns: pa.DataType | None = None) -> DatumDecoder:
+    return DatumDecoder(parse(json.dumps(reader)), columns)
 
 
 @settings(max_examples=400, suppress_health_check=SLOW)

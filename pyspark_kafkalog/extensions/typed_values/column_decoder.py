@@ -1,4 +1,4 @@
-"""One column that is decoded: what the tasks get of a plan, and what all formats have in common there."""
+"""The decoding of a column: its settings, which tasks get, and the base of all formats' decoders."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedColumn:
-    """What decodes one column. Sent to the tasks.
+class ColumnToDecode:
+    """A column that is decoded: its format, schema and type. Sent to the tasks.
 
     ``schema`` is that of the reader of Avro, and ``type`` a part of what it gives; None if the values are not
     wanted. The type of JSON is None as long as only the DataFrame's schema names it. With ``with_ids`` there
@@ -62,8 +62,8 @@ class DecodedColumn:
         schema: RegisteredSchema | None,
         kind: pa.DataType | None,
         options: ReadOptions,
-    ) -> DecodedColumn:
-        """What decodes a column, for a reader that wants all that its options make."""
+    ) -> ColumnToDecode:
+        """The column, for a reader that wants all that its options make."""
         return cls(
             column,
             schema,
@@ -109,8 +109,8 @@ class DecodedColumn:
             {} if not self.with_ids or self.format.id_column is None else {self.format.id_column: pa.int32()}
         )
 
-    def part(self, wanted: pa.Schema) -> DecodedColumn | None:
-        """What makes those of its columns that are wanted: structs may have some of their fields.
+    def part(self, wanted: pa.Schema) -> ColumnToDecode | None:
+        """The part that makes ``wanted`` columns: structs may have some of their fields. None without one.
 
         :raises OptionError: if what is wanted isn't a part of it.
         """
@@ -134,8 +134,8 @@ class DecodedColumn:
             check_part(wanted, self.type, self.name)
 
 
-class Decoded(Protocol):
-    """What a format's decoder has made of some rows: the column, and which of them are corrupt, and why."""
+class DecodedValues(Protocol):
+    """The values that a format's decoder has made of some rows, and which rows are corrupt, and why."""
 
     @property
     def array(self) -> pa.Array: ...
@@ -154,7 +154,7 @@ class ColumnValues(NamedTuple):
     partition: TopicPartition
 
     def place(self, row: int) -> dict[str, Any]:
-        """Where a row is from, for errors."""
+        """The place of a row, for errors."""
         return {"topic_partition": self.partition, "offset": self.batch.column("offset")[row].as_py()}
 
 
@@ -162,9 +162,9 @@ class ColumnDecoder(ABC):
     """Decodes one column."""
 
     left = "structs of nulls"
-    """What corrupt values are, in PERMISSIVE mode."""
+    """The corrupt values in PERMISSIVE mode, for people."""
 
-    def __init__(self, column: DecodedColumn) -> None:
+    def __init__(self, column: ColumnToDecode) -> None:
         self._column = column
         self._has_warned = False
 
@@ -175,10 +175,10 @@ class ColumnDecoder(ABC):
         partition: TopicPartition,
         reasons: dict[int, str],
     ) -> dict[str, pa.Array]:
-        """What is made of a column of ``batch``: its values, and the ids of their schemas.
+        """The columns made of a column of ``batch``: its values, and the ids of their schemas.
 
-        :param reasons: gets why each corrupt row is, if these are kept; else the first is an error or a
-            warning.
+        :param reasons: gets the reason of each corrupt row, if these are kept; else the first is an error or
+            a warning.
         """
         values = ColumnValues(batch, *value_bounds(bytes_), partition)
         decoded, made = self.decoded(values)
@@ -191,14 +191,14 @@ class ColumnDecoder(ABC):
         return {**made, self._column.name: decoded.array}
 
     @abstractmethod
-    def decoded(self, values: ColumnValues) -> tuple[Decoded | None, dict[str, pa.Array]]:
-        """What becomes of the values, if they are wanted, and the column with their ids, if that is.
+    def decoded(self, values: ColumnValues) -> tuple[DecodedValues | None, dict[str, pa.Array]]:
+        """The decoded values, if they are wanted, and the column with their ids, if that is.
 
         Their starts and sizes may be changed.
         """
 
     def _seen(self, values: ColumnValues, row: int) -> str | None:
-        """What a corrupt row seems to be, and what to do about it. No hint: commands have their own."""
+        """The likely nature of a corrupt row, and the remedy. No hint: commands have their own."""
         if self._column.name == "value" and segments_in(values.batch.slice(row, 1)).size:
             return "it is a segment of a large message: give large.message.enabled=true (--large-messages)"
         looks_framed = values.sizes[row] >= PREFIX and values.data[values.starts[row]] == 0
@@ -208,10 +208,10 @@ class ColumnDecoder(ABC):
             )
         return None
 
-    def _reason(self, decoded: Decoded, row: int) -> str:
+    def _reason(self, decoded: DecodedValues, row: int) -> str:
         return f"The {self._column.name} can't be decoded: {decoded.reason(row)}"
 
-    def _have_failed(self, decoded: Decoded, values: ColumnValues) -> None:
+    def _have_failed(self, decoded: DecodedValues, values: ColumnValues) -> None:
         """Raise, or warn, of the first corrupt row."""
         row = int(decoded.corrupt[0])
         text = "; ".join(filter(None, [self._reason(decoded, row), self._seen(values, row)]))
