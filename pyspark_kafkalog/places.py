@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import BrokerConnectionError, together
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
-from pyspark_kafkalog.model.groups import GroupOffsets
-from pyspark_kafkalog.model.sinks import Sink
-from pyspark_kafkalog.model.topics import ClusterTopics, Topics
 from pyspark_kafkalog.options.contracts import delivery_of
 from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
@@ -20,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.broker.place import Brokers
     from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.log.read.directory import LogDirectory
+    from pyspark_kafkalog.model.groups import GroupOffsets
+    from pyspark_kafkalog.model.sinks import Sink
+    from pyspark_kafkalog.model.topics import ClusterTopics, Topics
     from pyspark_kafkalog.options.brokers import ConnectionOptions
 
 if sys.platform == "win32":  # which has neither fork nor fcntl

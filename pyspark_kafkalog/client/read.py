@@ -22,7 +22,6 @@ from pyspark_kafkalog.options.offsets_json import PLANNED
 from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.places import open_groups, open_place
-from pyspark_kafkalog.read.commits import check_inactive
 from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
 from pyspark_kafkalog.read.messages import messages_of
 from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
@@ -230,6 +229,8 @@ class Changes:
         self._reading = Reading(
             {**options, "kafka.group.id": group, "startingOffsets": "committed"}, columns, filters
         )
+        from pyspark_kafkalog.read.commits import check_inactive
+
         place, chosen = self._reading.place(), self._reading.options
         check_inactive(self._reading.groups(), group)
         partitions = look_up_partitions(place, chosen.selection)

@@ -10,9 +10,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.fields import text_of
 from pyspark_kafkalog.codec.format import NO_TIMESTAMP_TYPE
-from pyspark_kafkalog.codec.text import rows_of_bytes
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 
@@ -150,9 +148,16 @@ def as_utf8(strings: pa.StringArray) -> pa.StringArray:
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:
-        rows = rows_of_bytes(strings)
-        mended = [text_of(value) for value in strings.cast(pa.binary()).take(pa.array(rows)).to_pylist()]
-        is_mended = np.zeros(len(strings), bool)
-        is_mended[rows] = True
-        return pc.replace_with_mask(strings, pa.array(is_mended), pa.array(mended, pa.string()))
+        return _mended(strings)
     return strings
+
+
+def _mended(strings: pa.StringArray) -> pa.StringArray:
+    from pyspark_kafkalog.codec.fields import text_of
+    from pyspark_kafkalog.codec.text import rows_of_bytes
+
+    rows = rows_of_bytes(strings)
+    mended = [text_of(value) for value in strings.cast(pa.binary()).take(pa.array(rows)).to_pylist()]
+    is_mended = np.zeros(len(strings), bool)
+    is_mended[rows] = True
+    return pc.replace_with_mask(strings, pa.array(is_mended), pa.array(mended, pa.string()))

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import ALL_OFFSETS, OffsetRange, Place, TopicPartition, Watermarks
-from pyspark_kafkalog.read.times import known_offsets_at
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -138,6 +137,8 @@ def _starts(
     place: Place, since: int, partitions: Mapping[TopicPartition, Watermarks]
 ) -> dict[TopicPartition, int]:
     """Offsets before which all records are older than ``since``, as far as the place knows."""
+    from pyspark_kafkalog.read.times import known_offsets_at
+
     try:
         return known_offsets_at(place, partitions, since)
     except KafkaLogError as e:

@@ -28,7 +28,6 @@ from pyspark_kafkalog.options.offsets_json import PLANNED, Offsets
 from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions
 from pyspark_kafkalog.options.times import with_iso
 from pyspark_kafkalog.options.user_options import log_once
-from pyspark_kafkalog.read.commits import check_commits
 from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.read.partitions import look_up_partitions, names_of, with_topic_ids
 from pyspark_kafkalog.read.splits import Split, cuts_between, split_ranges, with_decided
@@ -50,6 +49,8 @@ def start_from_group(
     group = options.group.group_id
     if options.starting.values != COMMITTED or group is None:
         return options
+    from pyspark_kafkalog.read.commits import check_commits
+
     partitions = look_up_partitions(place, options.selection)
     committed = groups().committed(group, partitions, require_stable=True)
     check_commits(place, group, committed, fail_on_data_loss=options.fail_on_data_loss)

@@ -37,7 +37,6 @@ from pyspark_kafkalog.log.layout import (
     parse_segment_file,
     segment_file,
 )
-from pyspark_kafkalog.log.segment.recovery import open_active_segment
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
 from pyspark_kafkalog.model import BatchHeader, LogSettings, OffsetRange, TopicPartition
 
@@ -162,6 +161,8 @@ def open_partition(
 
     A log without a leader epoch gets epoch 0 from its end on, as it would from its first leader.
     """
+    from pyspark_kafkalog.log.segment.recovery import open_active_segment
+
     active = open_active_segment(folder, partition, settings.index_interval_bytes)
     next_offset = max(log_start_offset, 0 if active is None else active.next_offset)
     epochs = read_epochs(folder)

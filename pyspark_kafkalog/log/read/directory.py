@@ -25,7 +25,6 @@ from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, PARTITION_METADATA_FILE, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.partition import FolderGoneError, Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.read.times import first_at, newest_timestamp, stored_segments
 from pyspark_kafkalog.log.read.transactions import StableOffset, holds, with_aborted
 from pyspark_kafkalog.log.segment.missing import REPAIR, missing_in_backup
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
@@ -242,6 +241,8 @@ class LogDirectory:
 
     def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See :meth:`pyspark_kafkalog.model.Place.newest_timestamps`."""
+        from pyspark_kafkalog.log.read.times import newest_timestamp
+
         return self._ask_each(partitions, newest_timestamp)
 
     def oldest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -258,6 +259,8 @@ class LogDirectory:
 
         :raises UnknownTopicOrPartitionError: if the partition does not exist.
         """
+        from pyspark_kafkalog.log.read.times import stored_segments
+
         return self._ask(partition, stored_segments)
 
     def mean_record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
@@ -433,6 +436,8 @@ class LogDirectory:
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, tuple[int, int] | None]:
         """The offset and timestamp of the first record that is late enough, if it is published."""
+        from pyspark_kafkalog.log.read.times import first_at
+
         found, unpublished = self._at_one_moment(
             lambda: {
                 partition: self._ask(partition, partial(first_at, timestamp=timestamp))

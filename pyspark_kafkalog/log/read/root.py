@@ -13,7 +13,6 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.folder import Entry, Folder
 from pyspark_kafkalog.filesystem.locate import no_such_directory, open_folder
 from pyspark_kafkalog.log.backup_file import BackupFile, read_backup_file
-from pyspark_kafkalog.log.journal_file import MalformedError, parse_ends
 from pyspark_kafkalog.log.layout import (
     BACKUP_FILE,
     JOURNAL_FILE,
@@ -272,6 +271,8 @@ class LogRoot:
         data = self.folder.read(JOURNAL_FILE, before=JOURNAL_SEPARATOR.encode())
         if data is None:
             return {}
+        from pyspark_kafkalog.log.journal_file import MalformedError, parse_ends
+
         try:
             return parse_ends(data)
         except MalformedError:
