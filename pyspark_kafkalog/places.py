@@ -15,7 +15,6 @@ from pyspark_kafkalog.options.settings import PlaceOptions, WriteOptions
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.place import Brokers
-    from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.log.read.directory import LogDirectory
     from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.model.sinks import Sink
@@ -144,30 +143,6 @@ def open_cluster_topics(options: PlaceOptions) -> ClusterTopics:
 
     assert options.brokers is not None
     return BrokerTopics(options.brokers)
-
-
-def new_producer_id(options: WriteOptions) -> tuple[int, int, str]:
-    """A new producer id of a cluster, its epoch, and the id of the cluster.
-
-    :raises BrokerError: if the brokers name no cluster.
-    """
-    from pyspark_kafkalog.broker.produce.restoring import new_producer_id
-
-    assert options.brokers is not None
-    return new_producer_id(options.brokers)
-
-
-def open_producer(options: WriteOptions, producer_id: tuple[int, int, str]) -> Producer:
-    """Takes record batches that are stamped with a producer id of :func:`new_producer_id`.
-
-    A context manager. Its ``finish`` gives for each partition ``records``, ``first_offset`` and
-    ``last_offset`` as the brokers acknowledged them.
-    """
-    from pyspark_kafkalog.broker.produce.restoring import open_producer
-
-    assert options.brokers is not None
-    assert options.produce is not None
-    return open_producer(options.brokers, options.produce, options.encode_settings, producer_id)
 
 
 def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[Any]:

@@ -18,8 +18,8 @@ from pyspark_kafkalog import RestoreSettings, connect
 from pyspark_kafkalog.codec.stamp import stamp
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import write_options
-from pyspark_kafkalog.places import new_producer_id, open_producer
 from pyspark_kafkalog.tools.backup.restore_batches import ANY_SIZE, RestorableBatches
+from pyspark_kafkalog.tools.backup.restore_producer import new_producer_id, open_producer
 from pyspark_kafkalog.tools.backup.restore_records import SourceRecords
 from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition
 from tests.benchmarks.apart import contest, fill, print_memory, print_rates

@@ -43,7 +43,6 @@ from pyspark_kafkalog.model.topics import ClusterTopics, NewTopic, Topics, check
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
 from pyspark_kafkalog.places import (
     check_usable,
-    new_producer_id,
     open_cluster_topics,
     open_groups,
     open_place,
@@ -53,6 +52,7 @@ from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.read.times import offsets_at
 from pyspark_kafkalog.tools.backup.groups import RestoredOffset, check_groups_exist, restore_groups
 from pyspark_kafkalog.tools.backup.plan import Source
+from pyspark_kafkalog.tools.backup.restore_producer import new_producer_id
 from pyspark_kafkalog.tools.backup.restore_records import Progress, SourceRecords, TargetRecords, begin_anew
 from pyspark_kafkalog.tools.backup.restore_state import (
     PlannedPartition,

@@ -27,7 +27,6 @@ from pyspark_kafkalog.model import (
 )
 from pyspark_kafkalog.model.sinks import TaskSink
 from pyspark_kafkalog.options.settings import WriteOptions
-from pyspark_kafkalog.places import open_producer
 from pyspark_kafkalog.tools.backup.copying import RateLimit
 from pyspark_kafkalog.tools.backup.history import check_shared
 from pyspark_kafkalog.tools.backup.restore_batches import (
@@ -36,6 +35,7 @@ from pyspark_kafkalog.tools.backup.restore_batches import (
     RestorableBatches,
     restorable,
 )
+from pyspark_kafkalog.tools.backup.restore_producer import open_producer
 from pyspark_kafkalog.tools.backup.restore_state import (
     PlannedPartition,
     RestoredOffsets,
