@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +20,7 @@ from pyspark_kafkalog.read.splits import Split
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import StreamCalls
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
+from pyspark_kafkalog.spark.worker import exit_if_stopped, exit_when_stopped
 from pyspark_kafkalog.stream.checkpoint import NamedCheckpoint, QueryLog
 from pyspark_kafkalog.stream.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
 from pyspark_kafkalog.stream.planner import StreamPlanner
@@ -138,7 +135,7 @@ class MicroBatches:
             )
         )
         if share.has_others:
-            _exit_when_stopped()
+            exit_when_stopped()
         return share
 
     def _store_begins(self, begins: Offsets) -> None:
@@ -265,8 +262,7 @@ class MicroBatches:
             if (watch := self.__dict__.get("_watch")) is not None:
                 watch.end()
             share.leave()
-            if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
-                os._exit(0)  # PySpark would tell a JVM that no longer listens
+            exit_if_stopped()
 
     def _wait_while_idle(self) -> None:
         """Wait before the lookup: longer the longer the stream is idle, as Spark asks 92 times a second.
@@ -314,15 +310,3 @@ class MicroBatches:
             first = partitions[0] if partitions else LogInputPartition((), self._query_id)
             partitions[:1] = [replace(first, cluster=self._identity[0] or "")]
         return partitions
-
-
-def _exit_when_stopped() -> None:
-    """Have :meth:`MicroBatches.stop` called where Spark ends its planner, by one SIGTERM or more."""
-
-    def stop(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        sys.exit()
-
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, stop)

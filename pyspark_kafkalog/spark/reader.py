@@ -26,8 +26,7 @@ from pyspark_kafkalog.read.values import values_of
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.counting import QueryRun, counting_of
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
-from pyspark_kafkalog.spark.short_errors import with_short_errors
-from pyspark_kafkalog.spark.without_delay import without_delay
+from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
 
 if TYPE_CHECKING:
     import pyarrow as pa

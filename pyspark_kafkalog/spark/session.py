@@ -1,9 +1,8 @@
-"""The kind of this session or worker, and the meaning of Spark's errors."""
+"""The kind and the time zone of a session, and the meaning of Spark's errors."""
 
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
@@ -28,12 +27,6 @@ def check_session(spark: SparkSession) -> None:
             f"Expected a Spark session, got {what}",
             hint="It comes first. Get it by SparkSession.builder.getOrCreate().",
         )
-
-
-def started_module() -> str:
-    """The module that this process was started with, by ``python -m`` as Spark's workers are; else empty."""
-    started = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return "" if started is None else str(started.name)
 
 
 def session_zone() -> str:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.spark.session import started_module
-from pyspark_kafkalog.spark.short_errors import with_short_errors
-from pyspark_kafkalog.spark.without_delay import without_delay
+from pyspark_kafkalog.spark.worker import started_module, with_short_errors, without_delay
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -21,7 +21,7 @@ from pyspark_kafkalog.spark.features import (
 )
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.spark.running_query import RunningQuery
-from pyspark_kafkalog.spark.short_errors import with_short_errors
+from pyspark_kafkalog.spark.worker import with_short_errors
 from pyspark_kafkalog.stream.checkpoint import QueryLog, check_same_query
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from pyspark_kafkalog.places import cluster_id, open_sink
 from pyspark_kafkalog.spark.counting import counting_of
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
-from pyspark_kafkalog.spark.short_errors import with_short_errors
-from pyspark_kafkalog.spark.without_delay import without_delay
+from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
 from pyspark_kafkalog.write.splitting import splitting_of
 from pyspark_kafkalog.write.values import written_values_of
 

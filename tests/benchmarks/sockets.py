@@ -30,10 +30,8 @@ TOPIC, COUNT, SIZE, REPEATS = "small", 1000, 100, 20
 _PROMPT, _WAITING, _UNIX = "TCP", "TCP that waits", "Unix sockets"
 _UNIX_SETTING = "spark.python.unix.domain.socket.enabled"
 _NO_CHANGE = """
-import sys, types
-module = types.ModuleType("pyspark_kafkalog.spark.without_delay")
-module.without_delay = lambda: None
-sys.modules[module.__name__] = module
+from pyspark_kafkalog.spark import worker
+worker.without_delay = lambda: None
 """
 """A sitecustomize, with which no process touches its socket."""
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 from pyspark_kafkalog.broker.wire.sockets import ClosedPortError
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError
 from pyspark_kafkalog.spark import reader, source, stream_reader, writer
-from pyspark_kafkalog.spark.short_errors import short_errors
+from pyspark_kafkalog.spark.worker import short_errors
 
 HIDDEN = "SPARK_HIDE_TRACEBACK"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.spark.without_delay import without_delay
+from pyspark_kafkalog.spark.worker import without_delay
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pyspark_kafkalog.codec.buffers import int64_column
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.spark.short_errors import short_errors
+from pyspark_kafkalog.spark.worker import short_errors
 
 BLOB_BYTES = 16 * 2**20
 """The most bytes of rows in a blob. A larger single row gets a blob of its own."""

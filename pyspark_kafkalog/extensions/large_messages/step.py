@@ -29,7 +29,7 @@ from pyspark_kafkalog.extensions.large_messages.row_blobs import (
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.garbage import freeze_modules
 from pyspark_kafkalog.model import DROPPED_FIELD, TopicPartition
-from pyspark_kafkalog.spark.short_errors import short_errors
+from pyspark_kafkalog.spark.worker import short_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState

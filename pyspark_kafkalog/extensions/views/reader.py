@@ -16,7 +16,7 @@ from pyspark_kafkalog.places import open_place, open_report
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.spark.features import arrow_schema
 from pyspark_kafkalog.spark.reader import LogInputPartition
-from pyspark_kafkalog.spark.short_errors import with_short_errors
+from pyspark_kafkalog.spark.worker import with_short_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
