@@ -3,13 +3,12 @@
 Then whole queries from a broker to ``noop``, against Spark's ``kafka`` and ``from_json``.
 
 The values are flat, with 5 fields, all of them or 2, and nested, with structs, an array of 3 structs and a
-map.
+map; then those of :mod:`tests.benchmarks.json_idioms`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pyspark_kafkalog import connect
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
 from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoder
 from tests.benchmarks.avro import BODIES, MADE, nested, rate
+from tests.benchmarks.json_idioms import IDIOMS, Idiom
 from tests.benchmarks.measure import PARTITIONS, arguments, print_rate, seconds_by_turns
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.extensions.typed_values.columns import decode_column
@@ -47,41 +47,53 @@ def flat(number: int) -> dict[str, Any]:
     }
 
 
-QUERIES: tuple[tuple[str, str, str, Callable[[int], dict[str, Any]], int, float], ...] = (
-    ("flat", "flat", FLAT, flat, 2_000_000, 3.5),
-    ("2 of 5 fields", "flat", TWO, flat, 2_000_000, 5.0),
-    ("nested", "nested", NESTED, nested, 500_000, 1.5),
-)
-"""Name, topic, fields, what makes values, how many, bar against Spark's."""
+QUERIES = [
+    (Idiom("flat", FLAT, lambda number: json.dumps(flat(number))), 3.5),
+    (Idiom("2 of 5 fields", TWO, lambda number: json.dumps(flat(number))), 5.0),
+    (Idiom("nested", NESTED, lambda number: json.dumps(nested(number))), 1.5),
+    *((idiom, 2.0) for idiom in IDIOMS),
+]
+"""Values, and the bar against Spark's."""
+BYTES, MADE_BYTES, LARGEST = 200_000_000, 10_000_000, 1_000_000
+"""Of all values of a query, of different ones, and of one that a topic takes by default."""
 
 
-def values_of(make: Callable[[int], dict[str, Any]], count: int) -> pa.Array:
-    """Values as ``json.dumps`` writes them."""
-    return pa.array([json.dumps(make(number)).encode() for number in range(count)], pa.binary())
+def values_of(idiom: Idiom, count: int) -> pa.Array:
+    """Different values, as many as ``count`` if they are not large."""
+    size = len(idiom.make(1))
+    return pa.array(
+        [idiom.make(number).encode() for number in range(max(min(count, MADE_BYTES // size), 1))], pa.binary()
+    )
 
 
 def measure_queries(folder: Path, scale: float, rounds: int) -> None:
     """Print the rates of whole queries. The broker adopts the log that the values are written to."""
     broker = Broker(folder / "broker")
-    counts = {topic: max(int(count * scale) // MADE, 1) for _, topic, _, _, count, _ in QUERIES}
+    queries = {
+        f"query-{number}": each for number, each in enumerate(QUERIES) if len(each[0].make(1)) < LARGEST
+    }
+    rows: dict[str, int] = {}
     with benchmark_session(folder) as spark:
-        for topic, make in {topic: make for _, topic, _, make, _, _ in QUERIES}.items():
-            repeated = pa.concat_tables([pa.table({"value": values_of(make, MADE)})] * counts[topic])
+        for topic, (idiom, _) in queries.items():
+            values = values_of(idiom, MADE)
+            times = max(int(BYTES * scale) // values.nbytes, 1)
+            rows[topic] = len(values) * times
+            repeated = pa.concat_tables([pa.table({"value": values})] * times)
             connect(folder / "kafka-logs").write(repeated, topic, options={"numPartitions": str(PARTITIONS)})
         broker.start()
         try:
-            for topic in counts:
+            for topic in queries:
                 broker.create_topic(topic, PARTITIONS)
             broker.stop()
             broker.plant(folder / "kafka-logs")
             broker.start()
-            for name, topic, fields, _, _, bar in QUERIES:
+            for topic, (idiom, bar) in queries.items():
                 given = {"subscribe": topic, "kafka.bootstrap.servers": broker.bootstrap}
                 ours = spark.read.format("kafkalog").options(**given).option("value.format", "json")
                 theirs = spark.read.format("kafka").options(**given).load()
-                row = from_json(expr("CAST(value AS STRING)"), StructType.fromDDL(fields))
+                row = from_json(expr("CAST(value AS STRING)"), StructType.fromDDL(idiom.fields))
                 frames = {
-                    "ours": ours.schema(f"value struct<{fields}>").load().select("value.*"),
+                    "ours": ours.schema(f"value struct<{idiom.fields}>").load().select("value.*"),
                     "kafka + from_json": theirs.select(row.alias("value")).select("value.*"),
                 }
                 seconds = seconds_by_turns(
@@ -91,9 +103,7 @@ def measure_queries(folder: Path, scale: float, rounds: int) -> None:
                     },
                     rounds,
                 )
-                print_rate(
-                    f"json, {name}, whole query", counts[topic] * MADE, seconds, "kafka + from_json", bar
-                )
+                print_rate(f"json, {idiom.name}, whole query", rows[topic], seconds, "kafka + from_json", bar)
         finally:
             broker.stop()
 
@@ -101,13 +111,12 @@ def measure_queries(folder: Path, scale: float, rounds: int) -> None:
 def main() -> None:
     """Measure all kinds of values."""
     options = arguments(__doc__)
-    count = max(int(BODIES * options.scale), 100)
-    for name, _, fields, make, _, _ in QUERIES:
-        column = values_of(make, count)
-        decoder = Decoder(parse_ddl(fields), 0, "_corrupt_record")
-        assert not decode_column(decoder, column).corrupt.size
-        found = rate(partial(decode_column, decoder, column), count, 5 * options.rounds)
-        print(f"{name}: {found:.2f} M values/s")
+    for idiom, _ in QUERIES:
+        column = values_of(idiom, max(int(BODIES * options.scale), 100))
+        decoder = Decoder(parse_ddl(idiom.fields), 0, "_corrupt_record")
+        assert not decode_column(decoder, column).slow
+        found = rate(partial(decode_column, decoder, column), len(column), 5 * options.rounds)
+        print(f"{idiom.name}: {found:.4g} M values/s")
     with scratch_folder(options.folder) as folder:
         measure_queries(folder, options.scale, options.rounds)
 

@@ -13,7 +13,6 @@ BENCHMARKS = (
     "decode",
     "avro",
     "json",
-    "typed_shapes",
     "read",
     "batches",
     "write",

@@ -69,15 +69,13 @@ class JsonDecoder(ColumnDecoder):
 
     def decoded(self, values: ColumnValues) -> tuple[Decoded, dict[str, pa.Array]]:
         found = self._decoder.decode(values.data, values.starts, values.sizes)
-        good, given = found.slow - found.corrupt.size, int((values.sizes >= 0).sum())
-        if good > max(given // 2, _FEW) and not self._has_said:
+        slow, given = found.slow.total(), int((values.sizes >= 0).sum())
+        if slow > max(given // 2, _FEW) and not self._has_said:
             self._has_said = True
+            ((place, count),) = found.slow.most_common(1)
             _log.warning(
-                "%s: %d of %d JSON values of column %r are not of the common kind, and take 9 to 22 times as"
-                " long as from_json does; docs/typed-values.md says what that is",
-                values.partition,
-                good,
-                given,
-                self._column.name,
+                "%s: %d of %d JSON values of column %r are of a rare form, and take longer than with"
+                " from_json, %d of them for %s; docs/typed-values.md says what is rare",
+                *(values.partition, slow, given, self._column.name, count, place),
             )
         return found, {}

@@ -153,13 +153,14 @@ def test_what_is_refused(root: str, options: dict[str, str], said: str) -> None:
 
 
 def test_values_that_take_long_are_told_once(root: str, caplog: pytest.LogCaptureFixture) -> None:
-    write(root, [GOOD] * 1000 + [b'{"name":7}'] * 1000 + [None] * 9)
+    write(root, [GOOD] * 1000 + [rb'{"name":"\ud83d"}'] * 1000 + [None] * 9)
     read(root)
     assert not caplog.records
-    write(root, [b'{"name":{"a":1}}'] * 9)
+    write(root, [b"{'name':'a'}"] * 9)
     read(root)
     (said,) = caplog.messages
-    assert "items-0: 1009 of 2009 JSON values of column 'value' are not of the common kind" in said
+    assert "items-0: 1009 of 2009 JSON values of column 'value' are of a rare form" in said
+    assert "1000 of them for field 'name', of type string" in said
 
 
 def test_types_of_spark_that_json_does_not_have(root: str) -> None:

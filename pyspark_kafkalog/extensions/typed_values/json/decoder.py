@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,6 +21,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
     lay_out,
     width_of,
 )
+from pyspark_kafkalog.extensions.typed_values.ddl import ddl
 from pyspark_kafkalog.extensions.typed_values.json import kernels
 from pyspark_kafkalog.extensions.typed_values.json.rows import root
 from pyspark_kafkalog.extensions.typed_values.json.times import Zone, seconds_east
@@ -43,11 +46,7 @@ _MINUTE, _SINCE = 60_000_000, 315_532_800_000_000
 _ODD_NAME = re.compile('["\\\\\x00-\x1f\ufffd]')
 """What is an escape in JSON; and the character that Java has for bytes that are not UTF-8."""
 _MOST_KEPT = 100_000
-_MOST_OF_18 = 18
-"""Digits of a decimal that the kernel reads."""
 _LEAST_ROOM, _MOST_SPARE = 64, 1 << 16
-_LEAST_ROUNDED = -27
-"""The power of five from which on its inverse is rounded up, as the algorithm of Eisel and Lemire has it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,23 +55,22 @@ class Decoded:
 
     :ivar array: of the decoder's type, a row each. Null and blank values are null. A corrupt one has the
         fields that could be read, as from_json gives it in PERMISSIVE mode, and its text if that is wanted.
-    :ivar slow: how many rows the compiled code has left, among them all that are corrupt.
+    :ivar corrupt: the numbers of rows that are corrupt, in order.
+    :ivar slow: how many good rows the compiled code has left, by the place where, in words.
     """
 
     array: pa.Array
-    slow: int
-    _faults: dict[int, tuple[Fault, bytes]]
-
-    @property
-    def corrupt(self) -> np.ndarray:
-        """The numbers of rows that are corrupt, in order."""
-        return np.fromiter(self._faults, np.int64)
+    corrupt: np.ndarray
+    slow: Counter[str]
+    _value: Callable[[int], bytes]
+    _fault: Callable[[int], Fault | None]
 
     def reason(self, row: int) -> str:
-        """Why a corrupt row is: the field, what was expected, and the byte of the value where it was."""
-        fault, value = self._faults[row]
+        """The reason why a row is corrupt: the field, what was expected there, and the byte of the value."""
+        fault = self._fault(row)
+        assert fault is not None, "it is corrupt"
         path = ".".join(fault.path)
-        return f"{f'{path}: ' if path else ''}{fault.why}, at byte {_byte(value, fault.at)}"
+        return f"{f'{path}: ' if path else ''}{fault.why}, at byte {_byte(self._value(row), fault.at)}"
 
 
 class Decoder:
@@ -111,22 +109,39 @@ class Decoder:
         array, marks = self._common(data, starts, sizes)
         if self._has_odd_names:
             marks[sizes >= 0] = kernels.RARE
-        rare = np.flatnonzero(marks)
-        faults: dict[int, tuple[Fault, bytes]] = {}
-        found = []
-        for row in rare:
-            value = data[starts[row] : starts[row] + sizes[row]].tobytes()
-            fields, fault = self._convert(text_of(value))
+
+        def value(row: int) -> bytes:
+            return data[starts[row] : starts[row] + sizes[row]].tobytes()
+
+        faults: dict[int, Fault | None] = {}
+        rare, found = np.flatnonzero(marks >= kernels.RARE), []
+        for row in rare.tolist():
+            fields, faults[row] = self._convert(text_of(value(row)))
             found.append(fields)
-            if fault is not None:
-                faults[int(row)] = fault, value
         if rare.size:
             places = np.arange(sizes.size)
             places[rare] = sizes.size + np.arange(rare.size)
             array = pa.concat_arrays([array, pa.array(found, self._inner)]).take(pa.array(places))
+        is_corrupt = marks == kernels.CORRUPT
+        is_corrupt[[row for row, fault in faults.items() if fault is not None]] = True
+        corrupt = np.flatnonzero(is_corrupt)
         if self._corrupt in self.type.names:
-            array = self._with_texts(array, faults)
-        return Decoded(array, rare.size, faults)
+            array = self._with_texts(array, {row: text_of(value(row)) for row in corrupt.tolist()})
+        good = np.array([row for row, fault in faults.items() if fault is None], np.int64)
+        places_left = zip(*np.unique(marks[good], return_counts=True), strict=True)
+        slow = Counter({self._left_at(int(mark)): int(count) for mark, count in places_left})
+        return Decoded(
+            array, corrupt, slow, value, lambda row: faults.get(row) or self._convert(text_of(value(row)))[1]
+        )
+
+    def _left_at(self, mark: int) -> str:
+        """The place where the kernel has left a row, in words."""
+        number, is_value = divmod(mark - kernels.RARE, 2)
+        column = self._columns[number]
+        name = column.path.removeprefix(".")
+        if is_value and name:
+            return f"field {name!r}, of type {ddl(column.type)}"
+        return f"a name or punctuation in {repr(name) if name else 'the value'}"
 
     def _common(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
         """What the kernel decodes, and which rows it leaves."""
@@ -136,7 +151,8 @@ class Decoder:
         room[self._levels :] += min(int(sizes.max(initial=0)), _MOST_SPARE)
         counts = np.full(room.size, -1, np.int64)
         counts[self._levels :] = 0
-        saved, marks = np.empty_like(counts), np.zeros(rows, np.int64)
+        gone, marks = np.empty_like(counts), np.zeros(rows, np.int64)
+        closing, name = np.empty(kernels.MOST_DEPTH, np.uint8), np.empty(kernels.LONGEST_NAME, np.uint8)
         stack, seen = np.empty(len(self._columns), np.int64), np.empty(2 * len(self._columns), np.int64)
         table = self._table.copy()
         out = lay_out(self._columns, table, room)
@@ -145,7 +161,7 @@ class Decoder:
             seen[:] = 0
             first, lacking, needed = kernels.decode(
                 *(data, starts, sizes, first, seconds, table, self._children, self._slots, self._names),
-                *(_powers(), room, counts, saved, stack, seen),
+                *(_powers(), room, counts, gone, stack, seen, closing, name),
                 *(out, out.view(np.int32), out.view(np.int64), marks),
             )
             if lacking < 0:
@@ -214,13 +230,12 @@ class Decoder:
                 to, begin = width * int(after[part]), width * int(before[part])
                 out[to : to + width * elements] = old[begin : begin + width * elements]
 
-    def _with_texts(self, array: pa.Array, faults: dict[int, tuple[Fault, bytes]]) -> pa.Array:
+    def _with_texts(self, array: pa.Array, texts: dict[int, str]) -> pa.Array:
         """The structs with the text of those that are corrupt."""
-        texts: list[str | None] = [None] * len(array)
-        for row, (_, value) in faults.items():
-            texts[row] = text_of(value)
         fields = [
-            pa.array(texts, pa.string()) if field.name == self._corrupt else array.field(field.name)
+            pa.array(map(texts.get, range(len(array))), pa.string(), size=len(array))
+            if field.name == self._corrupt
+            else array.field(field.name)
             for field in self.type
         ]
         mask = array.is_null() if array.null_count else None
@@ -252,6 +267,7 @@ class Decoder:
             row[POSITION] = column.level
             row[kernels.CHILDREN] = len(children)
             row[kernels.FIELDS] = len(column.children)
+            row[kernels.BEHIND] = column.number + _columns_in(kind)
             children += [child.number for child in column.children.values()]
             if pa.types.is_struct(kind):
                 row[kernels.KIND] = kernels.STRUCT
@@ -271,7 +287,7 @@ class Decoder:
             elif pa.types.is_decimal(kind):
                 row[kernels.KIND] = kernels.DECIMAL
                 row[kernels.SCALE] = kind.scale
-                row[kernels.LIMIT] = 10**kind.precision if kind.precision <= _MOST_OF_18 else 0
+                row[kernels.PRECISION] = kind.precision
             else:
                 row[kernels.KIND] = _KINDS[kind]
             if has_bytes(kind):
@@ -281,6 +297,15 @@ class Decoder:
         self._slots = np.array(slots, np.int64)
         self._names = np.frombuffer(bytes(names), np.uint8)
         self._counts = np.zeros(counts, np.int64)
+
+
+def _columns_in(kind: pa.DataType) -> int:
+    """How many columns there are of a type, with those within it."""
+    if pa.types.is_struct(kind):
+        return 1 + sum(_columns_in(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        return 2 + _columns_in(kind.item_type)
+    return 1 + (_columns_in(kind.value_type) if pa.types.is_list(kind) else 0)
 
 
 def _slots(names: list[bytes]) -> list[int]:
@@ -310,7 +335,7 @@ def _powers() -> np.ndarray:
             exact = 5**-power
             number = (1 << (exact.bit_length() + 256)) // exact
         number >>= number.bit_length() - 128
-        number += _LEAST_ROUNDED <= power < 0
+        number += kernels.LEAST_ROUNDED <= power < 0
         rows.append([number >> 64, number & (2**64 - 1)])
     return np.array(rows, np.uint64).view(np.int64)
 

@@ -38,49 +38,64 @@ from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZE
     FLOAT,
     DOUBLE,
     DECIMAL,
-    DATE,
     TIMESTAMP,
+    DATE,
     TIMESTAMP_NTZ,
 ) = range(15)
 
 # Columns of the table of columns behind those of table.py, one row a column: what it is; where its
-# name lies in the names, and its bytes; the scale of a decimal, and the least that is too large, or 0 if all
-# of 18 digits fit; where the numbers of its fields begin, and how many there are, or its key's and its
-# item's; where its slots begin, and how many there are but one; which field of its struct it is.
-KIND, NAME_AT, NAME_SIZE, SCALE, LIMIT, CHILDREN, FIELDS, SLOTS, MASK, ORDINAL = range(5, 15)
-COLUMN_COLUMNS = 15
+# name lies in the names, and its bytes; the scale and the precision of a decimal; where the numbers of its
+# fields begin, and how many there are, or its key's and its item's; where its slots begin, and how many there
+# are but one; which field of its struct it is; the number of the first column behind those within it.
+KIND, NAME_AT, NAME_SIZE, SCALE, PRECISION, CHILDREN, FIELDS, SLOTS, MASK, ORDINAL, BEHIND = range(5, 16)
+COLUMN_COLUMNS = 16
 
-FINE, RARE = range(2)
-"""What a row is."""
+FINE, CORRUPT, RARE = range(3)
+"""What a row is. One that is corrupt has fields of another type, which are null. From :data:`RARE` on it is
+left, and tells twice the number of the column where, and one more if it was at its value."""
 NO_ZONE = 1 << 40
 """In place of seconds, for a region, which has no one offset: times without a zone are :data:`LOCAL`."""
 _VALID, LOCAL = 1, 2
 """Of validities: the second is that of a timestamp in microseconds since 1970 by the clocks of the region."""
 
-_BEGUN, _NEXT, _VALUE, _AFTER = range(4)
-"""What comes in an object or array: its end or a first part, a part, a value, or what is behind one."""
+_BEGUN, _NEXT, _VALUE, _UNWANTED, _AFTER = range(5)
+"""What comes in an object or array: its end or a first part, a part, a value, one that nothing wants, or what
+is behind one."""
+_FITS, _ODD, _WRONG = range(3)
+"""A value is of its column's type, may not be, or is not."""
 _QUOTE, _BACKSLASH, _SPACE, _COMMA, _COLON, _MINUS, _PLUS, _POINT = 34, 92, 32, 44, 58, 45, 43, 46
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 123, 125, 91, 93
-_ZERO, _NINE, _E, _N, _T, _F, _U, _Z, _UPPER_T, _UPPER_Z = 48, 57, 101, 110, 116, 102, 117, 122, 84, 90
-_MOST_SKIPPED_DEPTH = 60
-"""Objects and arrays in one another that are skipped here: their kinds are bits of an int64."""
+_ZERO, _NINE, _B, _E, _F, _N, _R, _T, _U = 48, 57, 98, 101, 102, 110, 114, 116, 117
+_UPPER_C, _UPPER_G, _UPPER_I, _UPPER_M, _UPPER_N, _UPPER_T, _UPPER_U, _UPPER_Z = (
+    *(67, 71, 73, 77, 78, 84, 85, 90),
+)
+MOST_DEPTH = 1000
+"""Jackson's bound of objects and arrays in one another."""
+_LACKING = -2
+"""In place of a place: there is too little room."""
 _LONGEST_NUMBER = 300
 """Characters; Jackson has a bound of 1000 digits."""
 _LONGEST_STRING = 20_000_000
 """Bytes, of which each character of Java's has at least one; Jackson has a bound of as many characters."""
-_LONGEST_NAME = 10_000
+_MOST_BYTES = 2**31 - 1
+"""Of a column."""
+LONGEST_NAME = 10_000
 """Bytes; Jackson has a bound of 50,000 characters."""
 _MOST_OFFSET = 18 * 60
 """Minutes of Java's time zones."""
 _LEAST_POWER, _MOST_POWER = -342, 308
 """Of ten, in the table of powers."""
 _NO_DAY = -(1 << 40)
-_MOST_DIGITS = 999_999_999_999_999_999
-"""Of a decimal here: 18 of them."""
+_MOST_DIGITS = 19
+"""Of a number: so many fit into 64 bits without sign."""
 _DAY = 86_400
 _MICROS = 1_000_000
 _ROUNDED = 9
 """Bits of a product below those of a double's mantissa, and one that rounds: 64 - 52 - 3."""
+LEAST_ROUNDED = -27
+"""The power of five from which on its inverse is rounded up, as the algorithm of Eisel and Lemire has it."""
+_MOST_WRITTEN = 32
+"""Bytes of a double as text, of a word, or of two escapes and a quote."""
 
 
 @inlined
@@ -215,51 +230,44 @@ def behind_number(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 
 @inlined
-def behind_name(data: np.ndarray, at: Integer, end: Integer) -> Integer:
-    """The place behind a name that nothing wants, from its quote on, and its colon; -1 if it is odd."""
-    at = behind_space(data, at, end)
-    if at == end or data[at] != _QUOTE:
-        return int64(-1)
-    begin = at
-    at = behind_string(data, at + 1, end)
-    if at < 0 or at - begin > _LONGEST_NAME:
-        return int64(-1)
-    at = behind_space(data, at, end)
-    if at == end or data[at] != _COLON:
-        return int64(-1)
-    return at + 1
+def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarray, most: Integer) -> Integer:
+    """The place behind a value that nothing wants; -1 if it is odd.
 
-
-@inlined
-def behind_value(data: np.ndarray, at: Integer, end: Integer) -> Integer:
-    """The place behind a value that nothing wants; -1 if it is odd."""
+    :param closing: gets what ends each object and array that is open, of which there are at most ``most``.
+    """
     depth = int64(0)
-    objects = int64(0)
+    is_name = False
     while True:
         at = behind_space(data, at, end)
         if at == end:
             return int64(-1)
         byte = data[at]
+        begin = at
         if byte == _QUOTE:
             at = behind_string(data, at + 1, end)
-        elif byte in (_OPEN_OBJECT, _OPEN_ARRAY):
-            if depth == _MOST_SKIPPED_DEPTH:
-                return int64(-1)
-            is_object = int64(byte == _OPEN_OBJECT)
-            inside = behind_space(data, at + 1, end)
-            if inside == end:
-                return int64(-1)
-            if data[inside] == byte + 2:
-                at = inside + 1
-            else:
-                depth += 1
-                objects = objects << 1 | is_object
-                at = inside
-                if is_object:
-                    at = behind_name(data, at, end)
-                    if at < 0:
-                        return int64(-1)
+            if is_name and at >= 0:
+                if at - begin > LONGEST_NAME:
+                    return int64(-1)
+                at = behind_space(data, at, end)
+                if at == end or data[at] != _COLON:
+                    return int64(-1)
+                at += 1
+                is_name = False
                 continue
+        elif is_name:
+            return int64(-1)
+        elif byte in (_OPEN_OBJECT, _OPEN_ARRAY):
+            if depth >= most:
+                return int64(-1)
+            at = behind_space(data, at + 1, end)
+            if at == end:
+                return int64(-1)
+            if data[at] != byte + 2:
+                closing[depth] = byte + 2
+                depth += 1
+                is_name = byte == _OPEN_OBJECT
+                continue
+            at += 1
         elif byte == _MINUS or is_digit(byte):
             at = behind_number(data, at, end)
         else:
@@ -273,15 +281,11 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer) -> Integer:
             byte = data[at]
             at += 1
             if byte == _COMMA:
-                if objects & 1:
-                    at = behind_name(data, at, end)
-                    if at < 0:
-                        return int64(-1)
+                is_name = closing[depth - 1] == _CLOSE_OBJECT
                 break
-            if byte != (_CLOSE_OBJECT if objects & 1 else _CLOSE_ARRAY):
+            if byte != closing[depth - 1]:
                 return int64(-1)
             depth -= 1
-            objects >>= 1
         if depth == 0:
             return at
 
@@ -289,12 +293,12 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 @inlined
 def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
     """A number: the place behind it, or -1 if it is odd; its digits as one whole number of 64 bits without
-    sign, the power of ten by which they are too large, how many there are in the fraction, or -1 without one.
+    sign, the power of ten by which they are too large, how many there are in the fraction, or -1 without one,
+    and how many there are in all, without zeros before them: more than 19 are too many.
     """
-    begin = at
     stop = behind_number(data, at, end)
     if stop < 0:
-        return int64(-1), int64(0), int64(0), int64(0)
+        return int64(-1), int64(0), int64(0), int64(0), int64(0)
     if data[at] == _MINUS:
         at += 1
     digits = int64(0)
@@ -322,9 +326,86 @@ def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
             if is_negative:
                 power = -power
             fraction = max(fraction, int64(0))
-    if count > 19:
-        return int64(-1), begin, int64(0), int64(0)
-    return stop, digits, max(fraction, int64(0)) - power, fraction
+    return stop, digits, max(fraction, int64(0)) - power, fraction, count
+
+
+@inlined
+def quoted_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """A number without an exponent in a string, as BigDecimal takes it once Spark has removed commas: the
+    place behind its quote, or -1 if it is odd; its digits, the power of ten by which they are too large, and
+    how many there are, as :func:`digits_of` has them; and whether it is negative.
+    """
+    is_negative = int64(0)
+    if at < end and (data[at] == _MINUS or data[at] == _PLUS):
+        is_negative = int64(data[at] == _MINUS)
+        at += 1
+    digits = int64(0)
+    count = int64(0)
+    fraction = int64(-1)
+    has_digits = False
+    while at < end:
+        byte = int64(data[uint64(at)])
+        at += 1
+        if is_digit(byte):
+            has_digits = True
+            if digits != 0 or byte != _ZERO:
+                count += 1
+            digits = digits * 10 + (byte - _ZERO)
+            if fraction >= 0:
+                fraction += 1
+        elif byte == _POINT and fraction < 0:
+            fraction = int64(0)
+        elif byte == _QUOTE and has_digits:
+            return at, digits, max(fraction, int64(0)), count, is_negative
+        elif byte != _COMMA:
+            break
+    return int64(-1), int64(0), int64(0), int64(0), int64(0)
+
+
+@inlined
+def upper_product(left: Integer, right: Integer) -> Integer:
+    """The upper 64 bits of a product of two numbers of 64 bits without sign."""
+    mask = uint64(0xFFFFFFFF)
+    half = uint64(32)
+    bottom = (left & mask) * (right & mask)
+    one = (left >> half) * (right & mask)
+    other = (left & mask) * (right >> half)
+    middle = (bottom >> half) + (one & mask) + (other & mask)
+    return (left >> half) * (right >> half) + (one >> half) + (other >> half) + (middle >> half)
+
+
+@inlined
+def decimal_of(digits: Integer, shift: Integer, precision: Integer) -> Integers:
+    """``digits * 10 ** shift``, rounded half up: whether it has at most ``precision`` digits, or -1 if that
+    is not known here; and its upper and lower 64 bits.
+    """
+    number = uint64(digits)
+    if shift <= -_MOST_DIGITS or shift > _MOST_POWER:
+        return int64(-1), int64(0), int64(0)
+    if shift < 0:
+        divisor = uint64(1)
+        for _ in range(-shift):
+            divisor *= uint64(10)
+        rest = number % divisor
+        number //= divisor
+        if rest >= divisor - rest:
+            number += uint64(1)
+        shift = int64(0)
+    if number == uint64(0):
+        return int64(1), int64(0), int64(0)
+    size = shift
+    left = number
+    while left != uint64(0):
+        left //= uint64(10)
+        size += 1
+    if size > precision:
+        return int64(0), int64(0), int64(0)
+    if shift > _MOST_DIGITS:
+        return int64(-1), int64(0), int64(0)
+    factor = uint64(1)
+    for _ in range(shift):
+        factor *= uint64(10)
+    return int64(1), int64(upper_product(number, factor)), int64(number * factor)
 
 
 @inlined
@@ -344,27 +425,13 @@ def double_of(digits: Integer, power: Integer, powers: np.ndarray) -> Integer:
         number <<= uint64(1)
         zeros += 1
     row = uint64(power - _LEAST_POWER)
-    mask = uint64(0xFFFFFFFF)
-    half = uint64(32)
-    low = uint64(0)
-    high = uint64(0)
-    for part in range(2):
-        factor = uint64(powers[row, part])
-        bottom = (number & mask) * (factor & mask)
-        left = (number >> half) * (factor & mask)
-        right = (number & mask) * (factor >> half)
-        middle = (bottom >> half) + (left & mask) + (right & mask)
-        below = (bottom & mask) | (middle << half)
-        above = (number >> half) * (factor >> half) + (left >> half) + (right >> half) + (middle >> half)
-        if part == 0:
-            low = below
-            high = above
-            if (high & uint64(0x1FF)) != uint64(0x1FF):
-                break
-        else:
-            low += above
-            if low < above:
-                high += uint64(1)
+    low = number * uint64(powers[row, 0])
+    high = upper_product(number, uint64(powers[row, 0]))
+    if (high & uint64(0x1FF)) == uint64(0x1FF):
+        above = upper_product(number, uint64(powers[row, 1]))
+        low += above
+        if low < above:
+            high += uint64(1)
     if low == ~uint64(0) and (power < -27 or power > 55):
         return int64(-1)
     top = high >> uint64(63)
@@ -399,13 +466,44 @@ def two_digits(data: np.ndarray, at: Integer) -> Integer:
 
 
 @inlined
-def days_of(data: np.ndarray, at: Integer) -> Integer:
-    """Days since 1970 of ten characters as 2024-12-31; _NO_DAY if they are not that."""
-    if data[at + 4] != _MINUS or data[at + 7] != _MINUS:
-        return int64(_NO_DAY)
+def behind_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """One or two digits: the place behind them, or -1 if none are there, and their number."""
+    if at >= end or not is_digit(data[at]):
+        return int64(-1), int64(0)
+    number = int64(data[at]) - _ZERO
+    at += 1
+    if at < end and is_digit(data[at]):
+        number = 10 * number + int64(data[at]) - _ZERO
+        at += 1
+    return at, number
+
+
+@inlined
+def date_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """A date as 2024-12-31, 2024-1-2, 2024-12 or 2024: the place behind it, which is in the row, or -1 if it
+    is odd; days since 1970; and whether the day is there.
+    """
+    if end - at < 5:
+        return int64(-1), int64(0), int64(0)
     year = 100 * two_digits(data, at) + two_digits(data, at + 2)
-    month = two_digits(data, at + 5)
-    day = two_digits(data, at + 8)
+    month = int64(1)
+    day = int64(1)
+    has_day = int64(0)
+    at += 4
+    if data[at] == _MINUS:
+        at, month = behind_digits(data, at + 1, end)
+        if at >= 0 and at < end and data[at] == _MINUS:
+            at, day = behind_digits(data, at + 1, end)
+            has_day = int64(1)
+    days = days_of(year, month, day)
+    if at < 0 or at == end or days == _NO_DAY:
+        return int64(-1), int64(0), int64(0)
+    return at, days, has_day
+
+
+@inlined
+def days_of(year: Integer, month: Integer, day: Integer) -> Integer:
+    """Days since 1970; _NO_DAY if there is no such day."""
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1 or day > 31:
         return int64(_NO_DAY)
     if day > 28:
@@ -421,62 +519,83 @@ def days_of(data: np.ndarray, at: Integer) -> Integer:
 
 
 @inlined
-def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zone: Integer) -> Integers:
-    """A timestamp as 2024-12-31T23:59:59.123456+01:00: the place behind its quote, or -1 if it is odd;
-    microseconds since 1970; and what it is, as validities say. ``zone`` is that of one without, in seconds or
-    :data:`NO_ZONE`; if not ``has_zone`` none has one.
+def zone_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """A zone as Z, +01:00, +0100, +01, UTC or GMT, maybe behind a space: the place behind it, or -1 if it is
+    odd; and seconds east of UTC.
     """
-    if end - at < 20:
-        return int64(-1), int64(0), int64(0)
-    days = days_of(data, at)
-    hours = two_digits(data, at + 11)
-    minutes = two_digits(data, at + 14)
-    seconds = two_digits(data, at + 17)
-    if (
-        days == _NO_DAY
-        or (data[at + 10] != _UPPER_T and data[at + 10] != _SPACE)
-        or data[at + 13] != _COLON
-        or data[at + 16] != _COLON
-        or hours > 23
-        or minutes > 59
-        or seconds > 59
-    ):
-        return int64(-1), int64(0), int64(0)
-    at += 19
-    micros = int64(0)
-    if data[at] == _POINT:
+    if data[at] == _SPACE:
         at += 1
-        scale = int64(100_000)
-        while at < end and is_digit(data[at]):
-            micros += scale * (int64(data[at]) - _ZERO)
-            scale //= 10
+    if end - at < 4:
+        return at + 1 if at < end and data[at] == _UPPER_Z else int64(-1), int64(0)
+    sign = data[at]
+    if sign == _UPPER_Z:
+        return at + 1, int64(0)
+    if (sign == _UPPER_U and data[at + 1] == _UPPER_T and data[at + 2] == _UPPER_C) or (
+        sign == _UPPER_G and data[at + 1] == _UPPER_M and data[at + 2] == _UPPER_T
+    ):
+        return at + 3, int64(0)
+    if sign != _PLUS and sign != _MINUS:
+        return int64(-1), int64(0)
+    minutes = 60 * two_digits(data, at + 1)
+    at += 3
+    if data[at] != _QUOTE:
+        if data[at] == _COLON:
             at += 1
-        if at == end:
-            return int64(-1), int64(0), int64(0)
+        of_hour = two_digits(data, at) if end - at > 1 else int64(60)
+        if of_hour > 59:
+            return int64(-1), int64(0)
+        minutes += of_hour
+        at += 2
+    if minutes > _MOST_OFFSET:
+        return int64(-1), int64(0)
+    return at, 60 * (minutes if sign == _PLUS else -minutes)
+
+
+@inlined
+def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zone: Integer) -> Integers:
+    """A timestamp as 2024-12-31T23:59:59.123456+01:00, of which all behind the year may lack: the place
+    behind its quote, or -1 if it is odd; microseconds since 1970; and what it is, as validities say. ``zone``
+    is that of one without, in seconds or :data:`NO_ZONE`; if not ``has_zone`` none has one.
+    """
+    at, days, has_day = date_of(data, at, end)
+    if at < 0:
+        return int64(-1), int64(0), int64(0)
+    hours = int64(0)
+    minutes = int64(0)
+    seconds = int64(-1)
+    micros = int64(0)
+    if has_day and (data[at] == _UPPER_T or data[at] == _SPACE):
+        at, hours = behind_digits(data, at + 1, end)
+        if at >= 0 and at < end and data[at] == _COLON:
+            at, minutes = behind_digits(data, at + 1, end)
+            if at >= 0 and at < end and data[at] == _COLON:
+                at, seconds = behind_digits(data, at + 1, end)
+    if at < 0 or at == end or hours > 23 or minutes > 59 or seconds > 59:
+        return int64(-1), int64(0), int64(0)
     east = zone
     if data[at] != _QUOTE:
-        if not has_zone:
+        if seconds < 0:
             return int64(-1), int64(0), int64(0)
-        if data[at] == _UPPER_Z:
-            east = int64(0)
+        if data[at] == _POINT:
             at += 1
-        else:
-            sign = data[at]
-            if (sign != _PLUS and sign != _MINUS) or end - at < 7 or data[at + 3] != _COLON:
+            scale = int64(100_000)
+            while at < end and is_digit(data[at]):
+                micros += scale * (int64(data[at]) - _ZERO)
+                scale //= 10
+                at += 1
+            if at == end:
                 return int64(-1), int64(0), int64(0)
-            of_hour = two_digits(data, at + 4)
-            offset = 60 * two_digits(data, at + 1) + of_hour
-            if of_hour > 59 or offset > _MOST_OFFSET:
+        if data[at] != _QUOTE:
+            if not has_zone:
                 return int64(-1), int64(0), int64(0)
-            east = 60 * (offset if sign == _PLUS else -offset)
-            at += 6
-        if at == end or data[at] != _QUOTE:
-            return int64(-1), int64(0), int64(0)
+            at, east = zone_of(data, at, end)
+            if at < 0 or at >= end or data[at] != _QUOTE:
+                return int64(-1), int64(0), int64(0)
     what = int64(_VALID)
     if east == NO_ZONE:
         east = int64(0)
         what = int64(LOCAL)
-    local = _DAY * days + 3600 * hours + 60 * minutes + seconds
+    local = _DAY * days + 3600 * hours + 60 * minutes + max(seconds, int64(0))
     return at + 1, _MICROS * (local - east) + micros, what
 
 
@@ -524,28 +643,32 @@ def put_utf8(out: np.ndarray, to: Integer, char: Integer) -> Integer:
 
 
 @inlined
-def put_string(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: Integer) -> Integers:
-    """Write a string, whose first character is at ``at``: the place behind its quote, or -1 if it is odd,
-    and that behind what was written. It takes no more bytes than are left of the row."""
+def put_string(
+    data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: Integer, limit: Integer
+) -> Integers:
+    """Write a string, whose first character is at ``at``: the place behind its quote, -1 if it is odd, or
+    _LACKING; and that behind what was written, or has to be. It takes no more bytes than are left of the row.
+    """
     begin = at
     while at < end:
         byte = data[uint64(at)]
-        if byte == _QUOTE:
-            copy_bytes(out, to, data, begin, at - begin)
-            return at + 1, to + at - begin
-        if byte < _SPACE:
-            return int64(-1), to
-        if byte < 0x80 and byte != _BACKSLASH:
+        if byte < 0x80 and byte >= _SPACE and byte != _QUOTE and byte != _BACKSLASH:
             at += 1
             continue
-        if byte != _BACKSLASH:
+        if byte >= 0x80:
             size = utf8_size(data, at, end)
             if size == 0:
                 return int64(-1), to
             at += size
             continue
+        if byte < _SPACE:
+            return int64(-1), to
+        if limit - to < at - begin + 4:
+            return int64(_LACKING), to + at - begin + 4
         copy_bytes(out, to, data, begin, at - begin)
         to += at - begin
+        if byte == _QUOTE:
+            return at + 1, to
         if end - at < 2:
             return int64(-1), to
         at += 2
@@ -569,15 +692,333 @@ def put_string(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to:
 
 
 @inlined
-def bytes_of(data: np.ndarray, at: Integer, end: Integer, left: Integer) -> Integer:
-    """How many bytes a string, whose first character is at ``at``, takes at most; -1 if it is odd.
+def put_escape(out: np.ndarray, to: Integer, char: Integer) -> Integer:
+    """Write one of Java's characters as ``\\uXXXX``; the place behind it."""
+    out[to] = _BACKSLASH
+    out[to + 1] = _U
+    for place in range(4):
+        digit = char >> (12 - 4 * place) & 15
+        out[to + 2 + place] = _ZERO + digit if digit < 10 else 55 + digit
+    return to + 6
 
-    Its end is looked for only if what is left of the row is more than there is place for.
+
+@inlined
+def put_char(out: np.ndarray, to: Integer, char: Integer) -> Integer:
+    """Write one of Java's characters as Jackson has it in a string of JSON; the place behind it."""
+    short = int64(0)
+    if char in (_QUOTE, _BACKSLASH):
+        short = char
+    elif char == 8:
+        short = int64(_B)
+    elif char == 9:
+        short = int64(_T)
+    elif char == 10:
+        short = int64(_N)
+    elif char == 12:
+        short = int64(_F)
+    elif char == 13:
+        short = int64(_R)
+    if short != 0:
+        out[to] = _BACKSLASH
+        out[to + 1] = short
+        return to + 2
+    if char < _SPACE or 0xD800 <= char < 0xE000:
+        return put_escape(out, to, char)
+    return put_utf8(out, to, char)
+
+
+@inlined
+def put_quoted(
+    data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: Integer, limit: Integer
+) -> Integers:
+    """Write a string, whose quote is at ``at``, as Jackson writes it to JSON; as :func:`put_string` does."""
+    begin = at
+    at += 1
+    while at < end:
+        byte = data[uint64(at)]
+        if byte < 0x80 and byte >= _SPACE and byte != _QUOTE and byte != _BACKSLASH:
+            at += 1
+            continue
+        size = int64(1)
+        if byte >= 0x80:
+            size = utf8_size(data, at, end)
+            if size == 2 or size == 3:
+                at += size
+                continue
+        if byte < _SPACE or size == 0:
+            return int64(-1), to
+        if limit - to < at - begin + _MOST_WRITTEN:
+            return int64(_LACKING), to + at - begin + _MOST_WRITTEN
+        copy_bytes(out, to, data, begin, at - begin)
+        to += at - begin
+        if byte == _QUOTE:
+            out[to] = _QUOTE
+            return at + 1, to + 1
+        if byte == _BACKSLASH:
+            if end - at < 2:
+                return int64(-1), to
+            at += 2
+            char = unescaped(data[at - 1])
+            if data[at - 1] == _U:
+                char = hexadecimal(data, at, end)
+                at += 4
+            if char < 0:
+                return int64(-1), to
+            to = put_char(out, to, char)
+        else:
+            char = int64(data[at] & 7) << 18 | int64(data[at + 1] & 63) << 12
+            char = (char | int64(data[at + 2] & 63) << 6 | int64(data[at + 3] & 63)) - 0x10000
+            to = put_escape(out, to, 0xD800 + (char >> 10))
+            to = put_escape(out, to, 0xDC00 + (char & 0x3FF))
+            at += 4
+        begin = at
+    return int64(-1), to
+
+
+@inlined
+def rounded_product(high: Integer, low: Integer, factor: Integer) -> Integer:
+    """A power of five's 126 bits times a factor, without the lowest 127 bits, of which the last bit tells
+    whether they were not all 0."""
+    middle = ((high * factor) >> uint64(1)) + upper_product(low, factor)
+    mask = (uint64(1) << uint64(63)) - uint64(1)
+    whole = upper_product(high, factor) + (middle >> uint64(63))
+    return whole | ((middle & mask) + mask) >> uint64(63)
+
+
+@inlined
+def shortest_of(bits: Integer, powers: np.ndarray) -> Integers:
+    """The fewest digits that a normal double above 0 is the nearest one of, of these the nearest ones, maybe
+    with zeros behind; and the power of ten that they are to be multiplied with, or 1000 beyond the table.
+
+    Schubfach, by Raffaello Giulietti, "The Schubfach way to render doubles" (2021). ``powers`` is that of
+    :func:`double_of`.
     """
-    if end - at <= left:
-        return end - at
-    stop = behind_string(data, at, end)
-    return stop if stop < 0 else stop - at
+    fraction = bits & ((1 << 52) - 1)
+    exponent = (bits >> 52) - 1075
+    mantissa = fraction | 1 << 52
+    is_edge = fraction == 0 and exponent > -1074
+    power = (exponent * 661_971_961_083 - (274_743_187_321 if is_edge else 0)) >> 41
+    if -power > _MOST_POWER:
+        return int64(0), int64(1000)
+    shift = uint64(exponent + ((-power * 913_124_641_741) >> 38) + 2)
+    row = uint64(-power - _LEAST_POWER)
+    high = uint64(powers[row, 0])
+    low = uint64(powers[row, 1])
+    if -power < 0 and -power >= LEAST_ROUNDED:
+        low -= uint64(1)
+    low = ((high & uint64(1)) << uint64(62) | low >> uint64(2)) + uint64(1)
+    high >>= uint64(1)
+    own = uint64(mantissa) << uint64(2)
+    middle = rounded_product(high, low, own << shift)
+    lower = rounded_product(high, low, (own - uint64(1 if is_edge else 2)) << shift)
+    upper = rounded_product(high, low, (own + uint64(2)) << shift)
+    odd = uint64(mantissa & 1)
+    below = middle >> uint64(2)
+    fewer = below // uint64(10) * uint64(10)
+    is_down = lower + odd <= fewer << uint64(2)
+    is_up = ((fewer + uint64(10)) << uint64(2)) + odd <= upper
+    if is_down != is_up:
+        return int64(fewer if is_down else fewer + uint64(10)), power
+    above = below + uint64(1)
+    is_down = lower + odd <= below << uint64(2)
+    is_up = (above << uint64(2)) + odd <= upper
+    if is_down == is_up:
+        between = (below + above) << uint64(1)
+        is_down = middle < between or (middle == between and below & uint64(1) == uint64(0))
+    return int64(below if is_down else above), power
+
+
+@inlined
+def put_digits(out: np.ndarray, to: Integer, number: Integer, size: Integer) -> Integer:
+    """Write the last ``size`` digits of a number; the place behind them."""
+    for place in range(to + size - 1, to - 1, -1):
+        out[place] = _ZERO + number % 10
+        number //= 10
+    return to + size
+
+
+@inlined
+def put_double(out: np.ndarray, to: Integer, digits: Integer, power: Integer) -> Integer:
+    """Write ``digits * 10 ** power`` as Java's Double.toString; the place behind it."""
+    while digits != 0 and digits % 10 == 0:
+        digits //= 10
+        power += 1
+    size = int64(0)
+    unit = int64(1)
+    while unit <= digits:
+        unit *= 10
+        size += 1
+    if size == 0:
+        size = int64(1)
+        power = int64(0)
+    point = size + power
+    whole = point if -2 <= point <= 7 else int64(1)
+    if whole <= 0:
+        to = put_digits(out, to, int64(0), int64(1))
+        out[to] = _POINT
+        to = put_digits(out, to + 1, int64(0), -whole)
+        return put_digits(out, to, digits, size)
+    while size <= whole:
+        digits *= 10
+        size += 1
+    unit = int64(1)
+    for _ in range(size - whole):
+        unit *= 10
+    to = put_digits(out, to, digits // unit, whole)
+    out[to] = _POINT
+    to = put_digits(out, to + 1, digits, size - whole)
+    if whole == point:
+        return to
+    out[to] = 69
+    to += 1
+    if point < 1:
+        out[to] = _MINUS
+        to += 1
+    exponent = abs(point - 1)
+    return put_digits(out, to, exponent, int64(1 if exponent < 10 else 2 if exponent < 100 else 3))
+
+
+@inlined
+def put_number(
+    data: np.ndarray,
+    at: Integer,
+    end: Integer,
+    out: np.ndarray,
+    to: Integer,
+    limit: Integer,
+    powers: np.ndarray,
+) -> Integers:
+    """Write a number as Jackson does, one with a fraction as a double; as :func:`put_string` does."""
+    stop, digits, divisor, fraction, count = digits_of(data, at, end)
+    if stop < 0:
+        return int64(-1), to
+    if fraction < 0:
+        if stop - at == 2 and data[at] == _MINUS and data[at + 1] == _ZERO:
+            at += 1
+        if limit - to < stop - at:
+            return int64(_LACKING), to + stop - at
+        copy_bytes(out, to, data, at, stop - at)
+        return stop, to + stop - at
+    bits = double_of(digits, -divisor, powers) if count <= _MOST_DIGITS else int64(-1)
+    power = int64(0)
+    if bits > 0:
+        digits, power = shortest_of(bits, powers)
+    if bits < 0 or power > _MOST_POWER:
+        return int64(-1), to
+    if data[at] == _MINUS:
+        out[to] = _MINUS
+        to += 1
+    return stop, put_double(out, to, digits, power)
+
+
+@inlined
+def put_text(
+    data: np.ndarray,
+    at: Integer,
+    end: Integer,
+    out: np.ndarray,
+    to: Integer,
+    limit: Integer,
+    closing: np.ndarray,
+    most: Integer,
+    powers: np.ndarray,
+) -> Integers:
+    """Write a value as Jackson writes it to JSON, without white space; as :func:`put_string` does.
+
+    :param closing: gets what ends each object and array that is open, of which there are at most ``most``.
+    """
+    depth = int64(0)
+    is_name = False
+    while True:
+        at = behind_space(data, at, end)
+        if at == end:
+            return int64(-1), to
+        if limit - to < _MOST_WRITTEN:
+            return int64(_LACKING), to + _MOST_WRITTEN
+        byte = data[at]
+        begin = at
+        if byte == _QUOTE:
+            at, to = put_quoted(data, at, end, out, to, limit)
+            if at - begin > (LONGEST_NAME if is_name else _LONGEST_STRING):
+                return int64(-1), to
+            if is_name and at >= 0:
+                at = behind_space(data, at, end)
+                if at == end or data[at] != _COLON:
+                    return int64(-1), to
+                out[to] = _COLON
+                to += 1
+                at += 1
+                is_name = False
+                continue
+        elif is_name:
+            return int64(-1), to
+        elif byte in (_OPEN_OBJECT, _OPEN_ARRAY):
+            if depth >= most:
+                return int64(-1), to
+            out[to] = byte
+            to += 1
+            at = behind_space(data, at + 1, end)
+            if at == end:
+                return int64(-1), to
+            if data[at] != byte + 2:
+                closing[depth] = byte + 2
+                depth += 1
+                is_name = byte == _OPEN_OBJECT
+                continue
+            out[to] = byte + 2
+            to += 1
+            at += 1
+        elif byte == _MINUS or is_digit(byte):
+            at, to = put_number(data, at, end, out, to, limit, powers)
+        else:
+            at = behind_word(data, at, end)
+            if at >= 0:
+                copy_bytes(out, to, data, begin, at - begin)
+                to += at - begin
+        if at < 0:
+            return at, to
+        while depth > 0:
+            at = behind_space(data, at, end)
+            if at == end:
+                return int64(-1), to
+            if to == limit:
+                return int64(_LACKING), to + 1
+            byte = data[at]
+            out[to] = byte
+            to += 1
+            at += 1
+            if byte == _COMMA:
+                is_name = closing[depth - 1] == _CLOSE_OBJECT
+                break
+            if byte != closing[depth - 1]:
+                return int64(-1), to
+            depth -= 1
+        if depth == 0:
+            return at, to
+
+
+@inlined
+def is_other(data: np.ndarray, at: Integer, end: Integer, kind: Integer) -> Integer:
+    """Whether a value, but null, is surely not one that a column but a string may have."""
+    byte = data[at]
+    if byte == _OPEN_OBJECT:
+        return kind != STRUCT and kind != MAP
+    if byte == _OPEN_ARRAY:
+        return kind != LIST
+    if byte in (_T, _F):
+        return kind != BOOLEAN
+    if byte == _MINUS or is_digit(byte):
+        return kind <= BOOLEAN or kind > TIMESTAMP
+    if byte != _QUOTE or end - at < 2:
+        return False
+    if kind <= INT64_:
+        return True
+    # Those that may be one begin with no letter, but for NaN, Infinity, T12:30 and, as Spark removes it, GMT.
+    first = data[at + 1]
+    is_letter = 97 <= (first | 32) <= 122
+    if kind <= DOUBLE:
+        return (is_letter and first != _UPPER_N and first != _UPPER_I) or first == _QUOTE or is_digit(first)
+    return (is_letter and first != _UPPER_T and first != _UPPER_G) or first == _QUOTE
 
 
 @inlined
@@ -617,30 +1058,41 @@ def is_same(left: np.ndarray, at: Integer, right: np.ndarray, other: Integer, si
 
 
 @inlined
-def undo(
+def forget(
     columns: np.ndarray,
     counts: np.ndarray,
-    saved: np.ndarray,
-    row: Integer,
+    gone: np.ndarray,
+    target: Integer,
     out: np.ndarray,
     out32: np.ndarray,
 ) -> None:
-    """Have nothing of a row be there."""
-    for column in range(columns.shape[0]):
+    """Have nothing be there of a column's last element, nor of what is in it.
+
+    :param gone: gets how many elements are gone, for each of the ``counts``.
+    """
+    gone[columns[target, POSITION]] = 1
+    for column in range(target, columns[target, BEHIND]):
+        kind = columns[column, KIND]
         position = columns[column, POSITION]
-        begin = saved[position] + 1 if position > 0 else row
-        stop = counts[position] + 1 if position > 0 else row + 1
-        for i in range(begin, stop):
+        total = int64(0)
+        for i in range(counts[position] - gone[position] + 1, counts[position] + 1):
             out[columns[column, VALIDITY] + i] = 0
-            if columns[column, KIND] <= STRING and columns[column, KIND] != STRUCT:
+            if kind <= STRING and kind != STRUCT:
+                total += out32[columns[column, SIZES] + i]
                 out32[columns[column, SIZES] + i] = 0
-    for i in range(counts.size):
-        counts[i] = saved[i]
+        if kind == STRING:
+            counts[columns[column, COUNT]] -= total
+        elif kind in (LIST, MAP):
+            gone[columns[column, COUNT]] = total
+    for column in range(target, columns[target, BEHIND]):
+        if columns[column, KIND] in (LIST, MAP):
+            counts[columns[column, COUNT]] -= gone[columns[column, COUNT]]
 
 
 @kernel(
     *(BYTES, INT64S, INT64S, INT64, INT64, TABLE, INT64S, INT64S, BYTES, TABLE, INT64S),
-    *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_INT64, OUT_BYTES, OUT_INT32, OUT_INT64, OUT_INT64),
+    *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_INT64, OUT_BYTES, OUT_BYTES),
+    *(OUT_BYTES, OUT_INT32, OUT_INT64, OUT_INT64),
     results=3,
 )
 def decode(
@@ -656,9 +1108,11 @@ def decode(
     powers: np.ndarray,
     room: np.ndarray,
     counts: np.ndarray,
-    saved: np.ndarray,
+    gone: np.ndarray,
     stack: np.ndarray,
     seen: np.ndarray,
+    closing: np.ndarray,
+    name: np.ndarray,
     out: np.ndarray,
     out32: np.ndarray,
     out64: np.ndarray,
@@ -672,6 +1126,8 @@ def decode(
 
     :param zone: of times without one, in seconds east of UTC, or :data:`NO_ZONE`.
     :param room: how many elements or bytes there is place for, for each of the ``counts``.
+    :param gone: as large as ``counts``, ``closing`` as :data:`MOST_DEPTH`, ``name`` as :data:`LONGEST_NAME`;
+        they are overwritten.
     :param stack: an element for each column. ``seen`` has two, zeroed: the last object that it was in, and
         that it was.
     :returns: the row to go on with, which count has too little room, and how much it needs; or the number of
@@ -681,16 +1137,17 @@ def decode(
     for row in range(first, starts.size):
         if sizes[row] < 0:
             continue
-        for i in range(counts.size):
-            saved[i] = counts[i]
         counts[0] = row
         at = starts[row]
         end = at + sizes[row]
         lacking = int64(-1)
         needed = int64(0)
-        mark = int64(RARE)
+        # Where it is left, if it is.
         column = int64(0)
         target = int64(0)
+        is_left = True
+        is_corrupt = False
+        is_again = False
         depth = int64(0)
         guess = int64(0)
         stamp += 1
@@ -698,7 +1155,7 @@ def decode(
         state = int64(_VALUE)
         at = behind_space(data, at, end)
         if at == end:
-            mark = int64(FINE)
+            is_left = False
         while at < end:
             at = behind_space(data, at, end)
             if at == end:
@@ -707,62 +1164,89 @@ def decode(
             if state == _VALUE:
                 kind = columns[target, KIND]
                 position = counts[columns[target, POSITION]]
+                begin = at
                 if byte == _N:
                     at = behind_word(data, at, end)
-                    if at < 0 or (depth == 0 and target == 0):
+                    if at < 0 or depth == 0:
                         break
                     state = int64(_AFTER)
                     continue
                 what = int64(_VALID)
+                fits = int64(_FITS)
                 if kind == STRING:
-                    if byte != _QUOTE:
-                        break
                     count = columns[target, COUNT]
-                    most = bytes_of(data, at + 1, end, room[count] - counts[count])
-                    if most < 0:
+                    base = columns[target, VALUES]
+                    to = base + counts[count]
+                    if byte == _QUOTE:
+                        at, behind = put_string(data, at + 1, end, out, to, base + room[count])
+                        if behind - to > _LONGEST_STRING:
+                            break
+                    else:
+                        at, behind = put_text(
+                            *(data, at, end, out, to, base + room[count]),
+                            *(closing, MOST_DEPTH - depth, powers),
+                        )
+                    # Text may be longer than it was, and Arrow has offsets of 32 bits.
+                    if behind - base > _MOST_BYTES:
                         break
-                    if most > room[count] - counts[count]:
+                    if at == _LACKING:
                         lacking = count
-                        needed = counts[count] + most
-                        break
-                    to = columns[target, VALUES] + counts[count]
-                    at, behind = put_string(data, at + 1, end, out, to)
-                    if at < 0 or behind - to > _LONGEST_STRING:
+                        needed = behind - base
+                    if at < 0:
                         break
                     out32[columns[target, SIZES] + position] = behind - to
                     counts[count] += behind - to
                 elif kind <= MAP:
-                    if byte != (_OPEN_ARRAY if kind == LIST else _OPEN_OBJECT):
-                        break
-                    stack[depth] = column
-                    depth += 1
-                    column = target
-                    at += 1
-                    out[columns[target, VALIDITY] + position] = _VALID
-                    guess = int64(0)
-                    state = int64(_BEGUN)
-                    if kind == STRUCT:
-                        # A field of this one that has been seen in this object has its stamp.
-                        stamp += 1
-                        own = stamp
-                        seen[columns.shape[0] + target] = own
-                    continue
+                    if byte == (_OPEN_ARRAY if kind == LIST else _OPEN_OBJECT):
+                        stack[depth] = column
+                        depth += 1
+                        column = target
+                        at += 1
+                        out[columns[target, VALIDITY] + position] = _VALID
+                        guess = int64(0)
+                        state = int64(_BEGUN)
+                        if kind == STRUCT:
+                            # A field of this one that has been seen in this object has its stamp.
+                            stamp += 1
+                            own = stamp
+                            seen[columns.shape[0] + target] = own
+                        continue
+                    fits = int64(_ODD)
                 elif kind == BOOLEAN:
-                    if byte != _T and byte != _F:
-                        break
-                    at = behind_word(data, at, end)
-                    if at < 0:
-                        break
-                    out[columns[target, VALUES] + position] = 1 if byte == _T else 0
-                elif kind <= DECIMAL:
-                    if byte != _MINUS and not is_digit(byte):
-                        break
-                    at, digits, divisor, fraction = digits_of(data, at, end)
-                    if at < 0:
-                        break
+                    if byte in (_T, _F):
+                        at = behind_word(data, at, end)
+                        if at < 0:
+                            break
+                        out[columns[target, VALUES] + position] = 1 if byte == _T else 0
+                    else:
+                        fits = int64(_ODD)
+                elif kind <= TIMESTAMP and (
+                    byte == _MINUS or is_digit(byte) or (kind == DECIMAL and byte == _QUOTE)
+                ):
+                    is_negative = int64(byte == _MINUS)
+                    fraction = int64(-1)
+                    if byte == _QUOTE:
+                        at, digits, divisor, count, is_negative = quoted_digits(data, at + 1, end)
+                    else:
+                        at, digits, divisor, fraction, count = digits_of(data, at, end)
                     to = columns[target, VALUES] + position
-                    is_negative = byte == _MINUS
-                    if kind in (DOUBLE, FLOAT):
+                    if at < 0:
+                        fits = int64(_ODD)
+                    elif count > _MOST_DIGITS:
+                        break
+                    elif kind == DECIMAL:
+                        known, high, low = decimal_of(
+                            digits, columns[target, SCALE] - divisor, columns[target, PRECISION]
+                        )
+                        if known < 0:
+                            break
+                        if is_negative:
+                            low = -low
+                            high = ~high + int64(low == 0)
+                        out64[2 * to] = low
+                        out64[2 * to + 1] = high
+                        fits = int64(_FITS if known else _WRONG)
+                    elif kind in (DOUBLE, FLOAT):
                         bits = double_of(digits, -divisor, powers)
                         if bits < 0:
                             break
@@ -780,55 +1264,58 @@ def decode(
                     else:
                         if digits < 0:
                             break
-                        if kind == DECIMAL:
-                            shift = columns[target, SCALE] - divisor
-                            if shift < 0 or shift > 18:
-                                break
-                            while shift > 0 and digits <= _MOST_DIGITS:
-                                digits *= 10
-                                shift -= 1
-                            limit = columns[target, LIMIT]
-                            if digits > _MOST_DIGITS or (limit != 0 and digits >= limit):
-                                break
-                        elif fraction >= 0:
-                            break
                         number = -digits if is_negative else digits
-                        if kind == DECIMAL:
-                            out64[2 * to] = number
-                            out64[2 * to + 1] = number >> 63
+                        if fraction >= 0:
+                            fits = int64(_WRONG)
                         elif kind == INT64_:
                             out64[to] = number
+                        elif kind == TIMESTAMP:
+                            out64[to] = number * _MICROS
                         elif kind == INT32:
-                            if number != int64(np.int32(number)):
-                                break
                             out32[to] = number
+                            fits = int64(_FITS if number == int64(np.int32(number)) else _WRONG)
                         elif kind == INT16:
-                            if number < -32768 or number > 32767:
-                                break
                             out[2 * to] = number & 255
                             out[2 * to + 1] = number >> 8 & 255
+                            fits = int64(_FITS if -32768 <= number <= 32767 else _WRONG)
                         else:
-                            if number < -128 or number > 127:
-                                break
+                            # Jackson takes bytes with and without sign.
                             out[to] = number & 255
-                elif byte != _QUOTE:
-                    break
+                            fits = int64(_FITS if -128 <= number <= 255 else _WRONG)
+                elif kind < TIMESTAMP or byte != _QUOTE:
+                    fits = int64(_ODD)
                 elif kind == DATE:
-                    if end - at < 12 or data[at + 11] != _QUOTE:
-                        break
-                    days = days_of(data, at + 1)
-                    if days == _NO_DAY:
-                        break
+                    at, days, has_day = date_of(data, at + 1, end)
+                    if at >= 0 and has_day and (data[at] == _UPPER_T or data[at] == _SPACE):
+                        at = behind_string(data, at, end)
+                    elif at >= 0:
+                        at = at + 1 if data[at] == _QUOTE else int64(-1)
+                    if at < 0 or at - begin > _LONGEST_STRING:
+                        fits = int64(_ODD)
                     out32[columns[target, VALUES] + position] = days
-                    at += 12
                 else:
                     at, micros, what = micros_of(
                         data, at + 1, end, zone if kind == TIMESTAMP else int64(0), int64(kind == TIMESTAMP)
                     )
                     if at < 0:
-                        break
+                        fits = int64(_ODD)
                     out64[columns[target, VALUES] + position] = micros
-                out[columns[target, VALIDITY] + position] = what
+                if fits == _FITS:
+                    out[columns[target, VALIDITY] + position] = what
+                    state = int64(_AFTER)
+                    continue
+                # from_json goes on behind a field of another type, but in the middle of an array or a map.
+                at = begin
+                if depth == 0 or columns[column, KIND] != STRUCT or is_again:
+                    break
+                if fits == _ODD and not is_other(data, at, end, kind):
+                    break
+                is_corrupt = True
+                state = int64(_UNWANTED)
+            if state == _UNWANTED:
+                at = behind_value(data, at, end, closing, MOST_DEPTH - depth)
+                if at < 0:
+                    break
                 state = int64(_AFTER)
                 continue
             kind = columns[column, KIND]
@@ -844,7 +1331,7 @@ def decode(
                 at += 1
                 depth -= 1
                 if depth == 0:
-                    mark = int64(FINE)
+                    is_left = False
                     break
                 inner = column
                 column = stack[depth]
@@ -870,17 +1357,14 @@ def decode(
             if kind == MAP:
                 key = children[columns[column, CHILDREN]]
                 count = columns[key, COUNT]
-                most = bytes_of(data, at + 1, end, room[count] - counts[count])
-                if most < 0:
-                    break
-                if most > room[count] - counts[count]:
-                    lacking = count
-                    needed = counts[count] + most
-                    break
-                to = columns[key, VALUES] + counts[count]
+                base = columns[key, VALUES]
+                to = base + counts[count]
                 begin = at
-                at, behind = put_string(data, at + 1, end, out, to)
-                if at < 0 or at - begin > _LONGEST_NAME:
+                at, behind = put_string(data, at + 1, end, out, to, base + room[count])
+                if at == _LACKING and behind - to <= LONGEST_NAME:
+                    lacking = count
+                    needed = behind - base
+                if at < 0 or at - begin > LONGEST_NAME:
                     break
                 position = counts[columns[key, POSITION]]
                 out32[columns[key, SIZES] + position] = behind - to
@@ -907,31 +1391,36 @@ def decode(
                         if byte in (_QUOTE, _BACKSLASH) or byte < _SPACE:
                             break
                         at += 1
-                    if at == end or data[at] != _QUOTE or at - begin > _LONGEST_NAME:
+                    if at == end or at - begin > LONGEST_NAME:
                         break
-                    field = field_of(data, begin, at - begin, columns, column, children, slots, names)
-                    at += 1
+                    if data[at] == _QUOTE:
+                        field = field_of(data, begin, at - begin, columns, column, children, slots, names)
+                        at += 1
+                    else:
+                        at, behind = put_string(data, begin, end, name, int64(0), int64(name.size))
+                        if at < 0:
+                            break
+                        field = field_of(name, int64(0), behind, columns, column, children, slots, names)
                     if field >= 0:
                         target = children[columns[column, CHILDREN] + field]
                         guess = field + 1
                 if target >= 0:
-                    if seen[target] == own:
-                        break
+                    # The last one of a name counts.
+                    is_again = seen[target] == own
+                    if is_again:
+                        forget(columns, counts, gone, target, out, out32)
                     seen[target] = own
             at = behind_space(data, at, end)
             if at == end or data[at] != _COLON:
                 break
             at += 1
-            state = int64(_VALUE)
-            if target < 0:
-                at = behind_value(data, at, end)
-                if at < 0:
-                    break
-                state = int64(_AFTER)
+            state = int64(_VALUE if target >= 0 else _UNWANTED)
         if lacking < 0:
-            marks[row] = mark
-        if mark != FINE:
-            undo(columns, counts, saved, row, out, out32)
+            marks[row] = CORRUPT if is_corrupt else FINE
+            if is_left:
+                marks[row] = RARE + (2 * target + 1 if state == _VALUE else 2 * column)
+        if is_left:
+            forget(columns, counts, gone, int64(0), out, out32)
             if lacking >= 0:
                 return row, lacking, needed
     return starts.size, int64(-1), int64(0)

@@ -100,6 +100,12 @@ _TIMES = [
     *("2024-01-02T03:04:05", "2024-01-02 03:04:05.1", "2024-01-02T03:04:05.123456789Z", "2024-01-02T3:4:5Z"),
     *("2024-01-02T03:04:05+01:00", "2024-01-02T03:04:05-18:00", "2024-01-02T03:04:05+18:01"),
     *(
+        "2024-01-02T03:04:05+1",
+        "2024-01-02T03:04:05+01:60",
+        "2024-01-02T03:04:05+01:",
+        "2024-01-02T03:04:05+01:0",
+    ),
+    *(
         "2024-01-02T24:00:00Z",
         "2024-01-02T03:60:00Z",
         "2024-01-02T03:04:05 Europe/Berlin",
@@ -123,6 +129,18 @@ _TIMES = [
         "2024-01-02T03",
     ),
 ]
+
+
+_AS_TEXT = [
+    *_LEAVES,
+    pa.decimal128(7, 2),
+    pa.map_(pa.string(), pa.string()),
+    _ITEM,
+    _list(_ITEM),
+    _list(pa.string()),
+]
+"""What is read as a string, too."""
+_ZONES = ["+01:00", "-05:30", "+0100", "-0930", "+02", " UTC", "GMT", " +0100", "+18:00"]
 
 
 def made_type(rng: random.Random) -> pa.StructType:
@@ -158,6 +176,8 @@ def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
         return rng.choice(_ODD) if rng.random() < 0.7 else _quoted(rng, rng.choice(_TIMES))
     if rng.random() < 0.05:
         return "null"
+    if rng.random() < odd:
+        return text(rng, rng.choice([*_LEAVES, pa.decimal128(7, 2), _ITEM, _list(_ITEM)]), odd)
     if pa.types.is_struct(kind):
         fields = [(field.name, text(rng, field.type, odd)) for field in kind if rng.random() < 0.9]
         if rng.random() < 0.3:
@@ -167,8 +187,9 @@ def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
             fields.insert(
                 rng.randrange(len(fields) + 1), (rng.choice(["other", "Id", "", "nam", "names"]), other)
             )
-        if fields and rng.random() < odd:
-            fields.append(rng.choice(fields))
+        if fields and rng.random() < 0.05:
+            name, _ = rng.choice(fields)
+            fields.append((name, text(rng, kind.field(name).type if name in kind.names else pa.int64(), odd)))
         return _object(rng, fields)
     if pa.types.is_map(kind):
         keys = [rng.choice(_WORDS) for _ in range(rng.randrange(4))]
@@ -178,6 +199,8 @@ def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
         space = rng.choice(["", "", " ", "\n"])
         return f"[{space}{f',{space}'.join(items)}{space}]"
     if pa.types.is_string(kind):
+        if rng.random() < 0.2:
+            return text(rng, rng.choice(_AS_TEXT), odd)
         return _quoted(rng, rng.choice(_WORDS), escapes=0.2)
     if pa.types.is_boolean(kind):
         return rng.choice(["true", "false"])
@@ -189,13 +212,28 @@ def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
         digits = rng.choice([(7, 2)] * 9 + [(38, 38)])
         limits = zip((kind.precision - kind.scale, kind.scale), digits, strict=True)
         whole, fraction = (rng.randrange(10 ** min(limit)) for limit in limits)
-        return rng.choice(["", "-"]) + f"{whole}.{fraction}" + rng.choice([""] * 20 + ["e-2", "e3"])
-    day = f"{rng.randrange(1900, 2100):04}-{rng.randrange(1, 13):02}-{rng.randrange(1, 30):02}"
+        number = rng.choice(["", "-"]) + f"{whole}.{fraction}"
+        if rng.random() < 0.3:
+            return (
+                f'"{rng.choice(["", "", "+", "0"])}{number}"'
+                if rng.random() < 0.5
+                else f'"{whole:,}.{fraction}"'
+            )
+        return number + rng.choice([""] * 20 + ["e-2", "e3"])
+    digits = rng.choice(["02", "02", "02", "01"])
+    day = f"{rng.randrange(1900, 2100):04}-{rng.randrange(1, 13):{digits}}-{rng.randrange(1, 30):{digits}}"
+    if rng.random() < 0.1:
+        return f'"{day[: rng.choice([4, 7, 10])]}"'
     if pa.types.is_date(kind):
-        return f'"{day}"'
-    time = ":".join(f"{rng.randrange(limit):02}" for limit in (24, 60, 60))
-    fraction = rng.choice(["", f".{rng.randrange(1000):03}", f".{rng.randrange(10**6):06}"])
-    zone = "" if kind.tz is None else rng.choice(["Z", "Z", "+01:00", "-05:30", ""])
+        return f'"{day}{rng.choice(["", "", "", " ", "T03:04:05Z", " x", "T", "GMT"])}"'
+    if kind.tz is not None and rng.random() < 0.1:
+        return str(rng.randrange(-(10**10), 10**10) * rng.choice([1, 1, 1, 10**9]))
+    parts = rng.choice([3, 3, 3, 3, 2, 1])
+    time = ":".join(f"{rng.randrange(limit):{digits}}" for limit in (24, 60, 60)[:parts])
+    if parts < 3 and rng.random() < 0.9:
+        return f'"{day}{rng.choice("T ")}{time}"'
+    fraction = rng.choice(["", f".{rng.randrange(1000):03}", f".{rng.randrange(10**6):06}", "."])
+    zone = "" if kind.tz is None else rng.choice(["Z", "Z", *_ZONES, ""])
     return f'"{day}{rng.choice("T ")}{time}{fraction}{zone}"'
 
 
