@@ -3,11 +3,14 @@
 Spark starts a process for the plan of a source, for each stream and for the tasks, with ``pyspark.zip``
 first on its PYTHONPATH (PythonUtils.sparkPythonPath). The zip holds no byte code, so each process
 compiles PySpark again, which takes half a second. If pip installed PySpark, the same modules
-are in site-packages, compiled.
+are in site-packages, compiled. Daemons import what their workers need before they fork them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import os
 import runpy
 import sys
@@ -17,6 +20,18 @@ from importlib.machinery import PathFinder
 
 _LIBRARIES = ("pyspark", "py4j")
 """The packages in the zips."""
+_DAEMON = "pyspark.daemon"
+"""The module that forks Spark's Python workers; its argument is the module that they run."""
+_READ = ("numpy", "pyarrow", "pyspark_kafkalog.spark.reader", "pyspark_kafkalog.read.reader")
+_WRITE = ("numpy", "pyarrow", "pyspark_kafkalog.spark.writer", "pyspark_kafkalog.write.rows")
+_IMPORTED = {
+    "pyspark.worker": (*_READ, *_WRITE),
+    "pyspark.sql.worker.plan_data_source_read": _READ,
+    "pyspark.sql.worker.write_into_data_source": _WRITE,
+    "pyspark.sql.worker.commit_data_source_write": _WRITE,
+    "pyspark.sql.worker.python_streaming_sink_runner": _WRITE,
+}
+"""The modules that every worker needs which runs such a module for this package."""
 _IS_SAFE = getattr(sys.flags, "safe_path", False)
 """``-P``, since Python 3.11."""
 
@@ -49,10 +64,24 @@ def main() -> None:
     first = "" if kind == "-c" else os.getcwd()
     sys.path[:] = [first, *(entry for entry in sys.path[1:] if entry not in left_out)]
     sys.argv = [kind, *rest[1:]]
+    if rest[0] == _DAEMON:
+        _import_for_workers(*rest[1:])
     if kind == "-m":
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         exec(compile(rest[0], "<string>", "exec"), vars(sys.modules["__main__"]))
+
+
+def _import_for_workers(module: str) -> None:
+    """Import before the fork what the workers that run ``module`` need.
+
+    Each would take half a second for it, and memory of its own. What the workers' garbage collector walks
+    is copied for them, so it leaves out all that is here.
+    """
+    with contextlib.suppress(ImportError):
+        for name in (module, *_IMPORTED.get(module, ())):
+            importlib.import_module(name)
+    gc.freeze()
 
 
 def without_duplicates(python_path: Sequence[str], others: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ BENCHMARKS = (
     "decode",
     "avro",
     "json",
+    "typed_shapes",
     "read",
     "batches",
     "write",

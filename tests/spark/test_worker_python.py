@@ -89,6 +89,28 @@ def test_numpy_has_one_thread_unless_told_otherwise(monkeypatch: pytest.MonkeyPa
     assert started("-c", code).stdout.strip() == "4"
 
 
+@pytest.mark.parametrize(
+    ("worker", "at_once", "later"),
+    [
+        ("pyspark.worker", {"numpy", "pyarrow", "pyspark_kafkalog.spark.reader"}, {"pandas"}),
+        ("pyspark.sql.worker.create_data_source", set(), {"pyarrow", "pyspark_kafkalog.spark.reader"}),
+    ],
+)
+def test_the_daemon_imports_what_its_workers_need(worker: str, at_once: set[str], later: set[str]) -> None:
+    code = f"""
+import gc, runpy, sys
+from pyspark_kafkalog.spark import worker_python
+runpy.run_module = lambda name, **kwargs: print(name, gc.get_freeze_count() > 0, *sys.modules)
+sys.argv = ["kafkalog-python", "-m", "pyspark.daemon", "{worker}"]
+worker_python.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    name, is_frozen, *modules = done.stdout.split()
+    assert (name, is_frozen) == ("pyspark.daemon", "True")
+    assert {worker} | at_once <= set(modules)
+    assert not later & set(modules)
+
+
 def test_all_is_kept_where_pyspark_is_not_installed(tmp_path: Path) -> None:
     given = [ZIP, PY4J_ZIP, str(tmp_path)]
     assert without_duplicates(given, [str(tmp_path)]) == given
