@@ -73,7 +73,7 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
 
 
 def offsets_store(user: UserOptions) -> OffsetsStore | None:
-    """Where the options say that groups keep their offsets; None for Kafka.
+    """The store in which the options say that groups keep their offsets; None for Kafka.
 
     :raises OptionError: for malformed or contradictory options, and if the extension is not installed.
     """
@@ -114,7 +114,7 @@ def without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def view(options: Mapping[str, str]) -> View | None:
-    """What the options show instead of records; None for records.
+    """The view that the options show instead of records; None for records.
 
     :raises OptionError: for malformed options, or those that it can't have, and if it is not installed.
     """
@@ -126,7 +126,7 @@ def view(options: Mapping[str, str]) -> View | None:
 
 
 def cloud_services() -> Clouds:
-    """What machines in clouds can ask and sign, for an option that names a cloud.
+    """The services of clouds, for an option that names a cloud.
 
     :raises OptionError: if the extension is not installed.
     """
@@ -146,7 +146,7 @@ def directory_groups() -> type[DirectoryGroups]:
 
 
 def commit_retention() -> Retain:
-    """What deletes the records that are due in topics that a write to a log directory has written to.
+    """The retention that runs after a write to a log directory, for the topics that it has written to.
 
     :raises OptionError: if the extension is not installed.
     """

@@ -22,7 +22,7 @@ _OFFERED = {
     "TopicAdmin": "topics.room",
     "describe_brokers": "topics.brokers",
 }
-"""Where each is."""
+"""The module of each function."""
 
 
 def __getattr__(name: str) -> Any:

@@ -34,13 +34,13 @@ DROPPED = "DROPPED-"
 """Prefix of the reason for which a reader dropped a message."""
 
 _MAX_EMPTY_BUCKETS = 1000
-"""Up to so many empty buckets are counted too, which is cheaper than sorting the messages."""
+"""The most empty buckets that are counted, too, which is cheaper than sorting the messages."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
 class AuditedTask(NamedTuple):
-    """Whose messages are counted: a task's share of a micro-batch, or of a batch job.
+    """The task whose messages are counted: its share of a micro-batch, or of a batch job.
 
     ``side`` is ``producer`` or ``consumer``. ``query`` and ``batch`` are the ids of a stream and its
     micro-batch; a batch job has a random ``query``, and None. ``share`` names the task's share within the

@@ -48,7 +48,7 @@ class AuditOptions(Counting):
 
 
 def audit_options(user: UserOptions) -> AuditOptions | None:
-    """How messages are counted; None if they are not.
+    """The options for the counting of messages; None if they are not counted.
 
     :raises OptionError: for malformed values.
     """

@@ -1,1 +1,1 @@
-"""What a machine in a cloud can be asked: which zone it is in, and who it is for brokers."""
+"""Machines in clouds: the zone that they are in, and their credentials for brokers."""

@@ -97,7 +97,7 @@ def _signed(options: AwsOptions, host: str, region: str) -> str:
 
 
 def credentials(options: AwsOptions) -> Credentials:
-    """Those that sign. botocore renews what it found; those of a role are kept until shortly before they end.
+    """The credentials to sign with. botocore renews those that it found; those of a role are cached.
 
     :raises AuthenticationError: if there are none, or botocore is not installed.
     """
@@ -152,7 +152,7 @@ def _found(session: Any) -> Credentials:
 
 
 def _assumed(options: AwsOptions, session: Any) -> tuple[Credentials, float]:
-    """Those of the role, and when they end, in seconds since the epoch."""
+    """The credentials of the role, and when they end, in seconds since the epoch."""
     role = {"RoleArn": options.role_arn, "RoleSessionName": options.role_session_name or _AGENT}
     if options.role_external_id:
         role["ExternalId"] = options.role_external_id

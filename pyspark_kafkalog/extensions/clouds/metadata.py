@@ -27,11 +27,11 @@ _AWS = {"ipv4": "http://169.254.169.254", "ipv6": "http://[fd00:ec2::254]"}
 
 
 class MetadataError(Exception):
-    """What a metadata service did instead of answering."""
+    """The failure of a metadata service to answer."""
 
 
 def of_aws(path: str) -> str:
-    """What EC2's service says at ``path`` below ``latest/meta-data`` (IMDSv2).
+    """The answer of EC2's service at ``path`` below ``latest/meta-data`` (IMDSv2).
 
     :raises MetadataError: if it does not.
     """
@@ -46,7 +46,7 @@ def of_aws(path: str) -> str:
 
 
 def of_gcp(path: str) -> str:
-    """What Google's service says at ``path`` below ``computeMetadata/v1``.
+    """The answer of Google's service at ``path`` below ``computeMetadata/v1``.
 
     :raises MetadataError: if it does not.
     """
@@ -55,7 +55,7 @@ def of_gcp(path: str) -> str:
 
 
 def of_azure(path: str) -> str:
-    """What Azure's service says at ``path`` below ``metadata``.
+    """The answer of Azure's service at ``path`` below ``metadata``.
 
     :raises MetadataError: if it does not.
     """

@@ -1,4 +1,4 @@
-"""How SDKs of clouds are used: loaded where a login asks for them, and without what may show a secret."""
+"""The use of clouds' SDKs: loaded where a login asks for them, and without what may show a secret."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.named_origin import OAUTH_CODES
 
 SECONDS = 10.0
-"""How long an SDK waits for a connection, and for each answer."""
+"""The time that an SDK waits for a connection, and for each answer."""
 ATTEMPTS = 3
-"""How often an SDK asks, where it can be told."""
+"""The number of an SDK's attempts, where it can be told."""
 _CODE = re.compile(
     r"\b(AccessDenied|ExpiredToken(?:Exception)?|IDPCommunicationError|IDPRejectedClaim|InvalidClientTokenId"
     r"|InvalidIdentityToken|MissingAuthenticationToken|RegionDisabledException|RequestExpired"
@@ -27,7 +27,7 @@ _CODE = re.compile(
 
 
 class SdkError(Exception):
-    """What an SDK raised: its kind, and the code that says why, if it is one that is known."""
+    """The error of an SDK as text: its kind, and the code that says why, if it is a known one."""
 
 
 @dataclass(frozen=True, slots=True)

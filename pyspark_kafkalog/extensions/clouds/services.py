@@ -1,4 +1,4 @@
-"""What machines in clouds can ask and sign: see :class:`pyspark_kafkalog.broker.wire.clouds.Clouds`.
+"""The services of clouds: see :class:`pyspark_kafkalog.broker.wire.clouds.Clouds`.
 
 Each cloud's modules are loaded by who names it.
 """

@@ -19,7 +19,7 @@ from pyspark_kafkalog.options.security.oauth import is_token
 
 _GOOGLE_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _PRINCIPAL = "GOOGLE_MANAGED_KAFKA_AUTH_PRINCIPAL"
-"""Who logs in with credentials that name no account, as in Google's server for clients without Java."""
+"""The principal of credentials that name no account, as in Google's server for clients without Java."""
 _LONGEST = 86_400
 """Seconds after which a token is asked for again, whatever it says."""
 _OF_PEOPLE = ("shared_token_cache", "visual_studio_code", "cli", "powershell", "developer_cli", "broker")

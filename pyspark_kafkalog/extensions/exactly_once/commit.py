@@ -35,11 +35,11 @@ _WORTH_ANOTHER_RUN = (
 
 
 class Outcome(enum.Enum):
-    """What the coordinator has decided about the newest transaction of a transactional id."""
+    """The outcome of the newest transaction of a transactional id, as its coordinator has decided."""
 
     OPEN = enum.auto()
     ENDING = enum.auto()
-    """It is decided, and is being carried out."""
+    """The outcome is decided, and is being carried out."""
     COMMITTED = enum.auto()
     ABORTED = enum.auto()
     NOT_KNOWN = enum.auto()
@@ -49,7 +49,7 @@ class Outcome(enum.Enum):
 
 
 class Steps(Protocol):
-    """What a commit does, each step for one transactional id. All but :meth:`give_up` may raise."""
+    """The steps of a commit, each for one transactional id. All but :meth:`give_up` may raise."""
 
     def is_pending(self) -> bool:
         """Whether a commit of the marker has been sent whose transaction is not over; asked before the fence.
@@ -59,7 +59,7 @@ class Steps(Protocol):
         """
 
     def outcome(self) -> Outcome:
-        """What was decided about the newest transaction; asked only if something is pending."""
+        """The outcome of the newest transaction; asked only if something is pending."""
 
     def abort_open(self) -> None:
         """Have the newest transaction, which is open, aborted."""
@@ -79,7 +79,7 @@ class Steps(Protocol):
         """Take over the transactional id: older runs can do no more, and what they began is over."""
 
     def read_marker(self) -> Marker | None:
-        """What was committed last; called only after :meth:`fence`.
+        """The last committed marker; called only after :meth:`fence`.
 
         :raises PendingOffsetError: if that is not decided.
         """
@@ -91,7 +91,7 @@ class Steps(Protocol):
         """
 
     def open_outcome(self, marker: Marker | None) -> Outcome | None:
-        """What was decided of rows of an earlier batch that are still open where this one writes, if any."""
+        """The outcome of an earlier batch's rows that are still open where this one writes, if any."""
 
     def outrun(self, marker: Marker | None) -> bool:
         """Fence on until the epoch is above all that the marker, or a partition that gets rows, has seen.

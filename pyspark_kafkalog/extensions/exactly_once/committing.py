@@ -71,12 +71,12 @@ _FASTEST = 1 << 30
 """Bytes a second that no cluster takes from one producer."""
 _PROGRESS_SECONDS = 5.0
 _CALM_SECONDS = (0.2, 1.0)
-"""How long to pause before all is run again: random, for two drivers that fence each other."""
+"""The pause before all is run again: random, for two drivers that fence each other."""
 _ELSEWHERE_SECONDS = 1.0
-"""How long partitions of the same topics that get no rows may take to say what they have seen."""
+"""The time that partitions of the same topics that get no rows have to say what they have seen."""
 _RUN_AGAIN = "Check that the brokers are up, and run it again."
 _GIVE_UP_SECONDS = 5.0
-"""How long an error may wait for its transaction to be ended."""
+"""The time that an error may wait for its transaction to be ended."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -105,7 +105,7 @@ class Committing:
         self._timeout_ms = timeout_ms
         self._marker = marker
         self._producer: ProducerId | None = None
-        """As fenced; :meth:`outcome` and :meth:`open_outcome` set ``_decided``, the latter ``_seen``, too."""
+        """The fenced producer; :meth:`outcome` and :meth:`open_outcome` set ``_decided`` (and ``_seen``)."""
         self._newest: Described | None = None
         """The newest transaction as :meth:`is_pending` has found it, unless something is pending."""
         self._identity: Identity | None = None
@@ -154,7 +154,7 @@ class Committing:
     def _unsettled(
         self, known: Sequence[Settling], newest: ProducerId, last: Marker | None, *, is_pending: bool
     ) -> list[Settling]:
-        """Those that :func:`.settling.is_unsettled` says are left; the intent has no others any more."""
+        """The entries that :func:`.settling.is_unsettled` says are left; the intent has no others now."""
         marker = self._marker
         assert marker is not None, "without one nothing is noted"
         left = []
@@ -308,7 +308,7 @@ class Committing:
         return None if self._decided is None else self._decided.outcome
 
     def _outcome_of_pending_offsets(self, marker: Marker | None) -> Outcome | None:
-        """What was decided of offsets of the source's group that are still pending, if the marker tells.
+        """The outcome of pending offsets of the source's group, if the marker tells.
 
         They are those of the marker's batch: later ones would be committed, or ended by the fence, but for
         those whose marker was left out, and these are replaced.
@@ -327,7 +327,7 @@ class Committing:
         return Outcome.COMMITTED
 
     def _known_offsets(self) -> Mapping[TopicPartition, CommittedOffset]:
-        """What the source's group has committed if all is right: with the batch that the marker names."""
+        """The offsets that the source's group has committed if all is right: with the marker's batch."""
         plan = self._work.plan
         return plan.offsets if self._is_committed else plan.offsets_before
 

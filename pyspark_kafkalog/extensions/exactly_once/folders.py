@@ -1,4 +1,4 @@
-"""Where rows are staged, and where a query keeps its intent.
+"""The folders in which rows are staged, and a query's intent is stored.
 
 Imports happen on first use, as many short-lived processes only name a folder.
 """
@@ -40,7 +40,7 @@ class Folders:
 
     @classmethod
     def of(cls, options: TransactionOptions) -> Folders:
-        """Those that the options name, or else one of this user for temporary files."""
+        """The folders that the options name, or else one of this user for temporary files."""
         checkpoint = options.checkpoint_location
         if checkpoint is not None:
             from pyspark_kafkalog.filesystem.hadoop import openable
@@ -80,7 +80,7 @@ class Folders:
         return os.path.join(unquote(path) if is_uri else path, _NAME)
 
     def of_rows(self, transactional_id: str, batch: QueryBatch) -> Folder:
-        """Where the tasks of a batch stage its rows."""
+        """The folder in which the tasks of a batch stage its rows."""
         name = "job" if batch.batch_id is None else str(batch.batch_id)
         return _child(self.staging, transactional_id).child(name)
 
@@ -94,7 +94,7 @@ class Folders:
         make_folder(self.of_rows(transactional_id, batch))
 
     def of_intent(self, transactional_id: str) -> Folder:
-        """Where the query's intent is."""
+        """The folder of the query's intent."""
         return _child(self.state, transactional_id)
 
     def sweep(self, transactional_id: str, batch: QueryBatch) -> None:
@@ -116,7 +116,7 @@ def _temporary() -> str:
 
 
 def _check_own(path: str) -> None:
-    """Where all may write, another user may have been first."""
+    """Check that the folder is this user's: where all may write, another user may have been first."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise TransactionError(

@@ -12,7 +12,7 @@ from pyspark_kafkalog.model.groups import OWN_PREFIX, GroupOffsets
 
 
 class MarkerDetails(NamedTuple):
-    """What a marker says besides its offset; ``producer`` and ``epoch`` are those of its rows.
+    """The metadata of a marker; ``producer`` and ``epoch`` are those of its rows.
 
     ``epochs``: see :meth:`.marker.CommittedEpochs.numbers`; ``ends`` are three numbers for each
     :class:`.marker.RowsEnd`.

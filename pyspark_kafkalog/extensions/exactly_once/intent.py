@@ -1,4 +1,4 @@
-"""What a query keeps about its writes, beside its checkpoint: its intent, and its producers.
+"""The files of a query about its writes, beside its checkpoint: its intent, and its producers.
 
 The intent is stored before a run begins: that the query writes here, and which batch it has tried. Without
 it, a first batch looks like one whose marker the cluster lost.
@@ -32,7 +32,7 @@ class RowsOf(NamedTuple):
 
 
 class Settling(NamedTuple):
-    """That a transaction with the epoch ``by`` writes the markers of a committed one with ``epoch``.
+    """The entry for a transaction with the epoch ``by`` that writes the markers of one with ``epoch``.
 
     Until it has ``started``, an abort of it can reach the marker of the query, but no rows and no other
     group.
@@ -46,7 +46,7 @@ class Settling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """That a query writes to a cluster, exactly once.
+    """The intent of a query to write to a cluster, exactly once.
 
     ``topic`` has the marker; it is empty as long as no row said one. ``batch`` was tried first, or by a job
     last, at ``since_ms`` by this machine's clock. ``confirmed`` says that one is known to be committed.
@@ -118,7 +118,7 @@ def store_intent(folder: Folder, intent: Intent) -> None:
 
 
 def stored_json(folder: Folder, name: str, parse: Callable[[Any], _Content]) -> _Content | None:
-    """What a file in a query's folder has, parsed; None if there is none.
+    """The content of a file in a query's folder, parsed; None if there is no file.
 
     :raises TransactionError: if it can't be read or parsed.
     """
@@ -165,7 +165,7 @@ class Producers:
     skipped: RowsOf | None = None
 
     def with_id(self, producer_id: int) -> Producers:
-        """With one as the newest; the oldest is forgotten if there are too many."""
+        """The producers with this one as the newest; the oldest is dropped if there are too many."""
         others = (each for each in self.ids if each != producer_id)
         return replace(self, ids=(*others, producer_id)[-_MOST_IDS:])
 
@@ -178,7 +178,7 @@ class Producers:
 
 
 def stored_producers(folder: Folder) -> Producers:
-    """What is in a query's folder.
+    """The content of a query's folder.
 
     :raises TransactionError: if it can't be read or parsed.
     """

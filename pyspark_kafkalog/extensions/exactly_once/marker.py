@@ -1,4 +1,4 @@
-"""What says that a batch was committed: the marker in the cluster.
+"""The marker in the cluster, which says that a batch was committed.
 
 The marker is the offset that the group named like the transactional id has committed for partition 0 of one
 topic: the batch id + 1, with details as metadata. It is committed in the batch's own transaction, so it is
@@ -99,7 +99,7 @@ class CommittedEpochs(NamedTuple):
 
     @classmethod
     def alone(cls, epoch: int, *, since: int) -> CommittedEpochs:
-        """One epoch."""
+        """A single committed epoch."""
         return cls(since, ((epoch, epoch),))
 
     @classmethod
@@ -125,7 +125,7 @@ class CommittedEpochs(NamedTuple):
         return None if epoch < self.since else False
 
     def then(self, epoch: int) -> CommittedEpochs:
-        """With a later epoch, which is committed; the oldest range is forgotten if there are too many."""
+        """The epochs with a later committed one; the oldest range is dropped if there are too many."""
         *older, (first, last) = self.ranges
         newest = [(first, epoch)] if epoch == last + 1 else [(first, last), (epoch, epoch)]
         ranges = (*older, *newest)
@@ -167,7 +167,7 @@ class Marker:
         return self.epochs.has(epoch)
 
     def epochs_with(self, producer_id: int, epoch: int, *, is_next: bool = True) -> CommittedEpochs:
-        """Those of the next marker; if it may not be the next one, the epochs between are not known."""
+        """The epochs of the next marker; if it may not be the next one, those between are not known."""
         if self.producer_id != producer_id:
             return CommittedEpochs.alone(epoch, since=epoch)
         epochs = self.epochs.then(epoch)
@@ -209,7 +209,7 @@ class Marker:
 
 
 def ends_with(before: Marker | None, producer_id: int, new: Collection[RowsEnd]) -> tuple[RowsEnd, ...]:
-    """Those of the next marker, with what it adds; of too many partitions some are left out."""
+    """The ends in the next marker, with what it adds; of too many partitions some are left out."""
     old = before.ends if before is not None and before.producer_id == producer_id else ()
     known = {end.partition: end for end in (*old, *new)}
     return tuple(sorted(sorted(known.values(), key=lambda end: -end.epoch)[:_MOST_ENDS]))

@@ -26,7 +26,7 @@ _ONLY_EXACTLY_ONCE = (
 
 @dataclass(frozen=True, slots=True)
 class TransactionOptions(Delivery):
-    """How batches are written exactly once. Locations are not shown, because a URI may hold a secret."""
+    """The options of exactly once. Locations are not shown, because a URI may hold a secret."""
 
     timeout_ms: int = from_option("kafka.transaction.timeout.ms")
     fail_on_missing_marker: bool = from_option("failOnMissingMarker")
@@ -58,7 +58,7 @@ class TransactionOptions(Delivery):
 
 
 def transaction_options(user: UserOptions, produce: ProduceOptions) -> TransactionOptions | None:
-    """How a writer to brokers writes exactly once; None if it does not.
+    """The options of a writer to brokers for exactly once; None if it writes at least once.
 
     :raises OptionError: for options that contradict each other, or have no effect.
     """

@@ -247,7 +247,7 @@ class QueryMarker:
         return "" if self._cell is None else self._cell.topic
 
     def producer_ids(self) -> set[int]:
-        """Those that the query's rows may have."""
+        """The producer ids that the query's rows may have."""
         return {*self._producer_ids, *([] if self._seen is None else [self._seen.producer_id])}
 
     def confirm(self) -> None:

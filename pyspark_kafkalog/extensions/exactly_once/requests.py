@@ -74,11 +74,11 @@ _OUTCOMES = {
     "CompleteCommit": Outcome.COMMITTED,
     "CompleteAbort": Outcome.ABORTED,
 }
-"""By the names of Kafka's TransactionState; Empty and Dead say nothing about earlier transactions."""
+"""The outcomes by Kafka's TransactionState; Empty and Dead say nothing about earlier transactions."""
 
 
 class Described(NamedTuple):
-    """What a coordinator says of a transactional id: of its newest transaction, and the newest epoch."""
+    """The description of a transactional id by its coordinator: the newest transaction and epoch."""
 
     outcome: Outcome
     producer_id: int = -1
@@ -146,7 +146,7 @@ class Requests:
             self._ask(request, read, doing, deadline, max_version=4, once=True)
 
     def describe(self, *, deadline: Deadline) -> Described:
-        """What was decided about the newest transaction (DescribeTransactions)."""
+        """The outcome of the newest transaction (DescribeTransactions)."""
 
         def read(response: Any) -> Described | Refused:
             (state,) = response.transaction_states
@@ -394,7 +394,7 @@ class Requests:
 
 
 def pending_error(group: str) -> PendingOffsetError:
-    """That a commit of the marker stays pending, and nothing says how it was decided."""
+    """The error of a marker whose commit stays pending, while nothing says how it was decided."""
     return PendingOffsetError(
         f"A commit of the marker of group {group} stays pending, and the cluster does not tell whether its"
         " rows were committed",

@@ -56,7 +56,7 @@ class Settlement:
 
     @property
     def settling(self) -> Settling:
-        """As the intent has it."""
+        """The entry for the intent."""
         return Settling(self.producer.id, max(self.of), self.producer.epoch)
 
 
@@ -142,7 +142,7 @@ def is_unsettled(each: Settling, newest: ProducerId, marker: Marker | None, *, i
 
 
 def settled_by(settling: Collection[Settling], producer: ProducerId) -> list[Settling]:
-    """Those that are over once a transaction of ``producer`` has settled what there was."""
+    """The entries that are over once a transaction of ``producer`` has completed them."""
     return [each for each in settling if each.producer_id != producer.id or each.by <= producer.epoch]
 
 
@@ -173,7 +173,7 @@ def seen_rows(
     elsewhere: Collection[TopicPartition] = (),
     patience: Deadline | None = None,
 ) -> dict[TopicPartition, Collection[ProducerSeen]]:
-    """What partitions have seen of producers, those that tell (DescribeProducers).
+    """The state of producers in the partitions that tell it (DescribeProducers).
 
     :param deadline: for all attempts, and for open transactions of which brokers don't tell whose they are.
     :param elsewhere: others, of which those count that tell within ``patience``, or request.timeout.ms.
@@ -314,7 +314,7 @@ def ends_of(
 
 
 def all_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    """All partitions of the topics of ``partitions``, whose leaders are known by now."""
+    """The partitions of all topics of ``partitions``, whose leaders are known by now."""
     known = cluster.metadata.topics
     return [
         TopicPartition(topic, number)
@@ -324,7 +324,7 @@ def all_of(cluster: Cluster, partitions: Collection[TopicPartition]) -> list[Top
 
 
 def everywhere(cluster: Cluster) -> list[TopicPartition]:
-    """All partitions of the cluster that may have rows of a producer."""
+    """The partitions of the cluster that may have rows of a producer."""
     return [
         TopicPartition(topic, number)
         for topic, numbers in cluster.topics().items()

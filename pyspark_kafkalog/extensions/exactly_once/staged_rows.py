@@ -19,12 +19,12 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.staging import ChangedError, Inline, Staged, Staging, TaskTopics, read_staged
 
 INLINE_BYTES = 64 << 10
-"""What is not longer travels in the task's message."""
+"""The bytes up to which rows travel in the task's message."""
 
 
 @contextmanager
 def staging(topics: TaskTopics, folder: Folder, *, makes_folder: bool) -> Iterator[Staging]:
-    """Where a task stages its rows.
+    """The place in which a task stages its rows.
 
     :param folder: of the batch.
     :param makes_folder: when the first file needs it; else it is there until the batch is over.

@@ -1,4 +1,4 @@
-"""What one commit writes, and whether the marker of its query says that it was written before."""
+"""The work of one commit, and whether the marker of its query says that it was written before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, sta
 from pyspark_kafkalog.staging import Staged
 
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
-"""How long a first batch may be tried: a marker outlives that (offsets.retention.minutes: 7 days)."""
+"""The time for which a first batch may be tried: a marker outlives it (offsets.retention.minutes: 7 days)."""
 _START_OVER = (
     "Use a new checkpoint, which writes all rows again, unless its source begins where its group is"
     " (startingOffsets=committed)."
@@ -35,7 +35,7 @@ _WAYS_OUT = (
 
 @dataclass(frozen=True)
 class Work:
-    """What a commit writes: the rows that tasks have staged, and a group's offsets of ``plan``.
+    """The work of a commit: the rows that tasks have staged, and a group's offsets of ``plan``.
 
     :param is_job: whether a job names its batches, rather than a streaming query, whose first batch is 0.
     :param required: whether a missing marker is an error, unless it can't be there yet.
@@ -50,12 +50,12 @@ class Work:
 
     @property
     def transactional_id(self) -> str:
-        """That of the batch's query or job."""
+        """The transactional id of the batch's query or job."""
         return transactional_id(self.batch.query_id)
 
     @cached_property
     def partitions(self) -> set[TopicPartition]:
-        """All that get rows."""
+        """The partitions that get rows."""
         return {partition for staged in self.staged for partition in staged.partitions}
 
     @cached_property
@@ -70,7 +70,7 @@ class Work:
 
     @property
     def number(self) -> int:
-        """That of the batch, which its marker names."""
+        """The number of the batch, which its marker names."""
         assert self.batch.batch_id is not None, "only numbered batches have a marker"
         return self.batch.batch_id
 
@@ -177,7 +177,7 @@ class Work:
     def new_intent(
         self, known: Intent | None, topic: str, cluster_id: str | None, *, confirmed: bool = False
     ) -> Intent:
-        """What to store in place of ``known`` before the batch is written, or ``confirmed`` once it is."""
+        """The intent to store in place of ``known`` before the batch is written, or ``confirmed``."""
         since_ms = time.time_ns() // 1_000_000
         if known is not None and known.batch == self.number:
             since_ms = known.since_ms

@@ -81,7 +81,7 @@ class GroupPartition(NamedTuple):
 
 
 class DirectoryGroups:
-    """What the groups of one or several log roots have committed.
+    """The groups of one or several log roots, and what they have committed.
 
     Keeps what it has read, so that the next call reads only what was appended since.
 
@@ -104,7 +104,7 @@ class DirectoryGroups:
         self._lock_timeout = lock_timeout
         self._directory = LogDirectory(roots)
         self._tables: dict[int, tuple[OffsetsTable, float]] = {}
-        """By partition number, each with the time when reading began."""
+        """The tables by partition number, each with the time when reading began."""
         self._known: tuple[int, ...] = ()
         self._guard = threading.RLock()
 
@@ -132,7 +132,7 @@ class DirectoryGroups:
 
     @property
     def skipped(self) -> Mapping[int, int]:
-        """How many records of each key type were skipped so far; -1 counts broken keys."""
+        """The number of records of each key type that were skipped so far; -1 counts broken keys."""
         counts: Counter[int] = Counter()
         for table, _ in self._tables.values():
             counts += table.skipped
@@ -259,7 +259,7 @@ class DirectoryGroups:
             self._append(target, self._tombstones(target, group, partitions))
 
     def tombstones(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, np.ndarray]:
-        """For partitions of ``__consumer_offsets`` a record batch that deletes all groups' offsets of others.
+        """A record batch for each partition of ``__consumer_offsets`` that deletes offsets of ``partitions``.
 
         :raises GroupError: if a group that may be reading one of ``partitions`` has live members.
         """

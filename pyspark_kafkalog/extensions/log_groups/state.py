@@ -1,4 +1,4 @@
-"""What ``__consumer_offsets`` says: the last record of each key, and the groups that these describe.
+"""The state in ``__consumer_offsets``: the last record of each key, and the groups that these describe.
 
 Records of a transaction are pending until its marker. Then the record with the highest offset wins,
 wherever the marker is. A tombstone in a transaction takes back only what is pending there. A record
@@ -76,9 +76,9 @@ class OffsetsTable:
         self.topic_id = topic_id
         self.next_offset = start
         self.groups: dict[bytes, dict[bytes, TableEntry]] = {}
-        """By group id and key, both as stored; includes tombstones."""
+        """The entries by group id and key, both as stored; includes tombstones."""
         self.skipped: Counter[int] = Counter()
-        """How many records had a key of each type that is not about classic groups or offsets."""
+        """The number of records with a key of each type that is not about classic groups or offsets."""
         self.in_transactions: set[bytes] = set()
         """Keys that a transaction has touched: its batches stay in the log whatever follows."""
         self.unreadable: list[int] = []
@@ -324,7 +324,7 @@ class _Records:
 
 
 def _assigned(member: ClassicMember, protocol_type: str) -> tuple[TopicPartition, ...]:
-    """Its partitions; none if its clients are not consumers, whose bytes only they understand."""
+    """The partitions of a member; none if its clients are not consumers, whose bytes only they understand."""
     try:
         return member.assigned_partitions() if protocol_type == _CONSUMER else ()
     except CorruptRecordError:

@@ -1,4 +1,4 @@
-"""Which member of a classic group reads which partitions: what its leader decides, as Kafka's assignors do.
+"""The assignors of a classic group, by which its leader gives partitions to members, as Kafka's do.
 
 Range and round robin are those of Kafka's RangeAssignor and RoundRobinAssignor for members without a rack.
 Kafka-python has both, but loses members where static ones follow dynamic ones, and fails where subscriptions
@@ -37,7 +37,7 @@ Assignor = Callable[[Sequence[Subscriber], Counts], GroupAssignment]
 
 
 def assign_ranges(members: Sequence[Subscriber], counts: Counts) -> GroupAssignment:
-    """Of each topic, a range of partitions to each member; the first members get one more."""
+    """A range of each topic's partitions for each member; the first members get one more."""
     assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     for topic, count in sorted(counts.items()):
         subscribed = [member for member in _in_order(members) if topic in member.topics]
@@ -50,7 +50,7 @@ def assign_ranges(members: Sequence[Subscriber], counts: Counts) -> GroupAssignm
 
 
 def assign_in_turn(members: Sequence[Subscriber], counts: Counts) -> GroupAssignment:
-    """All partitions, in order of topic and number, to one member after the other that wants them."""
+    """The partitions in order of topic and number, to one member after the other that wants them."""
     assignment: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
     turns, turn = _in_order(members), 0
     for topic, count in sorted(counts.items()):
@@ -65,7 +65,7 @@ def assign_in_turn(members: Sequence[Subscriber], counts: Counts) -> GroupAssign
 
 
 def assign_cooperatively(members: Sequence[Subscriber], counts: Counts) -> GroupAssignment:
-    """As evenly as can be, moving few partitions; one that moves is left out until its owner gives it up."""
+    """An even assignment that moves few partitions; one that moves is left out until its owner revokes it."""
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
@@ -98,7 +98,7 @@ ASSIGNORS: Mapping[str, Assignor] = {
     "roundrobin": assign_in_turn,
     "cooperative-sticky": assign_cooperatively,
 }
-"""By the names that members give to the group."""
+"""The assignors by the names that members give to the group."""
 
 
 def _in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
@@ -116,7 +116,7 @@ def _utf16(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What kafka-python's assignor asks of a member."""
+    """A member, as kafka-python's assignor asks it."""
 
     member_id: str
     metadata: Any
@@ -125,7 +125,7 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Topics:
-    """What kafka-python's assignor asks of its cluster."""
+    """The cluster, as kafka-python's assignor asks it."""
 
     counts: Counts
 

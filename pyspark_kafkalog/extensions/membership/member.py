@@ -1,4 +1,4 @@
-"""One member of a consumer group: see :class:`pyspark_kafkalog.model.groups.Membership`.
+"""A member of a consumer group: see :class:`pyspark_kafkalog.model.groups.Membership`.
 
 It follows Kafka's AbstractCoordinator and ConsumerCoordinator, for a reader that works in steps. An eager
 member gives up all its partitions before it joins again, so it joins between two steps. A cooperative one
@@ -103,28 +103,28 @@ class Member:
         self._thread: threading.Thread | None = None
         self._me = MemberOfGroup(instance_id=options.instance_id)
         self._counts: Counts = {}
-        """What this member subscribes to."""
+        """The topics that this member subscribes to, and the number of their partitions."""
         self._assigned: Assigned | None = None
         self._next: frozenset[TopicPartition] | None = None
-        """What a cooperative member takes up between two steps."""
+        """The partitions that a cooperative member takes up between two steps."""
         self._is_held = False
         self._is_to_join = False
         self._is_claiming = False
-        """From a request that says what this member holds until its answer is read, or it has failed. Until
-        then nothing may be taken up: the group gives to others what the request does not claim."""
+        """Whether a request that claims this member's partitions is under way. Until it has an answer, or has
+        failed, no partition may be taken up: the group gives to others what the request does not claim."""
         self._led: dict[str, int] | None = None
         """The partitions of the group's topics when this member, its leader, has assigned them."""
         self._looked = 0.0
-        """When the leader last looked at them."""
+        """The time at which the leader last looked at them."""
         self._beat = float("-inf")
-        """When the last request was sent after which the group knew this member."""
+        """The time of the last request after which the group knew this member."""
         self._answered = _now()
-        """When the coordinator last answered, or the member began."""
+        """The time at which the coordinator last answered, or the member began."""
         self._is_to_beat = False
         self._trouble: KafkaLogError | None = None
-        """Why the coordinator does not answer."""
+        """The reason why the coordinator does not answer."""
         self._error: KafkaLogError | None = None
-        """Why this has ended to be a member."""
+        """The reason why this is no longer a member."""
         self._has_left = False
 
     # For the reader
@@ -534,7 +534,7 @@ class Member:
         return {topic: max(found.get(topic, 0), self._counts.get(topic, 0)) for topic in topics}
 
     def _assignments(self, joined: Any, led: Counts) -> dict[str, bytes]:
-        """What each member gets, as bytes."""
+        """The assignment of each member, as bytes."""
         assign = ASSIGNORS.get(joined.protocol_name)
         if assign is None:
             raise self._refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "Joining")
@@ -579,7 +579,7 @@ def _subscription(topics: Collection[str], owned: Collection[TopicPartition], ge
 
 
 def _subscriber(member: Any) -> Subscriber:
-    """What a member has told the leader; one whose bytes make no sense subscribes to nothing."""
+    """The subscription that a member has sent the leader; empty if its bytes make no sense."""
     try:
         found = ConsumerProtocolSubscription.decode(bytes(member.metadata))
         owned = [

@@ -33,7 +33,7 @@ _OF_MEMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class MembershipOptions(Sharing):
-    """How a stream is a member of its consumer group. ``rejoins`` says what it does if it has lost that."""
+    """The options of a member of a consumer group. ``rejoins`` says what it does if it has lost that."""
 
     protocol: str = from_option("kafka.group.protocol")
     remote_assignor: str | None = from_option("kafka.group.remote.assignor")
@@ -87,7 +87,7 @@ class MembershipOptions(Sharing):
 
 
 def membership_options(user: UserOptions) -> MembershipOptions | None:
-    """How a stream is a member of its group; None if it does not join.
+    """The options of a stream that is a member of its group; None if it does not join.
 
     :raises OptionError: for options that contradict membership, or need it.
     """

@@ -1,4 +1,4 @@
-"""What a stream reads that shares its topics with the other members of a consumer group.
+"""The share of a stream that reads its topics together with the other members of a consumer group.
 
 Of what the group assigns, a partition begins where the group has committed, or where the query itself has
 got, if that is further: everything below either has been processed. So a micro-batch may begin further on
@@ -35,7 +35,7 @@ WAIT = 2.0
 _PAUSE = 0.1
 """Seconds between two looks at an assignment that can't be used yet."""
 _NAMED, _NAMED_IN_WARNINGS = 10, 5
-"""How many partitions a line of the log lists."""
+"""The number of partitions that a line of the log lists."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -83,30 +83,30 @@ class SharedGroup(Share):
         self._mine: tuple[TopicPartition, ...] = ()
         """The assigned partitions that exist, or existed when they were read, sorted; each has a position."""
         self._sure: Collection[TopicPartition] = ()
-        """Those whose positions belong to the logs that are there."""
+        """The partitions whose positions belong to the logs that are there."""
         self._ahead: Offsets = {}
-        """Where the query itself has got, and the group does not know it yet."""
+        """The positions that the query has reached, and the group does not know yet."""
         self._moved: Offsets = {}
-        """Where partitions go on that have been assigned, if not where the last micro-batch has ended."""
+        """The positions of newly assigned partitions, if not where the last micro-batch has ended."""
         self._begins: tuple[Offsets, Offsets] = {}, {}
         """The offsets that Spark has last passed, and where the partitions of this stream go on then."""
         self._offered: Offsets = {}
         """The end of the micro-batch that was offered last."""
         self._offered_begins: Offsets = {}
-        """Where its partitions begin."""
+        """The positions at which its partitions begin."""
         self._own: tuple[tuple[object, ...], Offsets] = (), {}
         """The last that was asked of :meth:`own`, with what it was made of."""
         self._replayed: tuple[Offsets, Offsets] | None = None
         self._positions: Offsets = {}
         """The positions that :meth:`begin` gave last, by partition."""
         self._partitions: Collection[TopicPartition] = ()
-        """These partitions: the same object as long as they are the same."""
+        """The assigned partitions: the same object as long as they are the same."""
         self._assignment: tuple[Assignment, Collection[TopicPartition], Assignment] | None = None
-        """All partitions, those of this stream, and these as an assignment."""
+        """The subscribed partitions, those of this stream, and the latter as an assignment."""
         self._has_had_partitions = False
         """Whether the stream has had a partition."""
         self._finished: Offsets | None = None
-        """What was committed last."""
+        """The offsets that were committed last."""
 
     def first(self, chosen: Callable[[], Offsets], subscribed: Callable[[], Assignment]) -> Offsets:
         """See :meth:`.share.Share.first`: where the group has committed something, that counts."""

@@ -35,14 +35,14 @@ from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 
 CHECK_MS = 300_000
-"""How often partitions in which no segment rolls are looked at: Kafka's log.retention.check.interval.ms."""
+"""The pause between looks at partitions without new segments: log.retention.check.interval.ms."""
 _CHECKED_FILE = ".kafkalog-retention"
-"""When retention last looked at each topic: JSON, of milliseconds by topic."""
+"""The file with the time at which retention last looked at each topic: JSON, ms by topic."""
 _LOCK_SECONDS = 10
 _ACTION = "Could not delete records"
 _Open = Callable[[LogRoot, TopicPartition], Partition]
 Deletions = tuple[list[Deletion], dict[TopicPartition, KafkaLogError]]
-"""What partitions lose, and why others can't tell: these stay as they are."""
+"""The deletions of partitions, and the errors of those that can't tell: these stay as they are."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -153,7 +153,7 @@ def retain_after_commit(
 def _due(
     topics: Collection[str], configs: Mapping[str, str], root: LogRoot, open_partition: _Open
 ) -> Deletions:
-    """What each partition of these topics loses."""
+    """The deletion from each partition of these topics."""
     own = read_topic_configs(root.folder)
     now = _now()
 
@@ -165,7 +165,7 @@ def _due(
 
 
 def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition: _Open) -> Deletions:
-    """What partitions lose if these are to be their log start offsets."""
+    """The deletions if these are to be the log start offsets."""
     own = read_topic_configs(root.folder)
 
     def planned(partition: TopicPartition) -> Deletion | None:
@@ -189,7 +189,7 @@ def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition:
 def _each(
     partitions: Iterable[TopicPartition], planned: Callable[[TopicPartition], Deletion | None]
 ) -> Deletions:
-    """What is planned for each partition, but for those whose folder or files can't be used."""
+    """The plan for each partition, but for those whose folder or files can't be used."""
     deletions: list[Deletion] = []
     failures: dict[TopicPartition, KafkaLogError] = {}
     for partition in sorted(partitions):
@@ -281,7 +281,7 @@ def _now() -> int:
 
 
 def _read_checked(root: str) -> dict[str, int]:
-    """When each topic was last looked at (ms); an unreadable file says nothing."""
+    """The time (ms) of the last look at each topic; an unreadable file has none."""
     try:
         content = json.loads(local_folder(root).read(_CHECKED_FILE) or b"{}")
         return {str(topic): int(checked) for topic, checked in content.items()}

@@ -44,7 +44,7 @@ _POLICIES = {"delete", "compact"}
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """When segments are due; None for never. Without ``deletes`` only the log start offset counts."""
+    """The limits after which segments are due; None: never. Without ``deletes`` only the log start counts."""
 
     retention_ms: int | None = None
     retention_bytes: int | None = None
@@ -81,7 +81,7 @@ def _limit(topic: str, name: str, configs: Mapping[str, str]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What goes of one partition: all below ``new_start``, the oldest of its segments and of other files.
+    """The deletion of a partition's records below ``new_start``: the oldest segments and other files.
 
     ``files`` are the names of the files to delete, in this order. If all segments go, an empty one begins
     ``at_end``. ``reasons`` name the rules by which segments go.
@@ -108,7 +108,7 @@ class Deletion:
 def plan_deletion(
     partition: Partition, rules: RetentionRules, now_ms: int, *, below: int = 0
 ) -> Deletion | None:
-    """What the rules delete of a partition at a moment; None if it has no segment. Changes nothing.
+    """The deletion from a partition by the rules at a moment; None if it has no segment. Changes nothing.
 
     To carry it out, the partition must be in order (:func:`.leftovers.clear_leftovers`).
 
@@ -162,7 +162,7 @@ def _deletable(
     rules: RetentionRules,
     now_ms: int,
 ) -> tuple[int, tuple[str, ...]]:
-    """How many of the oldest segments are due, and by which rules. Each stops at the first that is not."""
+    """The number of oldest segments that are due, and by which rules. Each stops at the first that is not."""
     # An empty last segment stays: deleting it would only create it again.
     most = len(segments) - (end == segments[-1].base_offset)
     count, reasons = 0, []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TransformOptions(Transforms):
-    """Which function changes rows: ``path`` is ``module:name``."""
+    """The function that changes rows: ``path`` is ``module:name``."""
 
     path: str = from_option("transform")
 

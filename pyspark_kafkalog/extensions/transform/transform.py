@@ -54,7 +54,7 @@ class Transform:
     def __call__(
         self, rows: pa.RecordBatch, *, topic_partition: object | None = None, offset: int | None = None
     ) -> pa.RecordBatch:
-        """What the function makes of ``rows``: any number of rows, all of :attr:`schema`.
+        """The rows that the function makes of ``rows``: any number, all of :attr:`schema`.
 
         :param topic_partition: where the rows are from, and ``offset`` that of the first one, for errors.
         :raises KafkaLogError: if it raises anything, or returns something else.

@@ -89,7 +89,7 @@ class Arrays:
         return self.array(column, self.valid(column))
 
     def valid(self, column: Column) -> np.ndarray | None:
-        """Which values there are; None: all."""
+        """The rows that have a value; None: all."""
         if column.nullable:
             at = int(self._table[column.number, VALIDITY])
             return self._out[at : at + int(self._lengths[column.level])].view(bool)

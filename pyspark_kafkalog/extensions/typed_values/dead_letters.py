@@ -84,7 +84,7 @@ def dead_letters(df: DataFrame, topic: str, good: Mapping[str, Column] | None = 
 
 
 def _headers(corrupt: Column) -> Column:
-    """Those of the record, and Kafka Connect's."""
+    """The headers of the record, and Kafka Connect's."""
     values = {
         "topic": corrupt["topic"],
         "partition": corrupt["partition"].cast("string"),

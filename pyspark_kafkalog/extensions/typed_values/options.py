@@ -1,4 +1,4 @@
-"""How the bytes of keys and values become columns of other types."""
+"""The options by which the bytes of keys and values become columns of other types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ID_COLUMNS: Mapping[str, str] = {"key": "keySchemaId", "value": "schemaId"}
 
 @dataclass(frozen=True, slots=True)
 class ColumnFormat:
-    """How the bytes of one column become a value.
+    """The format of a column: how its bytes become a value.
 
     ``schema`` is the text of the schema that its values are read with; None for the newest one that the
     registry has for the topic, or for JSON that of the DataFrame. With ``fails_fast`` a value that can't be
@@ -59,7 +59,7 @@ class ColumnFormat:
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions(Values):
-    """What a read decodes, with the schemas of writers in ``registry``."""
+    """The columns that a read decodes, with the schemas of writers in ``registry``."""
 
     formats: tuple[ColumnFormat, ...]
     registry: RegistryOptions | None
@@ -95,7 +95,7 @@ class ValueOptions(Values):
 
 @dataclass(frozen=True, slots=True)
 class WrittenValueOptions(WrittenValues):
-    """What a write encodes, by schemas in ``registry``."""
+    """The columns that a write encodes, by schemas in ``registry``."""
 
     formats: tuple[ColumnFormat, ...]
     registry: RegistryOptions | None
@@ -125,7 +125,7 @@ class WrittenValueOptions(WrittenValues):
 
 
 def value_options(user: UserOptions) -> ValueOptions | None:
-    """What a read decodes; None for nothing.
+    """The columns that a read decodes; None for none.
 
     :raises OptionError: for a format that lacks what it needs, and for options of formats without one.
     """
@@ -134,7 +134,7 @@ def value_options(user: UserOptions) -> ValueOptions | None:
 
 
 def written_value_options(user: UserOptions) -> WrittenValueOptions | None:
-    """What a write encodes; None for nothing.
+    """The columns that a write encodes; None for none.
 
     :raises OptionError: as for :func:`value_options`.
     """

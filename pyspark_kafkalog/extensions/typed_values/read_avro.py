@@ -33,13 +33,13 @@ from pyspark_kafkalog.model import HEADERS_FIELD
 from pyspark_kafkalog.options.settings import ReadOptions
 
 _BY_ID, _BY_GUID = 0, 1
-"""What a header begins with: then comes an id of 4 bytes, or a GUID of 16."""
+"""The first byte of a header: then comes an id of 4 bytes, or a GUID of 16."""
 
 
 def avro_column(
     column: ColumnFormat, registry: RegistryOptions | None, options: ReadOptions
 ) -> ColumnToDecode:
-    """What decodes a column; the registry is asked for the schema unless an option gives one.
+    """The decoding of a column; the registry is asked for the schema unless an option gives one.
 
     :raises OptionError: for a schema that can't be read, or is that of several topics.
     :raises SchemaRegistryError: if the registry has none.

@@ -1,4 +1,4 @@
-"""How a schema registry is reached: the names of Confluent's SchemaRegistryClientConfig."""
+"""The options of a schema registry: the names of Confluent's SchemaRegistryClientConfig."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class RegistryOptions:
-    """How to reach a schema registry; ``urls`` are tried in turn, and have no user in them.
+    """The options to reach a schema registry; ``urls`` are tried in turn, and have no user in them.
 
     ``user_info`` is ``user:password``, ``token`` a bearer token: at most one of them is given.
     """
@@ -35,7 +35,7 @@ class RegistryOptions:
 
 
 def registry_options(user: UserOptions) -> RegistryOptions | None:
-    """How to reach the registry; None if none is given.
+    """The options to reach the registry; None if none is given.
 
     :raises OptionError: for anything malformed or contradictory; it quotes no value, as that may be a secret.
     """

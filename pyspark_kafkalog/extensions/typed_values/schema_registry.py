@@ -59,7 +59,7 @@ class RegisteredSchema:
 
 
 class _AgainError(Exception):
-    """Why a request failed that may succeed later."""
+    """The reason why a request failed that may succeed later."""
 
 
 class _UnknownError(Exception):
@@ -76,7 +76,7 @@ class SchemaRegistry:
     def __init__(self, options: RegistryOptions) -> None:
         self._options = options
         self._found: dict[str, RegisteredSchema] = {}
-        """What each path has given."""
+        """The answer to each path."""
         self._context: ssl.SSLContext | None = None
 
     def by_id(self, schema_id: int, *, wait: float = WAIT) -> RegisteredSchema:
@@ -319,7 +319,7 @@ def _is_name(found: object) -> bool:
 
 
 def _words(answer: urllib.error.HTTPError) -> str:
-    """What a registry says of a request that it refuses, in one line."""
+    """The text of a registry's refusal, in one line."""
     try:
         said = json.loads(answer.read(_LARGEST_REASON).decode())["message"]
     except (OSError, http.client.HTTPException, ValueError, RecursionError, TypeError, KeyError):

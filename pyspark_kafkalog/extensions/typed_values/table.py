@@ -1,4 +1,4 @@
-"""What kernels' tables of columns begin with, one row a column."""
+"""The first fields of kernels' tables of columns, one row a column."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _DIGITS = [(36_000_000, 3), (3_600_000, 10), (600_000, 6), (60_000, 10), (10_000
 _DIGITS += [(100, 10), (10, 10), (1, 10)]
 """The milliseconds that each digit of a time stands for, and how many digits there are."""
 _PER_MS = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
-"""What a time of each unit is multiplied by, and divided by then, to be milliseconds."""
+"""The factor and the divisor that make milliseconds of a time in each unit."""
 _MICROS = pa.array([b"", *(b"%03d" % number for number in range(1, 1000))], TEXT)
 
 
@@ -177,7 +177,7 @@ def _times(column: pa.Array, *, in_full: bool = False) -> pa.Array:
 
 
 def _local(ms: np.ndarray, name: str) -> tuple[np.ndarray, bytes | pa.Array]:
-    """What clocks in a time zone show, in milliseconds, and their offsets from UTC as text."""
+    """The times of clocks in a time zone, in milliseconds, and their offsets from UTC as text."""
     known = zone(name)
     if isinstance(known, int):
         return ms + 1000 * known, _offset(known).encode()

@@ -64,7 +64,7 @@ def _check_fits(schema: RegisteredSchema, field: pa.Field, what: str) -> None:
 
 
 def avro_encoder(column: ColumnFormat, kind: pa.DataType, schema: RegisteredSchema) -> Encoder:
-    """What encodes a column of this type, in a task."""
+    """The encoder of a column of this type, in a task."""
     parsed, prefix = parse(schema.text, schema.references), b""
     is_framed = column.format == CONFLUENT_AVRO
     if is_framed:

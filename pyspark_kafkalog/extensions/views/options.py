@@ -27,7 +27,7 @@ _OF_FOLDERS = {
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions(View):
-    """What to show: a key of :data:`.table.VIEW_USES`, which partitions, and which groups (None: all).
+    """The view to show: a key of :data:`.table.VIEW_USES`, its partitions, and its groups (None: all).
 
     The other fields are for ``batches``: whether to verify checksums, and the least number of tasks.
     """

@@ -1,4 +1,4 @@
-"""What ``option("view", ...)`` shows instead of records: the columns of each view, and its rows."""
+"""Views, which ``option("view", ...)`` shows instead of records: their columns and rows."""
 
 from __future__ import annotations
 

@@ -49,16 +49,16 @@ except ImportError as e:
     ) from e
 
 _SESSION_SECONDS = 6.0
-"""As zookeeper.session.timeout.ms and zookeeper.connection.timeout.ms of Kafka's consumers."""
+"""The defaults of zookeeper.session.timeout.ms and zookeeper.connection.timeout.ms in Kafka's consumers."""
 _QUIET_SECONDS = 1.0
-"""How long a first connection may take before its servers are tried one by one, to say what is wrong."""
+"""The time for a first connection. After it the servers are tried one by one, to say what is wrong."""
 _RECONNECTING = {"max_tries": -1, "max_delay": 1.0}
 """Pauses in seconds; kazoo's own grow to a minute."""
 _AT_ONCE = 500
 """Requests that wait for an answer, and znodes that one transaction writes: far below 1 MB."""
 _BROKEN_OFF = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, OperationTimeoutError)
 _MEANWHILE = (NodeExistsError, NoNodeError, NotEmptyError)
-"""Another client has made or deleted a znode since we looked."""
+"""The errors that show that another client has made or deleted a znode since we looked."""
 
 _log_of_kazoo = logging.getLogger("pyspark_kafkalog.kazoo")
 _log_of_kazoo.setLevel(logging.CRITICAL)  # our errors say all of it
@@ -67,7 +67,7 @@ Answer = TypeVar("Answer")
 
 
 class Znode(NamedTuple):
-    """What is in a znode, and when it was written (ms)."""
+    """The content of a znode, and when it was written (ms)."""
 
     data: bytes
     modified: int
@@ -105,7 +105,7 @@ class ZooKeeper:
             _stop(client)
 
     def read(self, paths: Iterable[str]) -> dict[str, Znode | ZooKeeperError]:
-        """Those of these znodes that exist; the error of one that ACLs hide."""
+        """The znodes that exist, or the error of one that ACLs hide."""
         found = self._each(paths, lambda client, path: client.get_async(path))
         return {
             path: answer if isinstance(answer, ZooKeeperError) else Znode(answer[0] or b"", answer[1].mtime)
@@ -137,7 +137,7 @@ class ZooKeeper:
             self._repeat(partial(self._delete, path=path))
 
     def where(self, path: str) -> str:
-        """What errors call a znode."""
+        """The name of a znode in errors."""
         return f"{self.address}{path}"
 
     def _each(self, paths: Iterable[str], request: Callable[[KazooClient, str], Any]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class ZooKeeper:
         )
 
     def _repeat(self, attempt: Callable[[KazooClient, Deadline], Answer]) -> Answer:
-        """What ``attempt`` returns, which is repeated if the connection breaks."""
+        """The result of ``attempt``, which is repeated if the connection breaks."""
         deadline = Deadline.after(self._timeout)
 
         def tried() -> Answer | ZooKeeperError:
@@ -286,7 +286,7 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self._context = context
         self.trouble = ""
-        """Why the last connection failed, if TLS is why."""
+        """The reason why TLS made the last connection fail, if it did."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **_: object
@@ -305,7 +305,7 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readers: Sequence[Any], *others: Any) -> tuple[list[Any], list[Any], list[Any]]:
-        """As kazoo's, and those of which TLS has read more than was taken."""
+        """The sockets that kazoo's select gives, and those of which TLS has read more than was taken."""
         if ready := [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]:
             return ready, [], []
         found: tuple[list[Any], list[Any], list[Any]] = super().select(readers, *others)
@@ -346,7 +346,7 @@ def _stop(client: KazooClient) -> None:
 
 
 def _unreachable(servers: Iterable[str]) -> str:
-    """Why none of these servers can be connected to; empty if one can."""
+    """The reason why none of these servers can be connected to; empty if one can."""
     reasons = []
     for server in servers:
         host, _, port = server.rpartition(":")

@@ -79,7 +79,7 @@ class ZooKeeperGroups:
 
     @_in_a_session
     def group_ids(self) -> tuple[str, ...]:
-        """All groups, sorted.
+        """The ids of all groups, sorted.
 
         :raises ZooKeeperError: if the chroot is not Kafka's, or that of another cluster.
         """

@@ -1,4 +1,4 @@
-"""How ZooKeeper is reached, who logs in there, and what TLS checks.
+"""The options of ZooKeeper: how it is reached, who logs in there, and what TLS checks.
 
 The names are those of Kafka's brokers (KIP-515) as far as they have one. ``zookeeper.sasl.jaas.config`` has
 what their JAAS file has as ``Client``, ``zookeeper.addauth`` what follows that command in ZooKeeper's shell.
@@ -32,7 +32,7 @@ _DIGEST = re.compile(r"digest\s+(?P<login>[^:\s]+:.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ZooKeeperOptions:
-    """How to reach one ZooKeeper.
+    """The options to reach one ZooKeeper.
 
     ``sasl`` are a user and a password for DIGEST-MD5, ``digest`` is ``user:password`` for the scheme digest.
     No repr shows them. Without ``tls`` connections are not encrypted.
@@ -93,7 +93,7 @@ class ZooKeeperOffsets(OffsetsStore):
 
 
 def zookeeper_offsets(user: UserOptions) -> ZooKeeperOffsets | None:
-    """Where the options say that ZooKeeper keeps offsets, if they do.
+    """The ZooKeeper in which the options say that groups keep their offsets, if they do.
 
     :raises OptionError: for a directory, and for options that need another one.
     """
@@ -122,7 +122,7 @@ def zookeeper_offsets(user: UserOptions) -> ZooKeeperOffsets | None:
 
 
 def zookeeper_options(user: UserOptions) -> ZooKeeperOptions | None:
-    """How to reach the ZooKeeper that ``zookeeper.connect`` names; None if it names none.
+    """The options to reach the ZooKeeper that ``zookeeper.connect`` names; None if it names none.
 
     :raises OptionError: for options that need another one, never showing a value that may be secret.
     """

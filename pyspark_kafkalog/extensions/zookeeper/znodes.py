@@ -1,4 +1,4 @@
-"""What Kafka keeps in ZooKeeper, read strictly (kafka.utils.ZkUtils 0.8 to 1.1, kafka.zk.ZkData 1.1 to 3.9).
+"""Kafka's znodes in ZooKeeper, read strictly (kafka.utils.ZkUtils 0.8 to 1.1, kafka.zk.ZkData 1.1 to 3.9).
 
 ::
 

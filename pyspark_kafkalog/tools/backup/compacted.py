@@ -28,7 +28,7 @@ _RETENTION_MS = 24 * 3600 * 1000
 
 
 def now_ms() -> int:
-    """By the clock of the machine that copies: only the time between runs counts."""
+    """The time by the clock of the machine that copies: only the time between runs counts."""
     return time.time_ns() // 1_000_000
 
 
@@ -40,7 +40,7 @@ class Tombstones:
         self._configs: dict[str, Mapping[str, str]] = {}
 
     def begin(self, planned: BackupPlan, looked_at: int) -> None:
-        """Before anything is copied, note where the copies begin for which nothing is known."""
+        """Store where copies begin of which nothing is known, before anything is copied."""
         target, here = self._target, self._target.partitions()
         unknown = {p for p in planned.bounds if p not in here or not self._is_known(p)}
         target.set_complete(
@@ -53,7 +53,7 @@ class Tombstones:
         )
 
     def problem(self, source: Source, partition: TopicPartition) -> str | None:
-        """What is wrong with a copy that has just come to the end of its source; None if nothing is."""
+        """The problem of a copy that has just come to the end of its source; None without one."""
         known = self._target.complete(partition)
         end = self._target.log_end_offset(partition)
         if known is None or known.offset >= end:
@@ -78,7 +78,7 @@ class Tombstones:
         return known is not None and known.offset <= max(ends)
 
     def _retention_ms(self, source: Source, topic: str) -> int | None:
-        """How long tombstones stay; None if the topic is not compacted. Unknown ones may be."""
+        """The time that tombstones stay; None if the topic is not compacted. Unknown topics may be."""
         if topic not in self._configs:
             self._configs[topic] = source.topic_config(topic)
         configs = self._configs[topic]

@@ -64,7 +64,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What happens while a partition is copied, and within which limits."""
+    """The limits of a copy, and what to call while it goes on."""
 
     limit: Callable[[int], None] = lambda size: None
     """Waits until so many more bytes may be copied."""
@@ -75,12 +75,12 @@ class Hooks:
     stopped: Callable[[], bool] = lambda: False
     """Whether to end early."""
     max_record_bytes: int = MAX_RECORD_BYTES
-    """As the option ``maxRecordBytes``, where a batch has to be decompressed."""
+    """The option ``maxRecordBytes``, for a batch that has to be decompressed."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """What came of one attempt to copy a partition."""
+    """The result of one attempt to copy a partition."""
 
     partition: TopicPartition
     copied_bytes: int = 0
@@ -89,7 +89,7 @@ class Copied:
     renewed: bool = False
     """Whether all was copied again."""
     problem: str | None = None
-    """Why the rest could not be copied, or what is wrong with the copy."""
+    """The reason why the rest could not be copied, or the problem of the copy."""
     error: KafkaLogError | None = None
     """The same, if it may be wrong with all partitions."""
 

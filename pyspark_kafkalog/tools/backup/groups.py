@@ -1,4 +1,4 @@
-"""What consumer groups have committed: a backup saves it, and a restore commits it where the records went.
+"""The offsets of consumer groups: a backup saves them, and a restore commits them where the records went.
 
 By value, as a group's partition of ``__consumer_offsets`` depends on the cluster.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition, RestoredOffsets
 
 _SHOWN = 5
-"""How many groups a note names."""
+"""The number of groups that a note names."""
 
 
 def offsets_partitions(place: Place) -> int:
@@ -57,7 +57,7 @@ def check_groups_exist(
 
 
 class SavedGroups:
-    """What a backup saves of consumer groups. What is wrong with them never ends a backup of records.
+    """The consumer groups in a backup. Their problems never end a backup of records.
 
     :param groups: those of the source, and ``saved`` those of the directory.
     :param names: only these; None for all.
@@ -67,7 +67,7 @@ class SavedGroups:
         self._groups, self._saved, self._names = groups, saved, names
         self._commits: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._problems: dict[str, str] = {}
-        """By group; those of all groups have the name ``""``."""
+        """The problems by group; those of all groups have the name ``""``."""
         self._gone: list[str] = []
 
     def check_names(self) -> None:
@@ -121,7 +121,7 @@ class SavedGroups:
                 self._problems[group] = f"The offsets of group {group!r} could not be saved: {e}"
 
     def rows(self) -> list[BackedUpPartition]:
-        """What is wrong with groups, and which the source no longer shows, as rows of no partition."""
+        """The problems of groups, and those that the source no longer shows, as rows of no partition."""
         rows = [
             BackedUpPartition(OFFSETS_TOPIC, -1, problem=self._problems[group])
             for group in sorted(self._problems)

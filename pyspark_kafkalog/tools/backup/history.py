@@ -65,7 +65,7 @@ class DivergedError(Exception):
 
 
 class UnprovenError(KafkaLogError):
-    """Nothing is left by which the source's topic could be told from another one of its name."""
+    """The error where nothing tells the source's topic from another one of its name."""
 
     def __init__(self, partition: TopicPartition, why: str) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class UnprovenError(KafkaLogError):
 
 
 class _Batch(NamedTuple):
-    """One record batch; ``header`` has no other."""
+    """A record batch; ``header`` has no other."""
 
     piece: Slice
     header: Batches
@@ -144,7 +144,7 @@ class SharedEnd:
 
     @property
     def first(self) -> int:
-        """Where to begin a fetch, so that its first batch is the one to compare."""
+        """The offset to begin a fetch with, so that its first batch is the one to compare."""
         return max(self._end - 1, min(self._start, self._end))
 
     def check(self, piece: Slice | None) -> None:
@@ -167,7 +167,7 @@ class SharedEnd:
             raise DivergedError(self._log, self._first_difference())
 
     def _has_nearest(self) -> bool | None:
-        """What :meth:`_has` says of the last batch of which it can."""
+        """The answer of :meth:`_has` about the last batch for which it has one."""
         reach, end = 2, self._end
         while end > self._start:
             start, last = max(self._end - reach, self._start), None

@@ -36,7 +36,7 @@ _DEFAULT_RULES = BackupRules()
 
 
 class _Task(NamedTuple):
-    """What one task copies."""
+    """The share of one task."""
 
     partition: TopicPartition
     bounds: CopyBounds
@@ -47,7 +47,7 @@ class _Task(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What came of a task."""
+    """The result of a task."""
 
     partition: TopicPartition
     log_end_offset: int

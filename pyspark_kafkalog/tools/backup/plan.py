@@ -1,4 +1,4 @@
-"""What a backup copies: which partitions, of which topics, with which settings; and what came of each."""
+"""The plan of a backup: partitions, topics and settings; and the result of each partition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GONE = "The source no longer has the partition"
 
 
 class Source(Place, Protocol):
-    """What is backed up: a cluster or a log directory."""
+    """The source of a backup: a cluster or a log directory."""
 
     def topic_overrides(self, topic: str) -> Mapping[str, str] | None:
         """The configs that were set for this topic alone; None if they can't be seen."""
@@ -39,7 +39,7 @@ class Source(Place, Protocol):
 
 
 class CopyBounds(NamedTuple):
-    """What the source has of a partition, and what to copy of it: offsets from ``first``, if the partition
+    """The bounds of a partition in the source, and what to copy: offsets from ``first``, if the partition
     is new, to before ``end``.
     """
 
@@ -51,7 +51,7 @@ class CopyBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BackupRules:
-    """What to back up, and what to do about what is gone; ``groups`` of None are all groups.
+    """The topics and groups to back up, and what to do about gaps; ``groups`` of None are all groups.
 
     ``topics`` of () are all topics that are not internal, but for those that ``exclude`` covers (see
     :class:`.Selection`). ``rate`` is in bytes a second.
@@ -73,7 +73,7 @@ class BackupRules:
 
     @property
     def selection(self) -> Selection:
-        """Which partitions to copy, if they exist."""
+        """The partitions to copy, if they exist."""
         return Selection(topics=self.topics or None, exclude=self.exclude)
 
     @property
@@ -98,7 +98,7 @@ _RANGES = Kind(text=lambda ranges: " ".join(f"{start}-{end - 1}" for start, end 
 
 @dataclass(slots=True)
 class BackedUpPartition:
-    """What a backup has of one partition, and what came of the last attempt to copy the rest.
+    """The state of one partition in a backup, after the last attempt to copy the rest.
 
     ``log_end_offset`` is the next offset to copy; ``high_watermark`` is the source's, None if it does not
     have the partition. ``copied_bytes`` are those of this run. ``gaps`` are the ranges of offsets that the
@@ -157,7 +157,7 @@ class BackupPlan:
     failures: dict[TopicPartition, KafkaLogError]
     """Partitions of which nothing can be copied now, and why."""
     leader_epochs: dict[TopicPartition, int]
-    """Of the leaders that gave the bounds, or of later ones."""
+    """The epochs of the leaders that gave the bounds, or of later ones."""
 
 
 def check_source(source: Source, target: BackupDirectory) -> None:
@@ -185,7 +185,7 @@ def check_source(source: Source, target: BackupDirectory) -> None:
 def plan(
     source: Source, target: BackupDirectory, rules: BackupRules, later: Collection[TopicPartition] = ()
 ) -> BackupPlan:
-    """What to copy now, but of ``later``. Also saves the configurations of the topics.
+    """The partitions to copy now, but ``later``. Also saves the configurations of the topics.
 
     :raises KafkaLogError: if a named topic can't be looked up, or does not exist, of which the directory has
         nothing.
@@ -298,13 +298,13 @@ def whole_batch(source: Source, partition: TopicPartition, offset: int) -> int:
 
 
 def _other_topic(target: BackupDirectory, partition: TopicPartition, topic_id: str) -> str | None:
-    """What is wrong if the directory has another topic of this name."""
+    """The problem if the directory has another topic of this name."""
     known = target.topic_id(partition)
     return _made_anew(known, topic_id) if known and topic_id and known != topic_id else None
 
 
 def changed_topic(source: Source, topic: str, topic_id: str) -> str | None:
-    """What is wrong if the source no longer has the topic that was planned, but another one, or none.
+    """The problem if the source no longer has the topic that was planned, but another one, or none.
 
     Most answers of a cluster are about whatever topic has the name: ask this before they are acted on.
     """

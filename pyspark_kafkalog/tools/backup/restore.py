@@ -79,7 +79,7 @@ than its compaction, and keeps it with its timestamps."""
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """What to restore, and how.
+    """The options of a restore.
 
     ``ends`` are offsets before which to end, ``until`` a time in ms: before the first record of each
     partition with this timestamp or a later one. ``rename`` gives topics another name. With
@@ -89,7 +89,7 @@ class RestoreSettings:
     """
 
     topics: Collection[str] | None = None
-    """None for all that are not internal."""
+    """The topics to restore; None for all that are not internal."""
     rename: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
@@ -97,15 +97,15 @@ class RestoreSettings:
     ends: Mapping[TopicPartition, int] | None = None
     read_committed: bool = True
     groups: Collection[str] | None = None
-    """Whose offsets to translate and commit; None for all groups."""
+    """The groups whose offsets to translate and commit; None for all groups."""
     state: str | None = None
     """The file for what must be remembered; None for one beside the source's partitions."""
     rate: float | None = None
     exclude: Collection[str] = ()
-    """Which topics to leave out: see :class:`.Selection`."""
+    """The topics to leave out: see :class:`.Selection`."""
 
     def lasting(self) -> dict[str, object]:
-        """What a second run must have in common with the first."""
+        """The options that a second run must have in common with the first."""
         ends = {str(partition): end for partition, end in sorted((self.ends or {}).items())}
         excluded = {"exclude": sorted(self.exclude)} if self.exclude else {}
         return excluded | {
@@ -152,7 +152,7 @@ class UnplannedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did, or would do. ``configs`` are those of the topics that it makes.
+    """The result of a restore, done or planned. ``configs`` are those of the topics that it makes.
 
     ``unplanned`` is what the source has got since the first run.
     """
@@ -165,7 +165,7 @@ class Restored:
 
 
 class Restore:
-    """One restore, of ``source`` to the cluster of ``target``."""
+    """A restore of ``source`` to the cluster of ``target``."""
 
     def __init__(
         self, source: PlaceOptions, target: WriteOptions, to: PlaceOptions, settings: RestoreSettings
@@ -311,7 +311,7 @@ class Restore:
         return look_up_partitions(self._source, selection)
 
     def _ends(self, bounds: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
-        """Where to end in each partition."""
+        """The end offset of each partition."""
         settings, ends = self._settings, {}
         late = {} if settings.until is None else offsets_at(self._source, bounds, settings.until)
         for partition, watermarks in bounds.items():
@@ -324,7 +324,7 @@ class Restore:
         return ends
 
     def _unplanned(self, planned: Sequence[PlannedPartition]) -> list[UnplannedOffsets]:
-        """What the source has got since the plan was made.
+        """The partitions that the source has got since the plan was made.
 
         It can't be added to the plan: when a restore has ended, others may write to the target.
         """

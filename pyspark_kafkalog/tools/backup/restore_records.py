@@ -50,14 +50,14 @@ Progress = Callable[..., None]
 _AT_ONCE = 8
 """Partitions that are read and written in turn; each takes the memory of a slice."""
 _AHEAD_BYTES = 4 << 20
-"""How much is read before the map is written to disk and it is sent: few enough that memory does not matter,
+"""The bytes that are read before the map is on disk and they are sent: few enough to fit into memory,
 and enough that the disk does not."""
 _PAUSE = 0.005
 """Seconds to wait at a time for the rate, so that requests and answers go on meanwhile."""
 
 
 class SourceRecords:
-    """What of a place is restored.
+    """The records of a place that are restored.
 
     :param read_committed: whether aborted and open transactions are left out.
     :param limits: of what has to be decoded.
@@ -254,7 +254,7 @@ class TargetRecords:
                 )
 
     def _written(self) -> dict[PlannedPartition, int]:
-        """How many records each partition has; all of them are ours, as its last batch shows."""
+        """The number of records of each partition; all of them are ours, as its last batch shows."""
         planned = {partition.destination: partition for partition in self._plan.partitions}
         bounds = self._place.watermarks(planned, read_committed=False)
         found = {}
@@ -343,7 +343,7 @@ class TargetRecords:
 
 
 def _in_turn(readers: Sequence[Iterator[_Numbered]]) -> Iterator[_Numbered]:
-    """What each gives, some of them in turn, so that requests carry batches of several partitions."""
+    """The records of the readers, some of each in turn, so that requests carry several partitions."""
     waiting = list(reversed(readers))
     active: list[Iterator[_Numbered]] = []
     while waiting or active:
@@ -358,7 +358,7 @@ def _in_turn(readers: Sequence[Iterator[_Numbered]]) -> Iterator[_Numbered]:
 
 
 def begin_anew(path: str) -> str:
-    """How to do a restore again whose file is ``path``: topics that have records are refused."""
+    """The hint to start a restore over whose file is ``path``: topics that have records are refused."""
     return f"delete the topics that this restore has made, and its file {path}, and run it again"
 
 

@@ -75,7 +75,7 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore does, and the producer id that all its records get.
+    """The plan of a restore, and the producer id that all its records get.
 
     ``source`` names the place of records, for topics without an id. ``settings`` are what the user asked for,
     so that a second run with others is noticed; ``configs`` what topics get when all else is done.
@@ -159,7 +159,7 @@ def _offset(value: Any) -> int:
 
 @dataclass(slots=True)
 class RestoredOffsets:
-    """Where the records of a partition's source went: ranges without gaps, in order.
+    """The map of a partition's records, from the source to the target: ranges without gaps, in order.
 
     ``starts``, ``ends`` and ``targets`` have a number for each; ``start`` is the first source offset, and
     ``count`` how many records are known.
@@ -214,7 +214,7 @@ class RestoredOffsets:
                 yield start, self.ends[row], self.targets[row] + start - self.starts[row]
 
     def source_of(self, record: int) -> int:
-        """From which source offset on to read for the record of this number, which is known or the next."""
+        """The source offset to read from for the record of this number, which is known or the next."""
         row = bisect_right(self.targets, self.base + record) - 1
         if record >= self.count or row < 0:
             return self.read_to
@@ -243,7 +243,7 @@ class RestoreState:
         self.maps = {p.source: RestoredOffsets(p.base, p.start) for p in plan.partitions}
         self._ends = {p.source: p.end for p in plan.partitions}
         self._saved = dict.fromkeys(self.maps, 0)
-        """How many records of each partition the file knows."""
+        """The number of records of each partition in the file."""
 
     @classmethod
     def find(cls, path: str) -> RestoreState | None:

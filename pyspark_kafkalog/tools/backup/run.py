@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 _GROUPS_SECONDS = 10.0
-"""How often the offsets of groups are looked up while following."""
+"""The pause between look-ups of the offsets of groups while following."""
 _NOTE_SECONDS = 60.0
-"""How often it is noted while following that copies are complete."""
+"""The pause between notes that copies are complete while following."""
 _IDLE_SECONDS = 0.5
-"""How long to wait for new records while following."""
+"""The time to wait for new records while following."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a partition with a problem is tried again: while a dead leader is asked, the others wait."""
 
 
 class Backup:
-    """One run, of which :meth:`once` or :meth:`follow` is called, once.
+    """A run of a backup. Call :meth:`once` or :meth:`follow`, once.
 
     :param groups: those of the source; None to save no offsets of groups.
     :param saved: those of the directory; None if it has none.
@@ -77,15 +77,15 @@ class Backup:
         """Whether the directory is damaged or its disk fails: going on could make that worse."""
         self._told: dict[TopicPartition, str | None] = {}
         self._later: dict[TopicPartition, tuple[float, float]] = {}
-        """For partitions with a problem: when to try again, and the pause until then."""
+        """The time of the next attempt at a partition with a problem, and the pause until then."""
         self._rows: dict[TopicPartition, BackedUpPartition] = {}
         self._looked_at: set[TopicPartition] = set()
         self._leader_epochs: dict[TopicPartition, int | None] = {}
-        """When the partitions were last looked at."""
+        """The time at which the partitions were last looked at."""
         self._next_groups = self._next_note = 0.0
         self._tombstones = Tombstones(target)
         self._complete: dict[TopicPartition, tuple[int, int]] = {}
-        """When the copies of partitions were last complete (ms), and up to where."""
+        """The time (ms) at which each copy was last complete, and up to which offset."""
 
     def once(self) -> list[BackedUpPartition]:
         """Copy all that is there now. What came of each partition, sorted."""

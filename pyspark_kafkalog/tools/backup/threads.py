@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _CHECKPOINT_SECONDS = 5.0
 _ATTEMPTS = 5
-"""How often to look again at a partition whose log has just changed."""
+"""The most looks at a partition whose log has just changed."""
 
 
 class Threads:
@@ -177,7 +177,7 @@ class Threads:
             log.close(cleanly=False)
 
     def _without_tombstones(self, copied: Copied, bounds: CopyBounds, planned: BackupPlan) -> str | None:
-        """What is wrong with a copy that may lack tombstones, unless it is copied again."""
+        """The problem of a copy that may lack tombstones, unless it is copied again."""
         if not self._rules.is_whole or self._is_stopped():
             return None
         partition = copied.partition

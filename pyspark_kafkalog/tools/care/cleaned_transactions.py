@@ -1,4 +1,4 @@
-"""Which transactional batches compaction may remove (Kafka's ``CleanedTransactionMetadata``).
+"""The transactional batches that compaction may remove (Kafka's ``CleanedTransactionMetadata``).
 
 Data of aborted transactions goes at once. A marker is of no use once no batch of its transaction is left: it
 goes one delete horizon after that was first seen.
@@ -23,7 +23,7 @@ class CleanedTransactions:
     def __init__(self, aborted: np.ndarray) -> None:
         self._expected = deque(aborted[np.argsort(aborted["first_offset"], kind="stable")])
         self._aborted: dict[int, tuple[np.void, bool]] = {}
-        """By producer id, and whether a batch of the transaction was seen."""
+        """The aborted transactions by producer id, and whether a batch of each was seen."""
         self._committed: set[int] = set()
         """The producers of others of which a batch was seen."""
 

@@ -1,4 +1,4 @@
-"""One pass of a compaction: writes segments again without what is outdated (Kafka's ``Cleaner``)."""
+"""A pass of a compaction: writes segments again without what is outdated (Kafka's ``Cleaner``)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Totals:
 
 
 class Pass:
-    """One pass over the segments of a log.
+    """A pass over the segments of a log.
 
     :param offset_map: the last offsets of keys; what it does not know stays.
     :param first_dirty_offset: where it begins.
@@ -98,7 +98,7 @@ class Pass:
             replace(self._folder, [segment.base_offset for segment in group])
 
     def _filter(self, segment: StoredBatches, piece: Stretch) -> tuple[Filtered, list[np.void]]:
-        """What is left of some batches, and the aborted transactions that end here and have data left."""
+        """The rest of some batches, and the aborted transactions that end here and have data left."""
         batches = piece.batches
         hidden, of_nothing, aborted = self._transactions.add(piece.data, batches)
         is_control = batches.is_control
@@ -162,7 +162,7 @@ class _Producers:
         self._epochs = {entry.producer_id: entry.epoch for entry in active if entry.last_offset < 0}
 
     def last_batches(self, batches: Batches) -> np.ndarray:
-        """For each of the batches whether it stays."""
+        """Whether each of the batches stays."""
         stays = (batches.producer_id >= 0) & np.isin(batches.last_offset, self._last_offsets)
         for row in np.flatnonzero(batches.is_control).tolist() if self._epochs else ():
             stays[row] |= self._epochs.get(int(batches.producer_id[row])) == batches.producer_epoch[row]

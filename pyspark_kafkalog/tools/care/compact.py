@@ -23,7 +23,7 @@ _COMPACTED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 """Internal topics that brokers compact."""
 DIRTY_RATIO = "min.cleanable.dirty.ratio"
 _READS = 3
-"""How often a compaction reads a log, about."""
+"""The number of times that a compaction reads a log, about."""
 _NAMES = {
     field.name.replace("_", "."): field.name
     for field in fields(CompactionSettings)
@@ -34,7 +34,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class CompactedPartition:
-    """What compaction removed from a partition, or would remove.
+    """The result of compaction for a partition, done or planned.
 
     ``records`` and ``stored_bytes`` are those of the segments that were compacted, before that. Of the
     partition all before ``first_dirty_offset`` is compacted. ``note`` says why nothing, or not all, was.

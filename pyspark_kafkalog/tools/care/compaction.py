@@ -49,7 +49,7 @@ class CompactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What the checkpoints of the root say of a partition; None without an entry."""
+    """The entry of a partition in the root's checkpoints; None without one."""
 
     log_start_offset: int = 0
     high_watermark: int | None = None
@@ -58,12 +58,12 @@ class LogBounds:
 
 @dataclass(slots=True)
 class Compacted:
-    """What a compaction did, or would do, to a partition."""
+    """The result of a compaction of a partition, done or planned."""
 
     first_dirty_offset: int
-    """Before it all is compacted now."""
+    """The offset before which all is compacted now."""
     note: str = ""
-    """Why nothing, or not all, was compacted."""
+    """The reason why nothing, or not all, was compacted."""
     passes: int = 0
     records: int = 0
     """Records in the segments of the first pass, those of transaction markers too."""

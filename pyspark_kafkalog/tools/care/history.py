@@ -1,4 +1,4 @@
-"""What compaction has to know of a whole log before it begins: its segments, producers and transactions."""
+"""The state of a whole log that compaction needs before it begins: segments, producers, transactions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StoredBatches:
     index_bytes: int
     time_index_bytes: int
     first_timestamp: int = -1
-    """That of its first batch."""
+    """The timestamp of the first batch."""
     latest_timestamp: int = -1
     """The largest of its batches."""
     most_records: int = 0
@@ -56,7 +56,7 @@ class History:
     aborted: np.ndarray
     """The aborted transactions that have data here: :data:`~pyspark_kafkalog.log.segment.index.TXN_ENTRY`."""
     producers: list[ProducerEntry]
-    """What is known of them at the end."""
+    """The state of the producers at the end."""
 
     def reaching(self, offset: int) -> list[StoredBatches]:
         """The closed segments from the one on that may hold ``offset``."""

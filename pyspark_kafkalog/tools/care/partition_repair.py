@@ -58,7 +58,7 @@ from pyspark_kafkalog.tools.care.salvage import Salvaged, count_valid, put_in_pl
 
 @dataclass(frozen=True, slots=True)
 class RepairMode:
-    """What a repair may do.
+    """The rules of a repair.
 
     ``execute``: change files; else only look. ``salvage``: keep valid batches after damage. ``discard``: keep
     nothing of what is cut.
@@ -71,7 +71,7 @@ class RepairMode:
 
 @dataclass(frozen=True, slots=True)
 class RepairedPartition:
-    """One partition after its repair, or as it would be; ``steps`` are those that it takes.
+    """A partition after its repair, or as it would be; ``steps`` are those that it takes.
 
     ``cut_bytes`` were taken out of its segments. With them go the offsets ``dropped``, and in these
     ``dropped_records`` of valid batches behind the damage, which a salvage keeps.
@@ -128,7 +128,7 @@ class PartitionRepair:
         self._dropped_records = 0
         self._removed: set[Segment] = set()
         self._inserted: dict[tuple[str, int], int] = {}
-        """By segment and position, how many bytes of markers stand in place of what is cut."""
+        """The bytes of markers that stand in place of what is cut, by segment and position."""
         self._snapshots_end = MAX_OFFSET
         """Snapshots behind it are gone, or would be."""
 
@@ -405,7 +405,7 @@ class PartitionRepair:
                     os.unlink(self._path(name))
 
     def _known_epochs(self) -> list[tuple[int, int]]:
-        """What ``leader-epoch-checkpoint`` says; nothing if it is malformed."""
+        """The entries of ``leader-epoch-checkpoint``; none if it is malformed."""
         data = self._folder.read(LEADER_EPOCH_CHECKPOINT)
         with suppress(LogDirectoryError):
             return parse_leader_epoch_checkpoint(data or b"", LEADER_EPOCH_CHECKPOINT)

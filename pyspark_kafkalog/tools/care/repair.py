@@ -168,7 +168,7 @@ class _Repair:
             return RepairedPartition(*partition, log_start_offset, log_start_offset, 0, 0, (step,))
 
     def _without_lost_end(self, partition: TopicPartition, found: RepairedPartition) -> RepairedPartition:
-        """With a step that says which offsets of a backup are given up, as no segment has them any more."""
+        """The repair with a step that names the offsets that a backup gives up: no segment has them."""
         behind = found.log_end_offset if found.dropped is None else found.dropped.end
         lost = self._root.lost_end(partition, lambda: behind)
         if lost is None:

@@ -23,7 +23,7 @@ _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"versio
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """What one partition loses: the records below ``new_log_start_offset``.
+    """The loss of one partition: the records below ``new_log_start_offset``.
 
     ``segments`` and ``stored_bytes`` say how many segments go with them, and their size; None for brokers,
     which delete theirs later. ``reasons`` name the rules by which segments go. A partition that can't be

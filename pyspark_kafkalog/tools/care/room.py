@@ -243,7 +243,7 @@ class LogCare:
     def offsets_before(
         self, partitions: Collection[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        """For :meth:`delete_records`: the first record at or after ``timestamp`` (ms), or the high watermark.
+        """The offset for :meth:`delete_records`: of the first record since ``timestamp`` (ms), or the end.
 
         It is that of now: what is appended later is not meant.
 

@@ -39,7 +39,7 @@ class Salvaged:
         self.ranges: list[tuple[int, int]] = []
         """Begin and end of each stretch of valid batches."""
         self.markers: dict[int, bytes] = {}
-        """What is put in before the bytes at a position: it aborts what was open when damage began."""
+        """The markers before the bytes at a position: they abort what was open when damage began."""
         self._producers = producers
         self._next_offsets: list[int] = []
         self._base_offset = base_offset
@@ -144,7 +144,7 @@ def count_valid(
     position: int,
     progress: Callable[[int], None] = lambda size: None,
 ) -> tuple[int, OffsetRange]:
-    """How many records salvage would find behind damage, and their offsets.
+    """The number of records that salvage would find behind damage, and their offsets.
 
     What can't be read is not counted, and neither are markers.
 

@@ -43,7 +43,7 @@ _OFFSETS = pa.schema([("offset", ROW_TYPES["offset"])])
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One damaged place; ``offset`` is the first that a reader would miss."""
+    """A damaged place; ``offset`` is the first that a reader would miss."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPartition:
-    """What was read of one partition, and the damage found in it.
+    """The result for one partition: what was read, and the damage found in it.
 
     ``notes`` say what is not there and yet no damage: the beginning of a log that its broker keeps elsewhere,
     and what a backup could not copy. ``problem`` says why brokers did not give it, or not all of it.

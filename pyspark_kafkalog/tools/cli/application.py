@@ -32,10 +32,10 @@ from pyspark_kafkalog.tools.cli.output import say
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 _TYPED = f"{__name__}.typed"
-"""Where click's context keeps all words of the command line."""
+"""The key under which click's context has all words of the command line."""
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
 _VERBS = ("list", "ls", "describe")
-"""What other tools call showing."""
+"""The words of other tools for ``show``."""
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
 
@@ -80,7 +80,7 @@ class Application(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a command, show the help; click 8.1 and 8.2 differ in where and how that ends."""
+        """Show the help if there is no command; click 8.1 and 8.2 differ in where and how that ends."""
         if not args and not ctx.resilient_parsing:  # that is a shell which completes
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
@@ -118,7 +118,7 @@ def _failed(code: int, message: str) -> int:
 
 
 def _usage_message(error: click.UsageError) -> str:
-    """What is wrong, and what to write instead, or where that is said."""
+    """The error, and what to write instead, or where that is said."""
     message = error.format_message()
     if error.ctx is None:
         return message
@@ -164,7 +164,7 @@ class ShownByDefault(click.Group):
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Its commands, or else the folder that ``show`` takes."""
+        """The completions: commands, or else the folder that ``show`` takes."""
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="dir")]
 
 

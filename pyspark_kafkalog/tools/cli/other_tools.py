@@ -1,4 +1,4 @@
-"""What people type by habit of kcat, Kafka's tools, rpk and kafkactl, and what to write instead."""
+"""The words of kcat, Kafka's tools, rpk and kafkactl that people type by habit, and what to write instead."""
 
 from __future__ import annotations
 
@@ -119,4 +119,4 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
     "repair": dict.fromkeys(("-t", "--topic"), "Write {command} DIR TOPIC-PARTITION, such as orders-0."),
     **dict.fromkeys(("compact", "retain"), dict.fromkeys(("-t", "--topic"), "Write {command} DIR TOPIC.")),
 }
-"""By the command, "" for every other one, and the word. ``{command}`` is the command that was given."""
+"""The advice by command, "" for every other one, and word. ``{command}`` is the command that was given."""

@@ -72,7 +72,7 @@ def show_rows(
 
 
 def cell(value: Any) -> str:
-    """One value of a table, without control characters that a terminal would act on."""
+    """A value of a table, without control characters that a terminal would act on."""
     if value is None:
         return "-"
     return printable(str(value))

@@ -120,7 +120,7 @@ class _Properties(click.File):
 
 
 def _as_kcat(text: str) -> dict[str, int]:
-    """What the ``-o`` of kcat and rpk says: where to begin, or to end."""
+    """The ``-o`` of kcat and rpk: where to begin, or to end."""
     if text in ("beginning", "start", "earliest"):
         return {"offset": 0}
     if text in ("end", "latest"):

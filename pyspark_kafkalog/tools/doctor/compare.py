@@ -1,4 +1,4 @@
-"""What follows from what a process has seen, and how executors differ from the driver."""
+"""The findings about what a process has seen, and about executors that differ from the driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTALL = "Install the same version on the driver and on all executors, then st
 
 
 def examine(options: Mapping[str, str]) -> Report:
-    """What this machine sees of a place, without Spark; ``pyspark_kafkalog.doctor`` also asks executors.
+    """The findings of this machine about a place; ``pyspark_kafkalog.doctor`` asks executors, too.
 
     :param options: those of a reader or a writer.
     :raises OptionError: if an option is wrong.
@@ -40,7 +40,7 @@ def _pyspark() -> Finding:
 
 
 def findings_of(where: str, looked: Mapping[str, Any]) -> Iterator[Finding]:
-    """What one process has seen."""
+    """The findings about one process."""
     yield Finding(where, "package", State.FINE, f"pyspark-kafkalog {looked['version']}")
     libraries = ", ".join(f"{name} {version}" for name, version in looked["libraries"].items())
     yield Finding(where, "libraries", State.FINE, libraries)
@@ -51,7 +51,7 @@ def findings_of(where: str, looked: Mapping[str, Any]) -> Iterator[Finding]:
 def findings_of_executors(
     seen: Iterable[Mapping[str, Any]], driver: Mapping[str, Any], started: float, ended: float
 ) -> Iterator[Finding]:
-    """What executors have seen, and where it is not what the driver has.
+    """The findings about executors, and where they differ from the driver.
 
     :param seen: what :func:`.probe` yielded.
     :param driver: what :func:`.look` returned there.
@@ -104,7 +104,7 @@ def _differences(where: str, looked: Mapping[str, Any], driver: Mapping[str, Any
 def _other_directory(
     looked: Mapping[str, tuple[str, int]], driver: Mapping[str, tuple[str, int]]
 ) -> str | None:
-    """What shows that this is not the directory that the driver saw a moment before; None if nothing does."""
+    """The difference that shows that this is not the directory that the driver saw; None without one."""
     if looked.keys() != driver.keys():
         return "it shows other partitions than on the driver"
     for partition, (topic_id, end) in looked.items():

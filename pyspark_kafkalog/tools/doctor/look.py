@@ -1,4 +1,4 @@
-"""What one process sees: the driver's, a task's on an executor, or that of the command line."""
+"""The look of one process: the driver's, a task's on an executor, or that of the command line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STOPPED = {
     "__share_group_state": "Their share groups can't go on.",
     "__remote_log_metadata": "Brokers can't find what is in tiered storage.",
 }
-"""What does not work while partitions of an internal topic have no leader."""
+"""The features that do not work while partitions of an internal topic have no leader."""
 _LIBRARIES = ("pyarrow", "numpy", "pandas", "kafka-python", "zstandard", "cramjam")
 
 
@@ -64,7 +64,7 @@ def has_place(options: Mapping[str, str]) -> bool:
 
 
 def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
-    """What this process sees, as JSON has it.
+    """The things that this process sees, for JSON.
 
     :param mark: the name of the file by which a folder is recognized; see :func:`leave_marks`.
     :returns: ``findings``, each with the fields of :class:`.Finding` but ``where``; ``partitions``, by
@@ -177,7 +177,7 @@ def _temporary_folder() -> Finding:
 
 
 def _rack(fetch: FetchOptions | None) -> Iterator[Finding]:
-    """Where fetches come from, if the user names a rack."""
+    """The replicas that fetches come from, if the user names a rack."""
     name = "kafka.client.rack"
     if fetch is None or not fetch.client_rack:
         return
@@ -258,7 +258,7 @@ def _location(name: str, location: str, mark: str, findings: list[Finding]) -> b
 
 
 def _failed(what: str, error: Exception, remedy: str) -> Finding:
-    """Of a foreign error only the kind is shown: its text may quote credentials in a URI."""
+    """A finding about an error; of a foreign one only the kind: its text may quote credentials in a URI."""
     if isinstance(error, KafkaLogError):
         return Finding("", what, State.PROBLEM, error.message, error.hint or remedy)
     reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__

@@ -31,7 +31,7 @@ _TASKS_UNKNOWN = 16
 _MOST_TASKS = 256
 _HOLD_SECONDS = 1.0
 _DETAIL = 300
-"""How many characters of Spark's error are shown."""
+"""The number of characters of Spark's error that are shown."""
 
 
 def doctor(
@@ -121,7 +121,7 @@ def _session(spark: SparkSession) -> Iterator[Finding]:
 def _probe(
     spark: SparkSession, run: str, options: dict[str, str], timeout: float
 ) -> tuple[list[dict[str, Any]], Finding | None]:
-    """What the executors have seen; and a finding if the tasks failed."""
+    """The looks of the executors; and a finding if the tasks failed."""
     found: list[dict[str, Any]] = []
     errors: list[Exception] = []
 

@@ -1,4 +1,4 @@
-"""What the doctor sends to executors. It is pickled by value, so it works where the package is missing.
+"""The probe that the doctor sends to executors, pickled by value: it works where the package is missing.
 
 So it uses nothing of this module but its one function, and imports only what every Spark worker has.
 """

@@ -27,13 +27,13 @@ _AT_ONCE = 50
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of connecting to one address."""
+    """The result of connecting to one address."""
 
     address: str
     node_id: int | None = None
     """The broker that advertises the address; None for a bootstrap server."""
     steps: list[str] = field(default_factory=list)
-    """Those that began. If there is an error, it is the last one's; without any step, that of the options."""
+    """The steps that began. An error is that of the last one; without any step, that of the options."""
     error: KafkaLogError | None = None
     brokers: Mapping[int, str] = field(default_factory=dict)
     """The addresses that all brokers advertise, by node id, as this one says."""

@@ -1,4 +1,4 @@
-"""What a doctor found: one table, for a terminal, a notebook and programs."""
+"""The findings of a doctor: one table, for a terminal, a notebook and programs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from html import escape
 from pyspark_kafkalog.tools.cli.printable import one_line
 
 _NAMED = 3
-"""How many executors a row names before it only counts them."""
+"""The number of executors that a row names before it only counts them."""
 _EXECUTOR = "executor "
 
 
 class State(str, enum.Enum):
-    """What a finding is."""
+    """The state of a finding."""
 
     FINE = "fine"
     PROBLEM = "problem"
     UNKNOWN = "unknown"
-    """It could not be looked at, or nothing can be said."""
+    """The thing could not be looked at, or nothing can be said."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the table.
+    """A line of the table.
 
     :param where: ``this machine``, ``driver``, ``executor ..`` and its name, or ``session``.
     :param what: what was looked at.
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, as a table: ``print`` it, or let a notebook show it."""
+    """The findings as a table: ``print`` it, or let a notebook show it."""
 
     findings: tuple[Finding, ...]
 

@@ -20,7 +20,7 @@ OK, EXPIRED, BEYOND, GONE, MARKER, UNKNOWN = "ok expired beyond gone marker unkn
 exist; no progress, but an exactly-once query's marker; of a log that does not tell where it ends.
 """
 NONE, FAILED = "none", "failed"
-"""Those of a group: nothing is committed; not readable."""
+"""The states of a group's offset: nothing is committed; not readable."""
 UNLISTED = ""
 """Stands for the groups that a place does not list, in a row whose note says why."""
 _ALARMING = (FAILED, NONE, UNKNOWN, BEYOND)
@@ -30,7 +30,7 @@ RESET = "kafkalog offsets reset"
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """What a group has committed for one partition; None where the place does not say.
+    """The committed offset of a group for one partition; None where the place does not say.
 
     ``lag`` counts what can still be read; offsets that were deleted before they were read are ``expired``.
     Above the end of the log (``state`` is ``beyond``) the lag is below 0, as in Kafka's tools. Lag and end
@@ -61,7 +61,7 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How many offsets a group is behind, over all partitions for which it has committed.
+    """The lag of a group, over all partitions for which it has committed.
 
     ``max_lag`` is that of the partition that is furthest behind; both are None if no partition has a lag.
     ``gone`` counts the partitions that no longer exist, ``beyond`` those whose log ends before the commit,
@@ -87,7 +87,7 @@ class GroupLag:
 
 
 def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> list[Group]:
-    """All groups, or those in ``names``, sorted.
+    """The groups, or those in ``names``, sorted.
 
     See :meth:`.kafka.GroupAdmin.describe`.
     """
@@ -117,7 +117,7 @@ def group_offsets(
     *,
     read_committed: bool = False,
 ) -> list[GroupOffset]:
-    """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
+    """The committed offsets of all groups, or those in ``names``, sorted by group, topic and partition.
 
     See :meth:`.kafka.GroupAdmin.offsets`.
 

@@ -22,7 +22,7 @@ from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, parse_offse
 from pyspark_kafkalog.tools.groups.consumer_groups import MARKER, GroupOffset
 
 WantedOffsets = dict[str, dict[TopicPartition, CommittedOffset]]
-"""For each group the offsets to commit."""
+"""The offsets to commit for each group."""
 
 
 def export_json(offsets: Iterable[GroupOffset]) -> str:

@@ -1,4 +1,4 @@
-"""How far a stream is behind the ends of its partitions (the metrics of Spark's KafkaMicroBatchStream)."""
+"""The lag of a stream behind the ends of its partitions (the metrics of Spark's KafkaMicroBatchStream)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 
 _NAMED = 5
-"""How many partitions a line lists."""
+"""The number of partitions that a line lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +31,22 @@ class SourceLag:
 
     @property
     def min_offsets_behind(self) -> int:
-        """Of the partition that is least behind."""
+        """The lag of the partition that is least behind."""
         return min(self.partitions.values())
 
     @property
     def avg_offsets_behind(self) -> float:
-        """Of the partitions on average."""
+        """The average lag of the partitions."""
         return self.offsets_behind / len(self.partitions)
 
     @property
     def max_offsets_behind(self) -> int:
-        """Of the partition that is furthest behind."""
+        """The lag of the partition that is furthest behind."""
         return max(self.partitions.values())
 
     @property
     def offsets_behind(self) -> int:
-        """Of all partitions together."""
+        """The lag of all partitions together."""
         return sum(self.partitions.values())
 
 
@@ -59,19 +59,19 @@ class QueryLag:
     name: str | None
     batch_id: int
     timestamp: str
-    """When the trigger began, in ISO 8601."""
+    """The time at which the trigger began, in ISO 8601."""
     rows: int
     input_rows_per_second: float
     processed_rows_per_second: float
     bytes_per_second: float | None
     """An estimate of the stored bytes; None if the sizes of records are not known."""
     sources: tuple[SourceLag | None, ...]
-    """One for each source, in Spark's order; None for sources without Kafka's offsets."""
+    """The lag of each source, in Spark's order; None for sources without Kafka's offsets."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Large messages that ``reassemble`` has dropped, by reason."""
 
     def __str__(self) -> str:
-        """One line for a log or a notebook."""
+        """A line for a log or a notebook."""
         parts = [f"{self.rows:,} rows", f"{self.processed_rows_per_second:,.0f} rows/s"]
         if self.bytes_per_second is not None:
             parts.append(f"{self.bytes_per_second / 1e6:,.1f} MB/s")

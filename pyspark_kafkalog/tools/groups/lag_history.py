@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MOST_LINES = 10
-"""How many partitions have lines of their own."""
+"""The number of partitions that have lines of their own."""
 _TITLES = ("query", "batch", "rows", "rows/s", "MB/s", "offsets behind", "in the worst partition")
 _COLUMNS = (
     "queryId",

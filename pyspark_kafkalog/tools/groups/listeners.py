@@ -39,11 +39,11 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 _MAX_QUERIES = 1000
 _NAMED = 5
-"""How many partitions a warning lists."""
+"""The number of partitions that a warning lists."""
 _SPARKS_OWN = "KafkaV2["
-"""How the description of Spark's own Kafka source begins."""
+"""The beginning of the description of Spark's own Kafka source."""
 _RECORD_BYTES_SECONDS = 60.0
-"""How long the mean sizes of records are kept."""
+"""The time for which the mean sizes of records are cached."""
 
 
 class LagListener(StreamingQueryListener):

@@ -25,7 +25,7 @@ _DEFAULT_ASSEMBLER = AssemblerSettings()
 
 
 class ResetTo(enum.Enum):
-    """What a group is reset to; the last three take a value."""
+    """The target of a reset; the last three take a value."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -69,7 +69,7 @@ def plan_reset(
     to: ResetTo,
     value: int = 0,
 ) -> list[ResetStep]:
-    """What a reset of ``group`` would do to each partition; nothing is changed.
+    """The changes that a reset of ``group`` would make to each partition; nothing is changed.
 
     See :meth:`.kafka.GroupAdmin.plan_reset`.
     """
@@ -113,7 +113,7 @@ def plan_reset(
 def plan_import(
     place: Place, groups: GroupOffsets, wanted: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
 ) -> list[ResetStep]:
-    """What committing these offsets would do; see :func:`plan_reset`. Metadata is kept.
+    """The changes that committing these offsets would make; see :func:`plan_reset`. Metadata is kept.
 
     See :meth:`.kafka.GroupAdmin.plan_import`.
     """

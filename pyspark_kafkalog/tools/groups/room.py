@@ -48,7 +48,7 @@ class GroupAdmin:
 
     @property
     def place(self) -> Place:
-        """Whose logs the groups read, for one report: those of ZooKeeper read from the brokers that are
+        """The place whose logs the groups read, for one report: of groups in ZooKeeper the brokers that are
         registered there."""
         return open_report(self._options) if self._are_in_zookeeper else self._kafka.report_place
 
@@ -58,7 +58,7 @@ class GroupAdmin:
         return open_groups(self._options.of_report)
 
     def describe(self, names: Collection[str] | None = None) -> list[Group]:
-        """All groups, or those in ``names``, sorted.
+        """The groups, or those in ``names``, sorted.
 
         The groups that hold the markers of exactly-once queries have ``marker`` as protocol type, and the
         query as protocol.
@@ -74,7 +74,7 @@ class GroupAdmin:
         *,
         read_committed: bool = False,
     ) -> list[GroupOffset]:
-        """What all groups, or those in ``names``, have committed, sorted by group, topic and partition.
+        """The committed offsets of all groups, or those in ``names``, sorted by group, topic and partition.
 
         The offsets in ZooKeeper are shown, without lags, also if none of its brokers can be asked.
 
@@ -131,7 +131,7 @@ class GroupAdmin:
         *,
         large_messages: bool = False,
     ) -> list[ResetStep]:
-        """What a reset of ``group`` would do to each partition; nothing is changed.
+        """The changes that a reset of ``group`` would make to each partition; nothing is changed.
 
         :param partitions: None means all existing partitions for which the group has committed.
         :param large_messages: for readers that reassemble large messages: go back to safe offsets, with the
@@ -148,7 +148,7 @@ class GroupAdmin:
         *,
         large_messages: bool = False,
     ) -> list[ResetStep]:
-        """What committing these offsets of each group would do; see :meth:`plan_reset`. Metadata is kept.
+        """The changes by a commit of these offsets of each group; see :meth:`plan_reset`. Metadata is kept.
 
         A leader epoch is kept only if the log has it up to the offset. Offsets may come from another cluster,
         and consumers would refuse a leader whose epochs are lower (KIP-320).

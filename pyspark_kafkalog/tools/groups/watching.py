@@ -1,4 +1,4 @@
-"""How the lag of groups moves: rates between two looks, and the time to catch up. Knows no clock."""
+"""The movement of groups' lags: rates between two looks, and the time to catch up. Knows no clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_kafkalog.model.rows import BIGINT, NOTE, STRING, Kind, column
 from pyspark_kafkalog.tools.groups.consumer_groups import OK, GroupOffset, lags
 
 _KEPT = 20
-"""How many looks the history holds."""
+"""The number of looks in the history."""
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 

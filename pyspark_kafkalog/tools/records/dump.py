@@ -34,7 +34,7 @@ _TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 
 @dataclass(frozen=True, slots=True)
 class DumpedRecord:
-    """One record as stored; ``control_type`` is COMMIT or ABORT for a transaction's marker."""
+    """A record as stored; ``control_type`` is COMMIT or ABORT for a transaction's marker."""
 
     offset: int
     timestamp: int
@@ -46,7 +46,7 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """One record batch, or one message of magic 0 or 1, under the names that DumpLogSegments gives.
+    """A record batch, or a message of magic 0 or 1, under the names that DumpLogSegments gives.
 
     ``position`` counts from the start of ``file``, or of a broker's response. ``records`` is None
     unless they were requested and can be read. Without them, compressed messages of magic 0 or 1

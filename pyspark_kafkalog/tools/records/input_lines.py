@@ -51,7 +51,7 @@ def values_of(lines: list[bytes]) -> pa.RecordBatch:
 def with_tombstones(
     parse: Callable[[list[bytes]], pa.RecordBatch],
 ) -> Callable[[list[bytes]], pa.RecordBatch]:
-    """As ``parse``, but empty values are null."""
+    """A parser like ``parse``, for which empty values are null."""
 
     def parse_too(lines: list[bytes]) -> pa.RecordBatch:
         rows = parse(lines)

@@ -89,7 +89,7 @@ _OFFSETS_TOPIC_VALUES: Mapping[int, tuple[str, _Value]] = {
 
 
 def as_json(value: Any) -> bytes:
-    """What :func:`decoded_record` gives, as a text."""
+    """The record that :func:`decoded_record` gives, as a text."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
     return text.encode(errors="replace")
 

@@ -30,7 +30,7 @@ from pyspark_kafkalog.extensions.typed_values.to_json import to_json
 from pyspark_kafkalog.tools.records.internal_topics import decoded_columns, is_decoded
 
 Form = Literal["text", "hex", "base64"]
-"""How a key or a value is shown."""
+"""The form in which a key or a value is shown."""
 
 RENDERED = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 """The columns of a record as a line of JSON, in order."""
@@ -50,7 +50,7 @@ FORMS: Mapping[Form, Callable[[pa.Array], pa.Array]] = {
     "hex": hex_strings,
     "base64": base64_strings,
 }
-"""How each form of a column is made, as :data:`.text.TEXT`."""
+"""The functions that make each form of a column, as :data:`.text.TEXT`."""
 _TIMESTAMP_TYPES = pa.array([b"NoTimestampType", b"CreateTime", b"LogAppendTime"], TEXT)
 _KCATS_TIMESTAMP_TYPES = pa.array(
     [f',"tstype":"{name}"'.encode() for name in ("unknown", "create", "logappend")], TEXT

@@ -99,7 +99,7 @@ class Records:
     def count(
         self, topic: str, selection: RecordSelection | None = None, *, skip_damaged: bool = False
     ) -> int:
-        """How many records of ``topic`` are selected; see :meth:`select`."""
+        """The number of records of ``topic`` that are selected; see :meth:`select`."""
         found = self.select(topic, selection, columns=("offset",), skip_damaged=skip_damaged)
         return sum(rows.num_rows for rows in found)
 

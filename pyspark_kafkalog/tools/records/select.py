@@ -48,7 +48,7 @@ _LEAST_WINDOW = 1000
 
 @dataclass(frozen=True, slots=True)
 class RecordSelection:
-    """Which records of a topic to read; by default all. A record has to meet every condition.
+    """The records of a topic to read; by default all. A record has to meet every condition.
 
     ``offset`` is the first offset of each partition, or if negative, how far before its end to begin.
     ``since`` (included) and ``until`` (excluded) are timestamps in ms, ``grep`` is a regular expression
@@ -153,7 +153,7 @@ def _last(found: Iterator[pa.RecordBatch], count: int) -> list[pa.RecordBatch]:
 
 
 class _Reading:
-    """One call of :func:`read_records`.
+    """A call of :func:`read_records`.
 
     :ivar schema: that of the rows.
     """
@@ -358,7 +358,7 @@ def _micros(ms: int) -> int:
 
 
 def _has_header(headers: pa.ListArray, key: str, value: bytes | None) -> pa.Array:
-    """For each record whether it has a header with this key, and value if one is given."""
+    """Whether each record has a header with this key, and value if one is given."""
     flat = headers.flatten()
     hits = pc.equal(flat.field("key"), key)
     if value is not None:

@@ -55,7 +55,7 @@ GROUP = "kafkalog-redrive"
 _AT_ONCE = 100_000
 """The most offsets of one batch."""
 _NUMBER = re.compile(rb"[0-9]{1,10}")
-"""Of a partition, as text."""
+"""The number of a partition, as text."""
 _COLUMNS = ("key", "value", "headers", "timestamp")
 _NOT_AS_THEY_ARE = (
     "topic",
@@ -69,7 +69,7 @@ _NOT_AS_THEY_ARE = (
 )
 """Options that would change records, or what tells which are sent."""
 _Headers = Sequence[Mapping[str, Any]]
-"""Those of one record, in order."""
+"""The headers of one record, in order."""
 _log = logging.getLogger("pyspark_kafkalog")
 
 
@@ -90,7 +90,7 @@ class Redriven:
 
 
 class _Note(NamedTuple):
-    """What the group's metadata says of a partition.
+    """The group's metadata about a partition.
 
     ``batches`` names a sequence of batches of the topic with ``topic_id``, and ``number`` the last one, whose
     ranges have the digest ``plan``; -1 if there is none yet. It goes up to ``to`` and may be written; without
@@ -135,7 +135,7 @@ def redrive(
 
 
 class _Work:
-    """One run."""
+    """A run of a redrive."""
 
     def __init__(
         self, options: Mapping[str, str], topic: str, group: str, *, first: bool, execute: bool
@@ -192,7 +192,7 @@ class _Work:
         """The partitions of all topics that get records."""
 
     def planned(self) -> list[Redriven]:
-        """What there is to send; see that it can be sent."""
+        """The dead letters to send, once it is sure that they can be sent."""
         rows, places = [], dict[str, tuple[TopicPartition, int]]()
         for partition, begin in sorted(self._begins.items()):
             end = self._ends[partition]
@@ -301,7 +301,7 @@ class _Work:
         )
 
     def _records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of dead letters as they were, with the topics and partitions that they came from."""
+        """The records of dead letters as they were, with the topics and partitions that they came from."""
         headers = _headers(batch)
         origins = [_origin(each) for each in headers]
         rows = [row for row, origin in enumerate(origins) if origin is not None]
@@ -344,7 +344,7 @@ def _last(
 
 
 def _only(use: Use, options: Mapping[str, str]) -> dict[str, str]:
-    """Without the options that are not for this use."""
+    """The options that are for this use."""
     known = {name: BY_NAME.get(name.lower()) for name in options}
     return {name: text for name, text in options.items() if (row := known[name]) is None or row.use & use}
 

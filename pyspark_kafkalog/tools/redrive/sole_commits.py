@@ -18,7 +18,7 @@ class SoleCommits(Protocol):
     """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """As :meth:`CommittedOffsets.committed` with ``require_stable``. Called once, and first."""
+        """The :meth:`CommittedOffsets.committed` with ``require_stable``. Called once, and first."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> bool:
         """Commit for some of these partitions. False if the group has other commits than this run has read
@@ -47,7 +47,7 @@ class SoleDirectoryCommits:
 
 
 def open_sole_commits(options: WriteOptions, group: str, name: str) -> SoleCommits:
-    """What one run at a time commits for ``group``.
+    """The commits of one run at a time for ``group``.
 
     :param options: of a write that is exactly once.
     :param name: what the runs have in common that exclude each other.

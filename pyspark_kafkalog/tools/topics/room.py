@@ -84,7 +84,7 @@ class TopicAdmin:
         configs: Mapping[str, str | None] | None = None,
         if_exists: bool = False,
     ) -> list[TopicChange]:
-        """What :meth:`alter` would change; nothing is changed, but the place has checked it.
+        """The changes that :meth:`alter` would make; nothing is changed, but the place has checked them.
 
         :param partitions: the new number, which can only grow.
         :param configs: new values; None lets the topic inherit one.
@@ -106,7 +106,7 @@ class TopicAdmin:
         topic_changes.alter_topics(self._topics, changes)
 
     def plan_deletion(self, names: Collection[str], *, if_exists: bool = False) -> list[TopicToDelete]:
-        """What :meth:`delete` would delete; nothing is changed.
+        """The deletions that :meth:`delete` would do; nothing is changed.
 
         :param if_exists: leave out topics that don't exist.
         :raises OptionError: for an internal topic.

@@ -13,7 +13,7 @@ from pyspark_kafkalog.model.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSA
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 
 _NAMED = 20
-"""How many topics a message names."""
+"""The number of topics that a message names."""
 
 PARTITIONS = "partitions"
 """Stands for the number of partitions among the changes of a topic."""
@@ -24,7 +24,7 @@ _HELD_BY_INTERNAL_TOPICS: Mapping[str, str] = {
     "__share_group_state": "the state of all share groups",
     "__remote_log_metadata": "the knowledge of what is in tiered storage",
 }
-"""What goes with each internal topic."""
+"""The loss that comes with the deletion of each internal topic."""
 _CREATED = Kind("boolean", text=lambda created: "created" if created else "existed before")
 
 
@@ -123,7 +123,7 @@ def _check_new(topics: Topics, new: Sequence[NewTopic]) -> None:
 
 
 def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = False) -> list[TopicToDelete]:
-    """What :func:`delete_topics` would delete; nothing is changed.
+    """The deletions that :func:`delete_topics` would do; nothing is changed.
 
     See :meth:`.kafka.TopicAdmin.plan_deletion`.
     """
@@ -176,7 +176,7 @@ def plan_alteration(
     configs: Mapping[str, str | None] | None = None,
     if_exists: bool = False,
 ) -> list[TopicChange]:
-    """What :func:`alter_topics` would change; nothing is changed, but the place has checked it.
+    """The changes that :func:`alter_topics` would make; nothing is changed, but the place has checked them.
 
     See :meth:`.kafka.TopicAdmin.plan_alteration`.
     """

@@ -35,7 +35,7 @@ _PROMOTED = {
     pa.int32(): (pa.int64(),),
     pa.float32(): (pa.float64(),),
 }
-"""What numbers may be written as, if their own type has none in Avro or the schema another one."""
+"""The types that numbers may be written as, if their own type has none in Avro or the schema another one."""
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _NESTED = (Record, Array, Map)
 _MOST_DIGITS = 38
@@ -220,7 +220,7 @@ class Encoder:
 
 
 def _parts(schema: Schema, column: pa.Array, path: str) -> Sequence[_Part]:
-    """What makes up the body of each row. Rows of nested types are not null."""
+    """The parts of each row's body. Rows of nested types are not null."""
     if isinstance(schema, Union):
         return [*_union(schema, column, path)]
     if schema.kind == "null":
@@ -448,7 +448,7 @@ class _TooLargeError(Exception):
 
 @dataclass(slots=True)
 class _Room:
-    """For the rest of a default."""
+    """The room that is left for a default."""
 
     left: int = _LARGEST_DEFAULT
 

@@ -37,7 +37,7 @@ _PROMOTED = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-"""What a writer's type may be read as."""
+"""The types that a writer's type may be read as."""
 _SIZES = {"boolean": 1, "float": 4, "double": 8}
 """Bytes."""
 _PUT_SIZED = {
@@ -51,7 +51,7 @@ _PUT_NUMBER = {
     pa.float32(): kernels.PUT_AS_FLOAT,
     pa.float64(): kernels.PUT_AS_DOUBLE,
 }
-"""How a varint gets into columns that aren't int64."""
+"""The operations that put a varint into columns that aren't int64."""
 _TIMESTAMPS = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 _MOST_OPERATIONS = 200_000
 
@@ -81,7 +81,7 @@ class Compiler:
         self._count = 0
         self._texts: dict[tuple[str, str], bytes] = {}
         self._places: dict[bytes, int] = {}
-        """Where each of the constants is."""
+        """The position of each of the constants."""
         self.constants = bytearray()
 
     def compile(self, writer: Schema, *, is_framed: bool = False) -> Operation:
@@ -201,7 +201,7 @@ class Compiler:
 
     @staticmethod
     def _part(reader: Union, branch: Schema, column: Column) -> Column:
-        """Where a branch of the reader's union lies: a member of a struct, or the column itself."""
+        """The column for a branch of the reader's union: a member of a struct, or the column itself."""
         others = reader.others
         if branch.kind == "null" or len(others) == 1 or not pa.types.is_struct(column.type):
             return column
@@ -310,7 +310,7 @@ class Compiler:
         return self._new(path, kernels.SKIP_NUMBER, then, a=int(writer.kind != "long"))
 
     def _skip_record(self, writer: Record) -> Operation:
-        """What is called to skip a record. It is one for all places, as a record may contain itself."""
+        """The operation that skips a record. It is one for all places, as a record may contain itself."""
         if writer not in self._skipped:
             self._skipped[writer] = first = self._new(writer.name, kernels.GO_ON)
             then = self._new(writer.name, kernels.RETURN)
@@ -376,7 +376,7 @@ class Compiler:
     def _simple_default(
         self, value: Any, reader: Schema, column: Column, then: Operation
     ) -> Operation | None:
-        """None if the value isn't of the type."""
+        """The operation that writes a constant; None if the value isn't of the type."""
         kind = reader.kind
         if kind == "null":
             return then if value is None else None

@@ -24,7 +24,7 @@ _LOGICAL = {
 }
 """The logical types that decide a value's type, each with what it may annotate."""
 NAME = re.compile(r"[^\W\d]\w*")
-"""As Java takes names: namespaces may be anything."""
+"""A name as Java takes it: namespaces may be anything."""
 DEEPEST = 100
 """Schemas in one another."""
 _MOST, _MOST_BRANCHES = 200_000, 1000
@@ -119,7 +119,7 @@ class Map(Schema):
 
 @dataclass(eq=False)
 class Union(Schema):
-    """One of several types."""
+    """A value of one of several types."""
 
     branches: tuple[Schema, ...]
 
@@ -287,7 +287,7 @@ class _Parser:
 
 
 _LONGEST = 1 << 31
-"""More digits than any decimal has."""
+"""The most digits of a number in a schema: no decimal has more."""
 
 
 def _logical(written: Mapping[str, Any], kind: str, most_digits: int) -> dict[str, Any]:

@@ -40,7 +40,7 @@ _OF_LOGICAL = {
 _WIDENED = {frozenset({"int", "long"}): pa.int64(), frozenset({"float", "double"}): pa.float64()}
 """Unions that are one number."""
 _MOST_DIGITS = 38
-"""Of Spark's decimals."""
+"""The most digits of Spark's decimals."""
 _MOST_COLUMNS = 10_000
 _LONGEST_PATH = 4000
 """Characters of the names of fields in one another."""

@@ -152,7 +152,7 @@ def _plan(
     progress: Callable[[], None],
     refused: Mapping[TopicPartition, KafkaLogError] | None,
 ) -> list[AdoptedPartition]:
-    """What would become of each partition. All batches are read: damage in one hinders none of the others.
+    """The plan for each partition. All batches are read: damage in one hinders none of the others.
 
     :param refused: what can't be recovered, and why; None if nothing was recovered.
     """
@@ -202,7 +202,7 @@ def _plan(
 def _more_partitions(
     topic: str, saved: Collection[TopicPartition], brokers: Collection[TopicPartition]
 ) -> str | None:
-    """What to say where the broker's topic has more partitions than the backup's."""
+    """The problem if the broker's topic has more partitions than the backup's."""
     ours, theirs = (
         1 + max((p.partition for p in partitions if p.topic == topic), default=-1)
         for partitions in (saved, brokers)
@@ -218,7 +218,7 @@ def _more_partitions(
 def _read_log(
     source: str, progress: Callable[[], None], *, copy: str | None = None, recovery_point: int | None = None
 ) -> tuple[int, ProducerState]:
-    """Where the batches of a partition end, and the producers there.
+    """The end of a partition's batches, and the producers there.
 
     :param copy: the folder to copy the segments to; the producers have the ids that they have there.
     :param recovery_point: where what was flushed ends, if a torn tail may follow, which is to be cut off.
@@ -273,12 +273,12 @@ def _problem(log_dir: str, partition: TopicPartition, start: int) -> str | None:
 
 
 def _staged(folder: str) -> str:
-    """Where a partition's copy is made: a broker that starts deletes it."""
+    """The folder in which a partition's copy is made: a broker that starts deletes it."""
     return _beside(folder, "staged")
 
 
 def _emptied(folder: str) -> str:
-    """Where the broker's empty folder goes; a broker that starts deletes it, too."""
+    """The name that the broker's empty folder gets; a broker that starts deletes it, too."""
     return _beside(folder, "emptied")
 
 

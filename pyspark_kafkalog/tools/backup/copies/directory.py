@@ -143,7 +143,7 @@ class BackupDirectory:
         self._file = file
 
     def complete(self, partition: TopicPartition) -> Complete | None:
-        """When the partition's copy was last complete, and up to where; None if that was never stored."""
+        """The time at which the copy was last complete, and up to which offset; None if never stored."""
         return self._known.complete.get(partition)
 
     def set_complete(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
@@ -154,7 +154,7 @@ class BackupDirectory:
                 self._change_file(complete={**self._known.complete, **completed})
 
     def partitions(self) -> set[TopicPartition]:
-        """All partitions that are here, also those that nothing was appended to."""
+        """The partitions that are here, also those that nothing was appended to."""
         return LogRoot(self._folder).partitions()
 
     def topic_id(self, partition: TopicPartition) -> str | None:
@@ -170,7 +170,7 @@ class BackupDirectory:
         return self._starts.get(partition, 0)
 
     def log_end_offset(self, partition: TopicPartition) -> int:
-        """Where a partition ends, as far as it was flushed."""
+        """The end of a partition, as far as it was flushed."""
         return self._recovery_points.get(partition, 0)
 
     def topic_configs(self) -> dict[str, dict[str, str]]:
@@ -231,7 +231,7 @@ class BackupDirectory:
             raise lost_start(folder, partition, offsets, _START_OVER)
 
     def set_log_start_offset(self, partition: TopicPartition, offset: int) -> None:
-        """Where a partition begins; it is on disk before records are.
+        """Store where a partition begins; it is on disk before records are.
 
         If the partition's folder is missing, the gaps and the end of an older one are forgotten.
         """
@@ -248,7 +248,7 @@ class BackupDirectory:
                 self._starts = starts
 
     def written_from(self, partition: TopicPartition) -> int | None:
-        """From where on the copy may have rows that its source never had; None if it has none."""
+        """The offset from which on the copy may have rows that its source never had; None if it has none."""
         return None if self._file is None else self._file.written.get(partition)
 
     def _forget_written(self, partition: TopicPartition, end: int) -> None:
@@ -339,7 +339,7 @@ class BackupDirectory:
 
     @contextmanager
     def _cutting_unflushed(self, partition: TopicPartition) -> Iterator[None]:
-        """Within, an error of the disk makes doubtful what an earlier run has not flushed: it is cut off."""
+        """A context in which an error of the disk cuts off what an earlier run has not flushed."""
         try:
             yield
         except OSError as e:
@@ -348,7 +348,7 @@ class BackupDirectory:
             raise
 
     def disk_errors(self, partition: TopicPartition) -> AbstractContextManager[None]:
-        """Within, errors of the system become a LogDirectoryError that names the partition's files."""
+        """A context in which errors of the system are LogDirectoryErrors that name the partition's files."""
         return disk_errors("Could not write the backup", os.path.join(self.root, str(partition)))
 
     def flushed(self, partition: TopicPartition, offset: int) -> None:

@@ -83,14 +83,14 @@ class BackupLog:
         self._limits = SegmentLimits.of(settings)
         self._writer = None if segment is None else self._writing(segment, aborted_bytes)
         self.batches_end = next_offset if segment is None else segment.next_offset
-        """Where the last batch ends; a gap may follow."""
+        """The position at which the last batch ends; a gap may follow."""
         self.is_empty = not has_batches(folder)
         """Whether the log has no record batch."""
         self.has_failed = False
         """Whether a write or a flush has failed: what is on disk since the last flush is then unknown."""
         self._producers = ProducerState() if producers is None else producers
         self._saved_epochs = 0
-        """How many of the epochs are in the checkpoint."""
+        """The number of epochs that are in the checkpoint."""
         self._is_clean = is_clean
         """Whether the files are as :meth:`close` leaves them."""
 
@@ -204,7 +204,7 @@ class BackupLog:
 
     @property
     def first_offset(self) -> int:
-        """Where the first segment begins; the next offset if there is none."""
+        """The base offset of the first segment; the next offset if there is none."""
         return min(offsets_of(self.folder, LOG_SUFFIX), default=self.next_offset)
 
     def read(self, offsets: OffsetRange) -> Iterator[Slice]:

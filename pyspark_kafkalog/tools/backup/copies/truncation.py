@@ -79,7 +79,7 @@ def _cut_epochs(folder: str, offset: int) -> None:
 
 
 def _position_of(folder: str, base_offset: int, offset: int) -> int:
-    """Where the first batch begins that has ``offset`` or a later one; else where the valid batches end."""
+    """The position of the first batch with ``offset`` or a later one; else the end of the valid batches."""
     scan = Scan(os.path.join(folder, segment_file(base_offset, LOG_SUFFIX)), base_offset)
     for piece in scan:
         beyond = np.flatnonzero(piece.batches.last_offset >= offset)

@@ -90,7 +90,7 @@ def _show(found: RepairedDirectory, *, execute: bool, discard: bool, as_json: bo
 
 
 def _about_cuts(partition: RepairedPartition, *, execute: bool, discard: bool) -> list[str]:
-    """What goes with what is cut, and where that is kept."""
+    """The notes about what is cut: what goes with it, and where it is put."""
     name = str(TopicPartition(partition.topic, partition.partition))
     found = []
     if partition.dropped is not None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _FORMS = click.Choice(["text", "hex", "base64"])
 _VALUE = r"%v\n"
 _KEY_AND_VALUE = r"%k %v\n"
-"""Of internal topics, whose keys say what the values are about."""
+"""The format for internal topics, whose keys say what the values are about."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
