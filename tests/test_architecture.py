@@ -364,6 +364,15 @@ def test_the_documented_order_of_imports_is_this_one() -> None:
         assert not {room for room in level if not CORE[room] <= below}
 
 
+def test_a_public_name_stands_for_one_class() -> None:
+    found: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module_of(path))
+    assert not {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
 def test_every_room_named_here_exists() -> None:
     found = {module_of(path) for path in MODULES}
     rooms = {room(module) for module in found} - {*_ENTRIES, *LISTS}

@@ -13,7 +13,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
 )
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
-from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.json.decoder import DecodedJson, Decoder
 from pyspark_kafkalog.extensions.typed_values.json.times import zone as zone_named
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type, has_timestamps
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
@@ -25,7 +25,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 def json_column(column: ColumnFormat, options: ReadOptions) -> ColumnToDecode:
-    """What decodes a column; its type is known only if an option gives it.
+    """The decoding of a column; its type is known only if an option gives it.
 
     :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
     """
@@ -67,7 +67,7 @@ class JsonDecoder(ColumnDecoder):
         self._decoder = Decoder(kind, found, column.format.corrupt)
         self._has_said = False
 
-    def decoded(self, values: ColumnValues) -> tuple[Decoded, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[DecodedJson, dict[str, pa.Array]]:
         found = self._decoder.decode(values.data, values.starts, values.sizes)
         slow, given = found.slow.total(), int((values.sizes >= 0).sum())
         if slow > max(given // 2, _FEW) and not self._has_said:

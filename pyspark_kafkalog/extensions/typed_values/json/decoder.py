@@ -44,14 +44,14 @@ _KINDS = {
 _MINUTE, _SINCE = 60_000_000, 315_532_800_000_000
 """Microseconds of a minute, at multiples of which clocks have been changed since 1980."""
 _ODD_NAME = re.compile('["\\\\\x00-\x1f\ufffd]')
-"""What is an escape in JSON; and the character that Java has for bytes that are not UTF-8."""
+"""The characters that are escaped in JSON; and the one that Java has for bytes that are not UTF-8."""
 _MOST_KEPT = 100_000
 _LEAST_ROOM, _MOST_SPARE = 64, 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded:
-    """What became of some rows.
+class DecodedJson:
+    """The values decoded from some rows.
 
     :ivar array: of the decoder's type, a row each. Null and blank values are null. A corrupt one has the
         fields that could be read, as from_json gives it in PERMISSIVE mode, and its text if that is wanted.
@@ -87,7 +87,7 @@ class Decoder:
         self._inner = pa.struct([field for field in kind if field.name != corrupt])
         self._zone = zone
         self._seconds_east: dict[int, int] = {}
-        """By seconds since 1970 by the clocks of the region."""
+        """The offsets by seconds since 1970 by the clocks of the region."""
         self._convert = root(self._inner, zone)
         self._columns: list[Column] = []
         self._levels = 1
@@ -97,9 +97,9 @@ class Decoder:
         self._table = np.zeros((len(self._columns), kernels.COLUMN_COLUMNS), np.int64)
         self._fill_table()
         self._room = np.full(self._counts.size, _LEAST_ROOM, np.int64)
-        """How many items and bytes earlier batches had."""
+        """The number of items and bytes that earlier batches had."""
 
-    def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> Decoded:
+    def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> DecodedJson:
         """Decode the values ``data[start:start + size]``, a row each, in their order.
 
         :param data: uint8.
@@ -130,7 +130,7 @@ class Decoder:
         good = np.array([row for row, fault in faults.items() if fault is None], np.int64)
         places_left = zip(*np.unique(marks[good], return_counts=True), strict=True)
         slow = Counter({self._left_at(int(mark)): int(count) for mark, count in places_left})
-        return Decoded(
+        return DecodedJson(
             array, corrupt, slow, value, lambda row: faults.get(row) or self._convert(text_of(value(row)))[1]
         )
 
@@ -144,7 +144,7 @@ class Decoder:
         return f"a name or punctuation in {repr(name) if name else 'the value'}"
 
     def _common(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-        """What the kernel decodes, and which rows it leaves."""
+        """The columns that the kernel decodes, and the rows that it leaves."""
         rows = sizes.size
         room = self._room.copy()
         room[0] = rows
@@ -258,7 +258,7 @@ class Decoder:
         return column
 
     def _fill_table(self) -> None:
-        """What the kernel is told of the columns."""
+        """Fill the kernel's table of the columns."""
         children: list[int] = []
         slots: list[int] = []
         names, counts = bytearray(), self._levels
@@ -300,7 +300,7 @@ class Decoder:
 
 
 def _columns_in(kind: pa.DataType) -> int:
-    """How many columns there are of a type, with those within it."""
+    """The number of columns of a type, with those within it."""
     if pa.types.is_struct(kind):
         return 1 + sum(_columns_in(field.type) for field in kind)
     if pa.types.is_map(kind):

@@ -49,7 +49,7 @@ _INFINITE = {
 }
 _DECIMAL = re.compile(r"([+-]?)(?=\.?\d)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
 _MOST_SCALE = 2**31 - 1
-"""Of Java's BigDecimal."""
+"""The largest scale of Java's BigDecimal."""
 _MOST_DIGITS = 1000
 _LONGEST_DECIMAL = 39
 """Digits, of which Spark has 38."""
@@ -67,7 +67,7 @@ class Partial(Exception):  # noqa: N818 - it is a value, too
 
 
 def root(kind: pa.StructType, zone: times.Zone) -> Callable[[str], Row]:
-    """What makes a row of a text."""
+    """The function that makes a row of a text."""
     of_struct = _struct(kind, zone)
 
     def convert(text: str) -> Row:
@@ -369,10 +369,10 @@ def _string(tokens: JsonTokens) -> str | None:
 
 
 def _copied(tokens: JsonTokens) -> str:
-    """What is not a string, as JSON without white space."""
+    """A value that is not a string, as JSON without white space."""
     parts: list[str] = []
     counts: list[int] = []
-    """How many values each open array has got, or names each open object; and whether it is an array."""
+    """The number of values in each open array, or of names in each object; and whether it is an array."""
     arrays: list[bool] = []
     while True:
         kind = tokens.kind

@@ -159,7 +159,7 @@ def timestamp(text: str, default: Zone | None) -> int | None:
 
 
 def seconds_east(of: Zone, local: int) -> int:
-    """How far a zone is east of UTC at a second since 1970 by its clocks, as ZonedDateTime.of decides it."""
+    """The seconds by which a zone is east of UTC at a second of its clocks, as ZonedDateTime.of decides."""
     if isinstance(of, int):
         return of
     # Weekdays are the same after 400 years; before the year 1 clocks followed the sun.
@@ -204,7 +204,7 @@ def _changes(of: zoneinfo.ZoneInfo) -> tuple[np.ndarray, np.ndarray]:
 
 
 def seconds_east_of_utc(of: zoneinfo.ZoneInfo, at: np.ndarray) -> np.ndarray:
-    """How far a region is east of UTC at seconds since 1970, from :data:`BEGIN_OF_2037` on."""
+    """The seconds by which a region is east of UTC at seconds since 1970, from :data:`BEGIN_OF_2037` on."""
     starts, offsets = _changes(of)
     cycle = _DAY * _DAYS_OF_400_YEARS
     within = np.where(at < _BEGIN_OF_2500, at, (at - _BEGIN_OF_2500) % cycle + _BEGIN_OF_2500 - cycle)

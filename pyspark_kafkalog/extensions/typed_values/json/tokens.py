@@ -43,7 +43,7 @@ _LONGEST_WORD = 256
 
 
 class Fault(Exception):  # noqa: N818 - Spark goes on behind most of them
-    """What is wrong with a value.
+    """The fault of a value.
 
     :ivar why: what was expected.
     :ivar at: the character of :func:`as_chars` where it was.
@@ -108,7 +108,7 @@ class JsonTokens:
         return self._value
 
     def fault(self, expected: str) -> Fault:
-        """That the current token is not what was ``expected``."""
+        """The fault of a token that is not what was ``expected``."""
         if self.kind == STRING:
             self.string()
         return Fault(f"expected {expected}", self.begin)

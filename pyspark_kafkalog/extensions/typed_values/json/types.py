@@ -1,4 +1,4 @@
-"""Which types JSON can be read as."""
+"""The types that JSON can be read as."""
 
 from __future__ import annotations
 

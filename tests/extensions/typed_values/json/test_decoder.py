@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.typed_values.columns import lay_out
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
 from pyspark_kafkalog.extensions.typed_values.json import kernels, times
-from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoded, Decoder
+from pyspark_kafkalog.extensions.typed_values.json.decoder import DecodedJson, Decoder
 from pyspark_kafkalog.extensions.typed_values.json.rows import as_float
 from pyspark_kafkalog.extensions.typed_values.json.times import Zone, date, timestamp, zone
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type
@@ -31,7 +31,7 @@ from tests.extensions.typed_values.json.values import KINDS, made_type, value
 LIST = pa.list_(pa.field("element", pa.int64()))
 
 
-def decoded(values: list[bytes | None], kind: pa.StructType = KIND, of: Zone = 0) -> Decoded:
+def decoded(values: list[bytes | None], kind: pa.StructType = KIND, of: Zone = 0) -> DecodedJson:
     found = decode_column(Decoder(kind, of, "_corrupt_record"), pa.array(values, pa.binary()))
     found.array.validate(full=True)
     return found
