@@ -21,7 +21,7 @@ from pyspark_kafkalog.model import TopicPartition
 
 
 class DropReason(str, Enum):
-    """Why a message was dropped; the values name the counters."""
+    """The reason why a message was dropped; the values name the counters."""
 
     EXPIRED_BY_OFFSET = "expired_by_offset"
     """Incomplete, and more than the expiration gap behind."""
@@ -49,7 +49,7 @@ class DropReason(str, Enum):
     TOO_MANY_BYTES = "too_many_bytes"
     """The slices exceed the length of the message."""
     TOO_FEW_BYTES = "too_few_bytes"
-    """All message segments are there, and they are shorter than the message."""
+    """The message segments are all there, and are shorter than the message."""
     NOT_READ_AGAIN = "not_read_again"
     """Message segments that had been seen were gone when they were read again."""
 
@@ -148,7 +148,7 @@ class OpenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One message segment with the offset of its record; ``slice`` is None if it need not be kept."""
+    """A message segment with the offset of its record; ``slice`` is None if it need not be stored."""
 
     offset: int
     message_id: bytes
@@ -171,7 +171,7 @@ class Assembler:
         self._settings = settings
         self._evicts = evict
         self.messages: dict[bytes, OpenMessage] = {}
-        """By id, in the order in which they began."""
+        """The open messages by id, in the order in which they began."""
         self.used = 0
         """Bytes to compare with the capacity; too low, like theirs, after a message that does not add up."""
         self._buffered_bytes = 0
@@ -180,7 +180,7 @@ class Assembler:
         self._tracked: dict[bytes, int] = {}
         self._untracked: dict[bytes, int] = {}
         self.dropped: list[Dropped] = []
-        """What was dropped since this list was last cleared."""
+        """The messages that were dropped since this list was last cleared."""
 
     def restore(self, messages: Iterable[OpenMessage], used: int) -> None:
         """Take over the open messages of another assembler."""
@@ -215,7 +215,7 @@ class Assembler:
         return min(seen) + allowed + 1 if seen and allowed is not None else None
 
     def safe_offset(self, current: int) -> int | None:
-        """Where a restart after the record ``current`` must begin; None if it may begin right after it."""
+        """The offset at which a restart after the record ``current`` must begin; None if right after it."""
         self.expire(current)
         return self.oldest_tracked
 

@@ -19,14 +19,14 @@ import numpy as np
 LM_HEADER = "_lm"
 """Marks a message segment."""
 TIMESTAMP_HEADER = "_t"
-"""When the message was sent, 8 bytes of ms."""
+"""The time at which the message was sent, 8 bytes of ms."""
 SAFE_OFFSET_HEADER = "_so"
 """8 bytes, added to a delivered record after which a reader must not restart at the next offset."""
 
 PREFIX_SIZE = 33
 LM_SIZE = 29
 LM_SIZE_TYPE_0 = 25
-"""Without the length; a reader needs at least these bytes."""
+"""The bytes of the header without the length: a reader needs at least these."""
 HEADER_ONLY_TYPE = 2
 """The lowest type of ``_lm`` that makes the whole value a slice."""
 ID_SIZE = 16
@@ -46,7 +46,7 @@ PREFIX = np.dtype(
         ("length", ">i4"),
     ]
 )
-"""What a value of scheme P begins with; the slice follows."""
+"""The prefix of a value of scheme P; the slice follows."""
 LM = np.dtype(
     [
         ("type", "i1"),

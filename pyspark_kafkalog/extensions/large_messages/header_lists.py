@@ -57,7 +57,7 @@ class HeaderLists:
         return HeaderLists(headers, np.cumsum(counts) - counts, counts, dense=True)
 
     def without(self, name: str, rows: np.ndarray) -> HeaderLists:
-        """These lists without headers of this name in the rows where ``rows`` is true."""
+        """The lists without headers of this name in the rows where ``rows`` is true."""
         changed = rows & self.rows_with(name)
         if not changed.any():
             return self
@@ -70,7 +70,7 @@ class HeaderLists:
         )
 
     def with_last(self, name: str, values: np.ndarray, rows: np.ndarray) -> HeaderLists:
-        """These lists with one more header at the end, in the rows where ``rows`` is true.
+        """The lists with one more header at the end, in the rows where ``rows`` is true.
 
         :param values: the bytes of the header of each of these rows: a row of a uint8 matrix.
         """

@@ -28,9 +28,9 @@ from pyspark_kafkalog.read.ranges import ReadRules, is_another_log, rows_despite
 
 _FIRST_STRIDE = 8
 _MOST_WINDOWS = 8
-"""How far to look back, in expiration gaps, if each of them has a message segment of the same id."""
+"""The most expiration gaps to look back, if each of them has a message segment of the same id."""
 _MOST_OFFSETS = 1000
-"""How far to look back at least, in offsets."""
+"""The least number of offsets to look back."""
 _NEIGHBOURS = 8
 """Offsets at most this far apart are fetched together."""
 
@@ -74,7 +74,7 @@ class PartitionRecords:
         yield from rows_despite_losses(self.place, wanted, rules, self._existing_after)
 
     def _existing_after(self, error: KafkaLogError, rest: OffsetRange) -> OffsetRange | None:
-        """Those of ``rest`` that are left, if the log starts later by now, or a segment is missing.
+        """The offsets of ``rest`` that are left, if the log starts later by now, or a segment is missing.
 
         :raises DataLossError: if the log is no longer the one that was planned.
         """
@@ -139,12 +139,12 @@ class SegmentHistory:
 
     @property
     def _window(self) -> int:
-        """How many offsets a message stays open, if every offset has a record."""
+        """The number of offsets for which a message stays open, if every offset has a record."""
         return self.settings.expiration_offset_gap + 1
 
     @property
     def _furthest(self) -> int:
-        """Where to stop looking for the beginning of the known messages."""
+        """The offset at which to stop looking for the beginning of the known messages."""
         return max(self.first - max(_MOST_WINDOWS * self._window, _MOST_OFFSETS), self.records.log_start)
 
     def open_at(self, ids: Mapping[bytes, tuple[int, int | None]]) -> list[OpenMessage]:
@@ -171,7 +171,7 @@ class SegmentHistory:
         return [message for message in found if message is not None]
 
     def all_open(self) -> list[OpenMessage]:
-        """All messages that are open at ``start``, without slices, even if segments were written twice."""
+        """The messages that are open at ``start``, without slices, even if segments were written twice."""
         self._reach_oldest()
         found = list(self._arrivals)
         self._read_until_unambiguous(found)
@@ -231,7 +231,7 @@ class SegmentHistory:
             stride = max(2 * stride, self._window)
 
     def _affordable(self, most_bytes: int) -> int:
-        """How many more offsets fit into ``most_bytes``, by the mean size of those read so far."""
+        """The number of further offsets that fit into ``most_bytes``, by the mean size of earlier ones."""
         mean = self._value_bytes // max(self.start - self.first, 1)
         return (most_bytes - self._value_bytes) // (mean + 1) + 1
 
@@ -278,7 +278,7 @@ class SegmentHistory:
         return int(self._visible[index - 1]) if index else -1
 
     def _extend(self, first: int) -> None:
-        """Also read the offsets from ``first`` on."""
+        """Read the offsets from ``first`` on, too."""
         if first >= self.first:
             return
         earlier: dict[bytes, list[Arrival]] = {}
@@ -339,7 +339,7 @@ class OpenMessages:
         return self._open_place()
 
     def safe_offsets(self, ends: Offsets) -> Offsets:
-        """For each partition the least offset of a message that is open at its end, or the end itself.
+        """The least offset, by partition, of a message that is open at its end, or the end itself.
 
         It is never below the log start offset, as no consumer can begin there.
 

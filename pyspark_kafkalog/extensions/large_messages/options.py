@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.read.ranges import ReadRules, SplitReader
 
 _ONLY_REASSEMBLE = ("exception.on.message.dropped", "message.assembler.expiration.ms")
-"""Without effect on a read: it evicts nothing, and its rows must not depend on the clock."""
+"""The options without effect on a read: it evicts nothing, and its rows must not depend on the clock."""
 _UNTRACKED = "max.tracked.messages.per.partition"
 
 _LEAST_OVERHEAD = 150
@@ -37,7 +37,7 @@ _LEAST_OVERHEAD = 150
 
 @dataclass(frozen=True, slots=True)
 class LargeMessageOptions(Messages):
-    """What a reader does with message segments.
+    """The options of a reader for message segments.
 
     ``dead_letters`` adds dropped messages to the rows. ``safe_offsets`` commits safe offsets,
     whether the reader or another step of the query reassembles.
@@ -119,7 +119,7 @@ class LargeMessageOptions(Messages):
 
 @dataclass(frozen=True, slots=True)
 class SplitOptions(Splitting):
-    """How a writer makes message segments of large values."""
+    """The options of a writer that makes message segments of large values."""
 
     settings: SplitterSettings
 
@@ -154,7 +154,7 @@ def assembler_settings(user: UserOptions) -> AssemblerSettings:
 
 
 def large_message_options(user: UserOptions) -> LargeMessageOptions | None:
-    """What a reader does with large messages; None for nothing.
+    """The options of a reader for large messages; None if it joins none.
 
     :raises OptionError: for malformed values, and for dead letters or a deserializer without reassembly.
     """
@@ -185,7 +185,7 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions | None:
 
 
 def split_options(user: UserOptions, write: WriteOptions) -> SplitOptions | None:
-    """How a writer makes message segments of large values; None if it does not.
+    """The options of a writer for large messages; None if it splits none.
 
     :raises OptionError: for malformed values, a serializer of nothing, or if no message segment could fit.
     """

@@ -33,7 +33,7 @@ ReadAgain = Callable[[Sequence[int]], pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class Reassembled:
-    """What some rows gave: whole messages, and what was dropped."""
+    """The result of some rows: whole messages, and dropped ones."""
 
     rows: pa.RecordBatch
     dropped: list[Dropped]
@@ -130,7 +130,7 @@ class Reassembler:
         return self._assembler.next_expiry_ms
 
     def safe_offset(self, current: int) -> int | None:
-        """Where the oldest message that is open after the record ``current`` began; None if none is open."""
+        """The first offset of the oldest message that is open after ``current``; None if none is open."""
         return self._assembler.safe_offset(current)
 
     def open_messages(self) -> list[OpenMessage]:
@@ -138,7 +138,7 @@ class Reassembler:
         return list(self._assembler.messages.values())
 
     def state(self) -> bytes | None:
-        """All that a later :class:`Reassembler` needs; None if no message is open."""
+        """The state for a later :class:`Reassembler`; None if no message is open."""
         return dump(self._assembler, self._last_offset)
 
     def _take_dropped(self) -> list[Dropped]:

@@ -1,4 +1,4 @@
-"""What a query that reassembles large messages commits to its group, and how it starts from a group.
+"""Safe offsets: what a query that reassembles large messages commits, and how it starts from a group.
 
 It follows LinkedIn's consumer (li-apache-kafka-clients, LiKafkaConsumerImpl), so that either can take
 a group over from the other. The committed offset is the *safe offset*: reading must begin there to
@@ -19,7 +19,7 @@ from pyspark_kafkalog.options.offsets_json import Offsets
 
 
 class SafeOffsets:
-    """What to commit when a query has processed everything below some offsets.
+    """The offsets to commit when a query has processed everything below some offsets.
 
     The group's earlier commit proves nothing about messages that began below it: LinkedIn's consumer
     commits offsets below its first message unchanged, and also those after a control record,
@@ -30,7 +30,7 @@ class SafeOffsets:
         self._open_messages = open_messages
 
     def __call__(self, ends: Offsets) -> Mapping[TopicPartition, CommittedOffset]:
-        """For each partition the safe offset at its end, with the end as metadata.
+        """The safe offset at the end of each partition, with the end as metadata.
 
         :raises KafkaLogError: if message segments can't be read.
         """
@@ -43,7 +43,7 @@ class SafeOffsets:
 
 @dataclass(frozen=True, slots=True)
 class WantedOffsets:
-    """Where readers that look back for earlier message segments start from a group.
+    """The start from a group of readers that look back for earlier message segments.
 
     Messages below the offset in the metadata have been delivered. An offset beyond the end of the
     log is treated like any committed offset beyond it.

@@ -42,7 +42,7 @@ ERRORS = (
     DropReason.BAD_COUNT,
     DropReason.BAD_NUMBER,
 )
-"""What the codes in :attr:`Segments.error` stand for."""
+"""The meaning of the codes in :attr:`Segments.error`."""
 _BAD_HEADER, _BAD_LENGTH, _SLICE_TOO_LONG, _BAD_COUNT, _BAD_NUMBER = range(1, 6)
 
 
@@ -52,7 +52,7 @@ class Marks:
 
     row: np.ndarray
     fields: np.ndarray
-    """Of :data:`.format.LM`; ``length`` is -1 where the header has none."""
+    """The fields of :data:`.format.LM`; ``length`` is -1 where the header has none."""
     readable: np.ndarray
 
     def __getitem__(self, chosen: np.ndarray) -> Marks:
@@ -60,7 +60,7 @@ class Marks:
 
     @property
     def of_whole(self) -> np.ndarray:
-        """Which say what a reader of whole messages writes there: no message segment has this number."""
+        """Whether each header is that of a whole message: no message segment has its number."""
         fields = self.fields
         has_no_id = (fields["id_hi"] == 0) & (fields["id_lo"] == 0)
         found: np.ndarray = self.readable & has_no_id & (fields["number"] == WHOLE_NUMBER)
@@ -79,7 +79,7 @@ class Segments:
     marks: Marks
     """Rows with ``_lm``, message segments or not: delivery rewrites that header."""
     slices: tuple[np.ndarray, np.ndarray] | None
-    """Those of a deserializer: where each begins in the bytes, and the bytes."""
+    """The slices of a deserializer: where each begins in the bytes, and the bytes."""
     row: np.ndarray
     id_hi: np.ndarray
     id_lo: np.ndarray
@@ -109,7 +109,7 @@ class Segments:
 
 
 Find: TypeAlias = Callable[[pa.RecordBatch], "Segments | None"]
-"""How the message segments of some rows are found."""
+"""The function that finds the message segments of some rows."""
 
 
 def finder(settings: AssemblerSettings, partition: TopicPartition) -> Find:

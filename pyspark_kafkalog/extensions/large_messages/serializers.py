@@ -51,9 +51,9 @@ class MessageSegment:
     message_id: bytes
     """16 bytes, the same in all segments of a message."""
     number: int
-    """From 0, below ``count``."""
+    """The number of the segment, from 0, below ``count``."""
     count: int
-    """How many segments the message has."""
+    """The number of segments of the message."""
     length: int
     """The bytes of the whole message."""
     slice: bytes
@@ -69,7 +69,7 @@ SEGMENTS = pa.schema(
         pa.field("slice", pa.binary()),
     ]
 )
-"""Many of them."""
+"""The Arrow columns of many message segments."""
 
 
 def in_arrow(function: _Function) -> _Function:
@@ -268,7 +268,7 @@ def _takes_arrow(function: PlugIn) -> bool:
 
 
 def _wrong_in(segment: object) -> str | None:
-    """What is wrong with the types of what should be a :class:`MessageSegment`; None if nothing is."""
+    """The fault in the types of what should be a :class:`MessageSegment`; None if there is none."""
     if not isinstance(segment, MessageSegment):
         return f"{type(segment).__name__}, expected a MessageSegment or None"
     for name in SEGMENTS.names:

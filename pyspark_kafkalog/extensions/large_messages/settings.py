@@ -1,4 +1,4 @@
-"""How large messages are put together and split, with LinkedIn's names and defaults."""
+"""The settings by which large messages are joined and split, with LinkedIn's names and defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GAP = "message.assembler.expiration.offset.gap"
 
 @dataclass(frozen=True, slots=True)
 class AssemblerSettings:
-    """How long message segments wait for the rest of their large message (LinkedIn's LargeMessageBufferPool).
+    """The limits of message segments that wait for the rest of their message (LargeMessageBufferPool).
 
     Bytes, offsets and milliseconds. With an ``expiration_ms`` of None they wait for ever on a partition
     that gets no more records. The first two are at least 1. ``deserializer`` is ``module:name``.
@@ -26,7 +26,7 @@ class AssemblerSettings:
 
 @dataclass(frozen=True, slots=True)
 class SplitterSettings:
-    """How large messages are split (LinkedIn's LiKafkaProducerConfig).
+    """The settings of the splitter of large messages (LinkedIn's LiKafkaProducerConfig).
 
     Values above ``segment_bytes`` are split. With ``header_only`` values get no prefix. With ``wrap`` a
     smaller message becomes one message segment. ``serializer`` is ``module:name``. Readers wait

@@ -91,7 +91,7 @@ def load(state: bytes, assembler: Assembler) -> int:
 
 
 def _binary(slices: list[np.ndarray | None]) -> pa.Array:
-    """One copy of the slices; null for those that were not kept."""
+    """A copy of the slices; null for those that were not stored."""
     offsets = np.zeros(len(slices) + 1, np.int64)
     np.cumsum([0 if data is None else data.size for data in slices], out=offsets[1:])
     joined = np.concatenate([data for data in slices if data is not None] or [np.empty(0, np.uint8)])

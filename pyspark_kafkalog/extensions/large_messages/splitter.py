@@ -107,8 +107,8 @@ class Splitter:
 
 @dataclass(frozen=True)
 class _Large:
-    """For each message: its length, its number of records and about the bytes of each of them, whether
-    they are message segments, the halves of its id, its headers.
+    """The large messages, an element each: length, number of records and about the bytes of each of them,
+    whether they are message segments, the halves of the id, headers.
     """
 
     lengths: np.ndarray
@@ -185,7 +185,7 @@ class SplitRecords:
     def _expanded(
         self, rows: np.ndarray, numbers: np.ndarray, counts: np.ndarray, partition: TopicPartition
     ) -> pa.RecordBatch:
-        """One record for each row: the segment of this number of that message."""
+        """A record for each row: the segment of this number of that message."""
         large, settings = self._large, self._settings
         assert large is not None
         assert settings is not None
@@ -242,7 +242,7 @@ def _with_generated_keys(keys: pa.Array, is_split: np.ndarray, ids: np.ndarray) 
 
 
 def _segments(fields: dict[str, np.ndarray], slices: pa.Array) -> pa.RecordBatch:
-    """What a serializer gets: message segments with these fields and slices."""
+    """The input of a serializer: message segments with these fields and slices."""
     ids = np.stack([fields["id_hi"], fields["id_lo"]], axis=1).astype(">u8")
     return pa.RecordBatch.from_arrays(
         [

@@ -64,7 +64,7 @@ _BATCH_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ReassemblyPlan:
-    """What the user asked for; ``schema`` is that of the resulting rows."""
+    """The options that the user gave; ``schema`` is that of the resulting rows."""
 
     settings: AssemblerSettings
     schema: pa.Schema
@@ -102,7 +102,7 @@ class PartitionAssembly:
         yield from self._dropped(self._reassembler.expire(now_ms))
 
     def counts(self) -> Iterator[StepRow]:
-        """How many messages were dropped so far, by reason."""
+        """The number of messages that were dropped so far, by reason."""
         for reason, count in sorted(self._drops.items()):
             yield *self._partition, None, reason, count
         if self._drops:
@@ -114,7 +114,7 @@ class PartitionAssembly:
         return self._reassembler.state()
 
     def next_expiry_ms(self) -> int | None:
-        """When :meth:`expire` will have something to drop; None if never."""
+        """The time at which :meth:`expire` will have something to drop; None if never."""
         return self._reassembler.next_expiry_ms()
 
     def _dropped(self, dropped: Sequence[Dropped]) -> Iterator[StepRow]:

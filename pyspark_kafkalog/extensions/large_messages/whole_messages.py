@@ -239,7 +239,7 @@ class _KnownIds:
         self._first = np.empty(0, np.int64)
 
     def add(self, ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        """Which of ``ids``, now at ``offsets``, were seen before."""
+        """Whether each of ``ids``, now at ``offsets``, was seen before."""
         known = np.isin(ids, self._ids)
         self._ids = np.concatenate([self._ids, ids[~known]])
         self._first = np.concatenate([self._first, offsets[~known]])
