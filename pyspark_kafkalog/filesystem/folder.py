@@ -17,7 +17,7 @@ import stat
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,6 +90,16 @@ class InputFile:
         """Bytes of the file when it was opened."""
         self.mtime_ns = mtime_ns
         """Time of its last change when it was opened; None if the file system has none."""
+
+    @property
+    def descriptor(self) -> int | None:
+        """The descriptor for ``os.pread`` of a local file; None if it is elsewhere, or there is no pread."""
+        is_local = isinstance(self._stream, io.FileIO) and hasattr(os, "pread")
+        return self._stream.fileno() if is_local else None
+
+    def named(self) -> AbstractContextManager[None]:
+        """Turn errors of the system, as :meth:`read` does, into ones that name the file."""
+        return _named(self.name)
 
     def expect(self, until: int) -> None:
         """Say that the following reads go on to the position ``until``; a store is then read ahead."""

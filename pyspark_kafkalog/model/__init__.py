@@ -222,16 +222,33 @@ class BatchHeader(NamedTuple):
     records: int
 
 
-class Decided(NamedTuple):
-    """The ends of the transactions with data in ``offsets``: all but the ``aborted`` ones are committed.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The origin of a buffer, for error messages: a file, and the position of buffer[0] in it."""
 
+    file: str | None = None
+    position: int = 0
+
+
+class StoredBatch(NamedTuple):
+    """A record batch of a log directory, and where it was found."""
+
+    header: BatchHeader
+    origin: Origin
+
+
+class Decided(NamedTuple):
+    """The ends, from the offset ``since`` on, of the transactions with data in ``offsets``.
+
+    All but the ``aborted`` ones are committed. The reader of ``offsets`` sees how others end before that.
     It holds for a log that has the batch ``proof``: the last that was looked at, so that all before it is the
     same in a log that has it.
     """
 
     offsets: OffsetRange
     aborted: tuple[AbortedTransaction, ...]
-    proof: BatchHeader
+    proof: StoredBatch
+    since: int
 
 
 class Seen(NamedTuple):
@@ -248,14 +265,6 @@ class Seen(NamedTuple):
 
 
 NOTHING_SEEN = Seen()
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The origin of a buffer, for error messages: a file, and the position of buffer[0] in it."""
-
-    file: str | None = None
-    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ BENCHMARKS = (
     "arrow_read",
     "cat",
     "object_store",
+    "transactions",
     "repair",
     "compaction",
     "backup",

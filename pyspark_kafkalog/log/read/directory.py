@@ -25,7 +25,7 @@ from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, PARTITION_METADATA_FILE, parse_offset_checkpoint
 from pyspark_kafkalog.log.read.partition import FolderGoneError, Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.read.transactions import StableOffset, holds, with_aborted
+from pyspark_kafkalog.log.read.transactions import StableOffset, has_batch, with_aborted
 from pyspark_kafkalog.log.segment.missing import REPAIR, missing_in_backup
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import (
@@ -379,7 +379,7 @@ class LogDirectory:
         stable = self._stable.get(wanted.partition)
         planned = self._planned.get(wanted.partition)
         for known in (planned, None if stable is None else stable.decided(wanted.offsets)):
-            if known is not None and self._ask(wanted.partition, partial(holds, decided=known)):
+            if known is not None and self._ask(wanted.partition, partial(has_batch, batch=known.proof)):
                 return known
         return None
 
@@ -428,7 +428,8 @@ class LogDirectory:
         last_stable_offset = high_watermark
         if read_committed:
             stable = self._stable.setdefault(partition.topic_partition, StableOffset(partition))
-            last_stable_offset = stable.last_stable_offset(OffsetRange(log_start_offset, high_watermark))
+            log = OffsetRange(log_start_offset, high_watermark)
+            last_stable_offset = stable.last_stable_offset(log, segments[-1] if segments else None)
         elsewhere = partition.elsewhere(segments)
         return Watermarks(log_start_offset, high_watermark, last_stable_offset, elsewhere)
 

@@ -44,6 +44,7 @@ from pyspark_kafkalog.model import (
     OnCorrupt,
     Origin,
     Slice,
+    StoredBatch,
     StoredSize,
     TopicPartition,
     lost,
@@ -295,6 +296,13 @@ class Partition:
         segments = self.segments()
         return self.log_start_offset(segments), self.end()
 
+    def scan(self, wanted: Fetch, near: StoredBatch | None = None) -> Iterator[Slice]:
+        """Slices like those of :meth:`read`, but of large batches they have the headers alone.
+
+        :param near: a batch at or before the offsets, to begin with if it is still where it was.
+        """
+        return self._slices(wanted, None, near)
+
     def read(self, wanted: Fetch, *, max_bytes: int) -> Iterator[Slice]:
         """The batches that are ``wanted``, in slices of at most ``max_bytes``, or of one larger batch.
 
@@ -309,6 +317,10 @@ class Partition:
         :raises LogDirectoryError: if the folder keeps changing, or the log root is gone.
         :raises FolderGoneError: if the folder is gone; it may be in another root by now.
         """
+        return self._slices(wanted, max_bytes, None)
+
+    def _slices(self, wanted: Fetch, max_bytes: int | None, near: StoredBatch | None) -> Iterator[Slice]:
+        """What :meth:`read` gives or, without ``max_bytes``, :meth:`scan`."""
         (position, end), on_corrupt, topic_id = wanted.offsets, wanted.on_corrupt, wanted.topic_id
         attempt = 0
         while position < end:
@@ -331,7 +343,7 @@ class Partition:
                 for opened, segment, following in _opened(pairs, end):
                     left = OffsetRange(position, end)
                     for piece, next_offset in self._read_segment(
-                        opened, left, following, neighbours, on_corrupt, max_bytes
+                        opened, left, following, neighbours, on_corrupt, max_bytes, near
                     ):
                         yield piece
                         position = next_offset
@@ -388,18 +400,23 @@ class Partition:
         following: Segment | None,
         neighbours: Neighbours,
         on_corrupt: OnCorrupt | None,
-        max_bytes: int,
+        max_bytes: int | None,
+        near: StoredBatch | None,
     ) -> Iterator[tuple[Slice, int]]:
         """Slices, each with the offset after it; ``following`` is the next segment, None after the last."""
         start, end = offsets
         below = MAX_OFFSET if following is None else following.base_offset
         until = opened.size if below <= end else opened.position_after(end - 1)
-        position: int | None = opened.position_before(start)
+        position = _position_of(near, opened)
+        if position is None:
+            position = opened.position_before(start)
         next_offset = 0
         while position is not None:
-            windows = opened.windows(
-                position, until=until, max_bytes=max_bytes, next_offset=next_offset, below=below
-            )
+            walked = {"until": until, "next_offset": next_offset, "below": below}
+            if max_bytes is None:
+                windows = opened.heads(position, stop=end - 1, **walked)
+            else:
+                windows = opened.windows(position, max_bytes=max_bytes, **walked)
             try:
                 for window in windows:
                     batches = window.batches
@@ -407,10 +424,10 @@ class Partition:
                     last = min(int(np.searchsorted(batches.last_offset, end - 1)), len(batches) - 1)
                     if first <= last:
                         begin = int(batches.position[first])
-                        size = int(batches.position[last] + batches.size[last]) - begin
-                        origin = Origin(opened.file, window.position + begin)
+                        stop = min(int(batches.position[last] + batches.size[last]), window.buffer.size)
+                        origin = Origin(opened.file, window.position + int(batches.size[:first].sum()))
                         start = int(batches.last_offset[last]) + 1
-                        piece = window.buffer.slice(begin, size)
+                        piece = window.buffer.slice(begin, stop - begin)
                         yield Slice(piece, batches.headers_of(first, last), origin), start
                     if start >= end:
                         return
@@ -546,6 +563,13 @@ def _opened_ahead(segment: Segment) -> InputFile:
     log = segment.folder.open(segment.name)
     log.begin(log.size)
     return log
+
+
+def _position_of(near: StoredBatch | None, opened: OpenSegment) -> int | None:
+    """The position of the batch, if it is in this segment, where it was."""
+    if near is None or near.origin.file != opened.file:
+        return None
+    return near.origin.position if opened.header_at(near.origin.position) == near.header else None
 
 
 def _first_offset(opened: OpenSegment, position: int, default: int) -> int:

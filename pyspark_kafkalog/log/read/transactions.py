@@ -9,7 +9,6 @@ Sources: Kafka's ``ProducerStateManager``, ``TransactionIndex``, ``UnifiedLog``.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -25,9 +24,9 @@ from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.log.layout import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX, parse_segment_file, segment_file
 from pyspark_kafkalog.log.read.partition import Partition, segments_from
 from pyspark_kafkalog.log.segment import index
-from pyspark_kafkalog.log.segment.segment import SCAN_WINDOW, SMALL_WINDOW, OpenSegment, Segment
+from pyspark_kafkalog.log.segment.segment import OpenSegment, Segment
 from pyspark_kafkalog.log.snapshot import ProducerEntry, parse_snapshot
-from pyspark_kafkalog.model import AbortedTransaction, BatchHeader, Decided, Fetch, OffsetRange, Slice
+from pyspark_kafkalog.model import AbortedTransaction, Decided, Fetch, OffsetRange, Slice, StoredBatch
 
 Ask = Callable[[Callable[[Partition], Any]], Any]
 """Asks a partition, and asks again if it has moved to another log root meanwhile."""
@@ -36,6 +35,10 @@ _MOST_KEPT = 10_000
 """Aborted transactions of a partition that are kept for later plans."""
 _MOST_SENT = 1_000
 """Aborted transactions that are sent with a split, in about 20 kB."""
+_SMALL = 10_000
+"""Offsets whose headers are read for the next plan, whether their transactions are long or not."""
+_NEARBY = 64
+"""The last part of a split shows which transactions are open at its end: one in so many of its offsets."""
 
 
 class _Scan(TransactionScan):
@@ -44,12 +47,16 @@ class _Scan(TransactionScan):
     def __init__(self, start: int = 0) -> None:
         super().__init__()
         self.start = self.seen = start
-        """All aborted transactions whose markers are from ``start`` on are kept."""
-        self.last: BatchHeader | None = None
+        self.last: StoredBatch | None = None
         """The last batch that :meth:`scan_to` has taken in."""
+        self._longest_forgotten = 0
+        """Offsets from the beginning to the marker of the longest aborted transaction that is not kept."""
+        self._table: np.ndarray | None = None
+        """Producer, first offset and marker of those that are kept, in this order; made when it is needed."""
 
     def take(self, piece: Slice) -> None:
         """Take in the batches of a slice that are not below ``seen``."""
+        self._table = None
         batches = batches_of(piece)
         new = int(np.searchsorted(batches.last_offset, self.seen))
         while new < len(batches):
@@ -70,6 +77,17 @@ class _Scan(TransactionScan):
         if first_offset is not None:
             self.aborted.append(AbortedTransaction(producer_id, first_offset, offset))
 
+    def end_by(self, decided: Decided, end: int) -> None:
+        """End the open transactions with data below ``end``, whose markers are known."""
+        for producer_id, first_offset in [*self.open.items()]:
+            if first_offset < end:
+                markers = [_marker_offset(t) for t in decided.aborted if t.producer_id == producer_id]
+                marker = next((offset for offset in markers if offset >= self.seen), None)
+                if marker is not None:
+                    self.abort(producer_id, marker)
+                else:
+                    del self.open[producer_id]
+
     def is_undecided(self, end: int) -> bool:
         """Whether a transaction with data below ``end`` has no marker yet."""
         return self.first_open_offset is not None and self.first_open_offset < end
@@ -81,47 +99,61 @@ class _Scan(TransactionScan):
         return self.seen if first_open_offset is None else min(self.seen, first_open_offset)
 
     def decided(self, offsets: OffsetRange) -> Decided | None:
-        """The ends of all transactions with data in ``offsets``, if known and not too many to send."""
+        """The ends of transactions with data in ``offsets``, if known: of all that can be sent."""
         if self.last is None or offsets.start < self.start or self.stable_end < offsets.end:
             return None
-        ended = bisect_left(self.aborted, offsets.start, key=_marker_offset)
-        aborted = tuple(t for t in self.aborted[ended:] if t.first_offset < offsets.end)
-        return Decided(offsets, aborted, self.last) if len(aborted) <= _MOST_SENT else None
+        if self._table is None:
+            rows = [(t.producer_id, t.first_offset, _marker_offset(t)) for t in self.aborted]
+            self._table = np.array(rows, np.int64).reshape(-1, 3)
+        found = self._table[self._table[:, 1] < offsets.end]
+        since = offsets.end + self._longest_forgotten if self._longest_forgotten else offsets.start
+        found = found[found[:, 2] >= since]
+        if len(found) > _MOST_SENT:
+            since = max(since, offsets.end)
+            found = found[found[:, 2] >= since]
+        if len(found) > _MOST_SENT:
+            since = int(found[-_MOST_SENT - 1, 2]) + 1
+            found = found[-_MOST_SENT:]
+        aborted = tuple(AbortedTransaction(*row) for row in found.tolist())
+        return Decided(offsets, aborted, self.last, since)
 
     def scan_to(self, partition: Partition, log_end: int, needed: int | None = None) -> bool:
         """Go on to the end of the log, or until all with data below ``needed`` is decided.
 
         :return: False if the log no longer has the last batch: what came before it may have changed, too.
         """
-        if self.seen >= log_end:
-            return True
         last = self.last
-        start = self.seen if last is None else last.last_offset
-        for piece in _scanned(partition, OffsetRange(start, log_end)):
+        start = self.seen if last is None else last.header.last_offset
+        for piece in _scanned(partition, OffsetRange(start, log_end), last):
             batches = batches_of(piece)
-            if last is not None and header_of(batches) != last:
+            if last is not None and header_of(batches) != last.header:
                 return False
             last = None
             self.take(piece)
-            self.last = header_of(batches.between(len(batches) - 1, len(batches)))
+            self.last = _last_of(piece)
+            self._forget_short()
             if needed is not None and self.seen >= needed and not self.is_undecided(needed):
                 break
-        self._forget_old()
         return last is None
 
-    def _forget_old(self) -> None:
-        if len(self.aborted) > _MOST_KEPT:
-            self.start = _marker_offset(self.aborted[-_MOST_KEPT - 1]) + 1
-            del self.aborted[:-_MOST_KEPT]
+    def _forget_short(self) -> None:
+        """Keep the long transactions. Those who read the records of a short one see its marker soon."""
+        if len(self.aborted) <= _MOST_KEPT:
+            return
+        lengths = [_marker_offset(t) - t.first_offset for t in self.aborted]
+        limit = sorted(lengths)[len(lengths) // 2]
+        self.aborted[:] = [t for t, n in zip(self.aborted, lengths, strict=True) if n > limit]
+        self._longest_forgotten = max(self._longest_forgotten, limit)
 
-    def scan_ahead(self, partition: Partition, end: int) -> DataLossError | None:
-        """Scan on until all transactions with data below ``end`` are decided, or the log ends.
+    def scan_ahead(self, partition: Partition, end: int, stop: int | None = None) -> DataLossError | None:
+        """Scan on until all transactions with data below ``end`` are decided, or ``stop``, or the log ends.
 
         :return: why it could not, if records are gone: to look again is of no use.
         """
         log_end_offset = partition.log_end_offset(partition.segments())
+        stop = max(self.seen, log_end_offset if stop is None else min(stop, log_end_offset))
         try:
-            for piece in _scanned(partition, OffsetRange(self.seen, max(self.seen, log_end_offset))):
+            for piece in _scanned(partition, OffsetRange(self.seen, stop)):
                 self.take(piece)
                 if not self.is_undecided(end):
                     break
@@ -138,13 +170,22 @@ class StableOffset:
         self._scan = _Scan()
         self._ahead = _Scan()
         """Goes ahead of the splits that are planned one after the other."""
+        self._active: Segment | None = None
 
-    def last_stable_offset(self, log: OffsetRange) -> int:
-        """The first offset of the oldest open transaction, or the end of ``log``, the whole log."""
+    def last_stable_offset(self, log: OffsetRange, active: Segment | None) -> int:
+        """The first offset of the oldest open transaction, or the end of ``log``, the whole log.
+
+        :param active: the last segment. While it stays as it was, so does the log.
+        """
         scan = self._scan
-        if not log.start < scan.seen <= log.end or not scan.scan_to(self._partition, log.end):
-            scan = self._scan = _newest_snapshot(self._partition, log)
-            scan.scan_to(self._partition, log.end)
+        if active is None or (active, scan.seen) != (self._active, log.end):
+            is_known = scan.last is not None and log.start < scan.seen <= log.end
+            if not is_known or not scan.scan_to(self._partition, log.end):
+                scan = self._scan = _newest_snapshot(self._partition, log)
+                scan.scan_to(self._partition, log.end)
+            if self._ahead.last is not None and not has_batch(self._partition, self._ahead.last):
+                self._ahead = _Scan()
+            self._active = active
         scan.seen = log.end
         return max(log.start, scan.stable_end)
 
@@ -158,32 +199,31 @@ class StableOffset:
         return self._scan.decided(offsets) or self._ahead.decided(offsets)
 
     def look_ahead(self, offsets: OffsetRange, log_end: int) -> Decided | None:
-        """The ends of the transactions in ``offsets``, read once for all splits that will need them."""
-        if not self._is_far_ahead(offsets, log_end):
-            return None
-        ahead = self._ahead
-        goes_on = ahead.start <= offsets.start <= ahead.seen
-        if not goes_on or not ahead.scan_to(self._partition, log_end, offsets.end):
+        """The ends of the transactions in ``offsets``, read once for all splits that will need them.
+
+        Where none is long, and the split is not small, its task may as well look itself.
+        """
+        ahead, partition = self._ahead, self._partition
+        goes_on = ahead.last is not None and ahead.start <= offsets.start <= ahead.seen
+        if not goes_on or offsets.end - ahead.seen > _SMALL:
+            size = offsets.end - offsets.start
+            near_end = _Scan(offsets.end - 1 - size // _NEARBY)
+            near_end.scan_to(partition, min(offsets.end + size // 2, log_end), offsets.end)
+            if not near_end.is_undecided(offsets.end):
+                self._ahead = near_end
+                return None
+        if not goes_on or not ahead.scan_to(partition, log_end, offsets.end):
             ahead = self._ahead = _Scan(offsets.start)
-            ahead.scan_to(self._partition, log_end, offsets.end)
+            ahead.scan_to(partition, log_end, offsets.end)
         return ahead.decided(offsets)
 
-    def _is_far_ahead(self, offsets: OffsetRange, log_end: int) -> bool:
-        """Whether the marker of a transaction that is open at the end lies beyond half of as many offsets."""
-        scan, enough = _Scan(offsets.end - 1), offsets.end + (offsets.end - offsets.start) // 2
-        for piece in _scanned(self._partition, OffsetRange(scan.seen, log_end), SMALL_WINDOW):
-            scan.take(piece)
-            if scan.seen >= enough or not scan.is_undecided(offsets.end):
-                break
-        return scan.is_undecided(offsets.end)
 
-
-def holds(partition: Partition, decided: Decided) -> bool:
-    """Whether the log still is the one of which this was found out."""
-    last_offset = decided.proof.last_offset
+def has_batch(partition: Partition, batch: StoredBatch) -> bool:
+    """Whether the log has this batch, where it was or elsewhere: then all before it is the same, too."""
+    last_offset = batch.header.last_offset
     with suppress(DataLossError):
-        for piece in _scanned(partition, OffsetRange(last_offset, last_offset + 1), SMALL_WINDOW):
-            return header_of(batches_of(piece)) == decided.proof
+        for piece in _scanned(partition, OffsetRange(last_offset, last_offset + 1), batch):
+            return header_of(batches_of(piece)) == batch.header
     return False
 
 
@@ -206,8 +246,9 @@ def with_aborted(
         if scan.is_undecided(end) and not is_asked:
             known, is_asked = decided(), True
         needed = OffsetRange(start, end).within(offsets)
-        if known is not None and needed.within(known.offsets) == needed:
-            yield replace(piece, aborted=known.aborted)
+        ends = known if known is not None and needed.within(known.offsets) == needed else None
+        if ends is not None and ends.since <= needed.start:
+            yield replace(piece, aborted=ends.aborted)
             continue
         if scan.is_undecided(end):
             indexed = ask(partial(_IndexedAborts, start=start)) if indexed is None else indexed
@@ -216,9 +257,12 @@ def with_aborted(
                 if last_offset is not None:
                     scan.abort(producer_id, last_offset)
         if scan.is_undecided(end):
-            gone = ask(partial(scan.scan_ahead, end=end))
+            stop = None if ends is None else ends.since
+            gone = ask(partial(scan.scan_ahead, end=end, stop=stop))
             if gone is not None:
                 raise gone
+            if ends is not None:
+                scan.end_by(ends, end)
         scan.aborted[:] = [t for t in scan.aborted if t.last_offset is None or t.last_offset >= start]
         yield replace(piece, aborted=tuple(t for t in scan.aborted if t.first_offset < end))
 
@@ -228,9 +272,15 @@ def _marker_offset(transaction: AbortedTransaction) -> int:
     return transaction.last_offset
 
 
-def _scanned(partition: Partition, offsets: OffsetRange, max_bytes: int = SCAN_WINDOW) -> Iterator[Slice]:
-    wanted = Fetch(partition.topic_partition, offsets, on_corrupt=_pass_over)
-    return partition.read(wanted, max_bytes=max_bytes)
+def _scanned(partition: Partition, offsets: OffsetRange, near: StoredBatch | None = None) -> Iterator[Slice]:
+    return partition.scan(Fetch(partition.topic_partition, offsets, on_corrupt=_pass_over), near)
+
+
+def _last_of(piece: Slice) -> StoredBatch:
+    batches = batches_of(piece)
+    last = batches.between(len(batches) - 1, len(batches))
+    before = int(batches.size[:-1].sum())
+    return StoredBatch(header_of(last), replace(piece.origin, position=piece.origin.position + before))
 
 
 def _pass_over(error: CorruptRecordError | DataLossError) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +26,7 @@ from pyspark_kafkalog.filesystem.folder import Folder, InputFile
 from pyspark_kafkalog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, segment_file
 from pyspark_kafkalog.log.segment import index
 from pyspark_kafkalog.log.segment.scan import MAX_OFFSET, first_batch_at, framed
+from pyspark_kafkalog.model import BatchHeader
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,6 +35,8 @@ SMALL_WINDOW = 64 << 10
 """Bytes of the first read when it is unknown how much is wanted."""
 SCAN_WINDOW = 1 << 20
 """Bytes of each read when only headers are wanted."""
+_FIRST_HEADS, _MOST_HEADS = 16, 1024
+"""Batches whose headers are read at a time: where it is unknown how many are wanted, and at most."""
 _SEARCH_WINDOW = 16 << 20
 _SEARCH_OVERLAP = 8 << 20
 """The size of a batch up to which it is found after damage, wherever it lies."""
@@ -167,6 +170,77 @@ class OpenSegment:
             if fault is not None:
                 raise FramingError(position, next_offset, fault)
             needed = max(batches.needed, HEADER_SIZE_UP_TO_MAGIC)
+
+    def heads(
+        self,
+        position: int,
+        *,
+        stop: int = MAX_OFFSET,
+        until: int = 0,
+        next_offset: int = 0,
+        below: int = MAX_OFFSET,
+    ) -> Iterator[Window]:
+        """All batches like :meth:`windows`, up to the one that has the offset ``stop`` or follows it.
+
+        Of large batches the buffers have the headers alone, though their sizes are told. Where each read
+        is a request, all is read.
+        """
+        from pyspark_kafkalog.log.segment.heads import LARGE, Next, read_heads  # a write needs none
+
+        descriptor = self._log.descriptor
+        if descriptor is None:
+            yield from self.windows(position, until=until, next_offset=next_offset, below=below)
+            return
+        next_offset = max(next_offset, self.segment.base_offset)
+        most, wanted = _FIRST_HEADS, LARGE
+        while position < self.size and next_offset <= stop:
+            with self._log.named():
+                found = read_heads(
+                    descriptor,
+                    position,
+                    self.size,
+                    next_offset=next_offset,
+                    stop=stop,
+                    below=below,
+                    most=most,
+                )
+            if len(found.batches):
+                yield Window(position, found.buffer, found.batches)
+                position, next_offset = found.end, int(found.batches.last_offset[-1]) + 1
+                most, wanted = min(2 * most, _MOST_HEADS), LARGE
+            if found.next is Next.FAULT:
+                yield from self.windows(position, until=until, next_offset=next_offset, below=below)
+                return
+            if found.next is Next.BATCH:
+                window = next(
+                    self.windows(
+                        position,
+                        until=position + wanted,
+                        max_bytes=wanted,
+                        next_offset=next_offset,
+                        below=below,
+                    )
+                )
+                batches = window.batches
+                # The last may be at fault for what follows.
+                if len(batches) > 1 and position + batches.end < self.size:
+                    batches = batches.between(0, len(batches) - 1)
+                elif not check_batch(window.buffer, 0):
+                    yield from self.windows(position, until=self.size, next_offset=next_offset, below=below)
+                    return
+                yield window._replace(batches=batches)
+                position += int(batches.position[-1] + batches.size[-1])
+                next_offset = int(batches.last_offset[-1]) + 1
+                wanted = min(2 * wanted, SCAN_WINDOW)
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header of the batch at ``position``; None if no batch is there."""
+        from pyspark_kafkalog.codec.batch_identity import header_of
+
+        with suppress(FramingError):
+            for window in self.heads(position, stop=self.segment.base_offset):
+                return header_of(window.batches)
+        return None
 
     def sound_windows(self, position: int) -> Iterator[Window]:
         """Like :meth:`windows`, but goes on at the next valid batch after damage."""
