@@ -86,3 +86,20 @@ def test_plain_english() -> None:
                     for match in re.finditer(pattern, said)
                 ]
     assert not found, "\n" + "\n".join(found)
+
+
+_FRAGMENT = re.compile(
+    r"(?:Of|By|With|Without|For|In|As|What|Where|When|How|Which|From|To|On|At|Who|That|Those|Up|Behind|Below|Above"
+    r"|None|Nothing|Why|Whose|Also|This|These)\b"
+)
+
+
+def test_docstrings_name_their_objects_first() -> None:
+    """No docstring of the package begins with a word that stands for its object, or goes before it."""
+    found = []
+    for path in sorted((ROOT / "pyspark_kafkalog").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Expr(ast.Constant(str(text))) if _FRAGMENT.match(text):
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
+    assert not found, "\n" + "\n".join(found)

@@ -65,7 +65,7 @@ class BatchRules:
     whole: np.ndarray
     """The batch stays as it is."""
     discarded: np.ndarray
-    """None of the batch's records stays."""
+    """The batch loses all its records."""
     stays_empty: np.ndarray
     """The header of the batch stays, also if none of its records does (v2 only)."""
     starts_horizon: np.ndarray

@@ -1,4 +1,4 @@
-"""From walked batches to indexes of their records: checksum, decompress and parse, in bounded steps."""
+"""Index the records of walked batches: checksum, decompress and parse them, in bounded steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine, and whether a local folder is one that another machine sees, too."""
+"""The id of this machine, and whether a local folder is one that another machine sees, too."""
 
 from __future__ import annotations
 

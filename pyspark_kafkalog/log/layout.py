@@ -69,15 +69,15 @@ OF_FILE_SYSTEMS = frozenset({"lost+found", ".snapshot", ".DS_Store"})
 """Names that a folder may have before anybody has put something there."""
 
 JOURNAL_FILE = ".kafkalog-publish"
-"""This package's journal of an unfinished publish."""
+"""The journal of an unfinished publish."""
 JOURNAL_SEPARATOR = "\n\n"
 """Ends the part of the journal that readers need. The rest grows with the data, and is for an undo."""
 
 TOPIC_CONFIGS_FILE = ".kafkalog-topics"
-"""This package's file of the topics' configurations."""
+"""The file of the topics' configurations."""
 
 BACKUP_FILE = ".kafkalog-backup"
-"""This package's file about the cluster that a directory is a backup of."""
+"""The file about the cluster that a directory is a backup of."""
 
 METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which Kafka's LogManager does not count among the partitions."""

@@ -1,4 +1,4 @@
-"""This process as one that Spark starts and ends: its errors, its socket to the JVM, and its last signal.
+"""The part of a process that Spark starts and ends: its errors, its socket to the JVM, and its last signal.
 
 Spark quotes the whole traceback of an error in a Python worker: in the exception of the user's cell,
 and several times in its log. For an error of this package that is noise, since its text says where and

@@ -38,7 +38,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """Those that sign."""
+    """The credentials to sign with."""
 
     access_key: str
     secret_key: str

@@ -254,7 +254,7 @@ class Requests:
         deadline: Deadline,
         require_stable: bool = True,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What ``group`` has committed for these or all partitions, after every transaction that is over.
+        """The committed offsets of ``group`` for these or all partitions, after every finished transaction.
 
         :param require_stable: wait for transactions that are not over; else ignore them.
         :raises PendingOffsetError: if a transaction that commits one of them stays open.

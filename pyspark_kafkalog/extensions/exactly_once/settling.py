@@ -1,4 +1,4 @@
-"""What was decided about an earlier transaction, and is written where the coordinator has not written it.
+"""The outcome of an earlier transaction, which is written where the coordinator has not written it.
 
 A coordinator that is killed right after it answered EndTxn completes the transaction when it starts again;
 but as long as its broker does not know of the partitions, it takes them for deleted and leaves their markers
@@ -69,9 +69,9 @@ def decided(
     required: bool,
     cluster_id: str | None,
 ) -> Settlement:
-    """What was decided about the newest transaction, whose marker may be pending.
+    """The outcome of the newest transaction, whose marker may be pending.
 
-    :param settling: what the intent says of it and is left; see :func:`is_unsettled`.
+    :param settling: the intent's entries for transactions that are not complete; see :func:`is_unsettled`.
     :param marker: the one before; rows of which it knows that they were committed are never aborted.
     :param carried_out: as the intent has it.
     :param required: whether an unknown outcome must not be taken for an abort.
@@ -341,7 +341,7 @@ def decided_by(
     *,
     required: bool,
 ) -> Settlement | None:
-    """What the marker tells about rows of open transactions: first of those that were committed.
+    """The outcomes of the open transactions' rows by the marker: first of those that were committed.
 
     :param open_at: the epochs of the open transactions, by partition.
     :param needed: partitions that get rows now. Elsewhere what is not known may stay open.

@@ -50,13 +50,13 @@ class _AvailableNow(StreamingQueryListener):
             _log_conf(logging.WARNING, f" ({error})")
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing."""
+        """Do nothing."""
 
 
 _listeners: WeakKeyDictionary[SparkSession, _AvailableNow] = WeakKeyDictionary()

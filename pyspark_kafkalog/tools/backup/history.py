@@ -329,7 +329,7 @@ def _records(batch: _Batch) -> _Records:
 def _decoded(
     pieces: Iterable[Slice], partition: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of the records, some at a time."""
+    """The ``columns`` of the records, some at a time."""
     schema = pa.schema([(name, ROW_TYPES[name]) for name in columns])
     try:
         for piece in pieces:

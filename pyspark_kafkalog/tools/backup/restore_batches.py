@@ -49,7 +49,7 @@ ANY_SIZE = (1 << 31) - 1
 DEFAULT_LIMITS = DecodeLimits()
 _LEFT_OUT, _AS_IT_IS = -2, -1
 _SMALL = len(COMPRESSION_NAMES) + 3
-"""What becomes of a batch. Other values are the compression with which it is encoded again, plus this if
+"""The ways of a batch. Other values are the compression with which it is encoded again, plus this if
 it could also be sent as it is."""
 
 

@@ -110,7 +110,7 @@ class LagListener(StreamingQueryListener):
         return [event for known in list(self._history) for event in self.history(known)]
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing to record yet."""
+        """Record nothing yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Record the progress of the query."""
@@ -122,7 +122,7 @@ class LagListener(StreamingQueryListener):
             self._echo(str(lag))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing has changed."""
+        """Record nothing: nothing has changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """The recorded events stay available."""
@@ -232,7 +232,7 @@ class AuditListener(StreamingQueryListener):
         self._echo = echo
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing to report yet."""
+        """Report nothing yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report what the tasks of the micro-batch counted."""

@@ -13,8 +13,8 @@ from pyspark_kafkalog.options.settings import WriteOptions
 
 
 class SoleCommits(Protocol):
-    """What a group commits for one run at a time: of runs with the same name, the first to commit excludes
-    those that have read before, or the last to begin those before it.
+    """The commits of one run at a time: of runs with the same name, the first to commit excludes those that
+    have read before, or the last to begin those before it.
     """
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:

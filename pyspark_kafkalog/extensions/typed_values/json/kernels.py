@@ -51,16 +51,16 @@ KIND, NAME_AT, NAME_SIZE, SCALE, PRECISION, CHILDREN, FIELDS, SLOTS, MASK, ORDIN
 COLUMN_COLUMNS = 16
 
 FINE, CORRUPT, RARE = range(3)
-"""What a row is. One that is corrupt has fields of another type, which are null. From :data:`RARE` on it is
-left, and tells twice the number of the column where, and one more if it was at its value."""
+"""The states of a row. A corrupt one has fields of another type, which are null. From :data:`RARE` on it is
+left; the excess is twice the number of the column where, and one more if it was at its value."""
 NO_ZONE = 1 << 40
-"""In place of seconds, for a region, which has no one offset: times without a zone are :data:`LOCAL`."""
+"""The offset that stands for a region, which has no one offset: times without a zone are :data:`LOCAL`."""
 _VALID, LOCAL = 1, 2
-"""Of validities: the second is that of a timestamp in microseconds since 1970 by the clocks of the region."""
+"""The validities: the second is that of a timestamp in microseconds since 1970 by the region's clocks."""
 
 _BEGUN, _NEXT, _VALUE, _UNWANTED, _AFTER = range(5)
-"""What comes in an object or array: its end or a first part, a part, a value, one that nothing wants, or what
-is behind one."""
+"""The next thing in an object or array: its end or a first part, a part, a value, one that nothing wants, or
+the separator or end behind one."""
 _FITS, _ODD, _WRONG = range(3)
 """A value is of its column's type, may not be, or is not."""
 _QUOTE, _BACKSLASH, _SPACE, _COMMA, _COLON, _MINUS, _PLUS, _POINT = 34, 92, 32, 44, 58, 45, 43, 46
@@ -72,22 +72,22 @@ _UPPER_C, _UPPER_G, _UPPER_I, _UPPER_M, _UPPER_N, _UPPER_T, _UPPER_U, _UPPER_Z =
 MOST_DEPTH = 1000
 """Jackson's bound of objects and arrays in one another."""
 _LACKING = -2
-"""In place of a place: there is too little room."""
+"""The position that says that there is too little room."""
 _LONGEST_NUMBER = 300
 """Characters; Jackson has a bound of 1000 digits."""
 _LONGEST_STRING = 20_000_000
 """Bytes, of which each character of Java's has at least one; Jackson has a bound of as many characters."""
 _MOST_BYTES = 2**31 - 1
-"""Of a column."""
+"""The most bytes of a column."""
 LONGEST_NAME = 10_000
 """Bytes; Jackson has a bound of 50,000 characters."""
 _MOST_OFFSET = 18 * 60
 """Minutes of Java's time zones."""
 _LEAST_POWER, _MOST_POWER = -342, 308
-"""Of ten, in the table of powers."""
+"""The exponents of ten in the table of powers."""
 _NO_DAY = -(1 << 40)
 _MOST_DIGITS = 19
-"""Of a number: so many fit into 64 bits without sign."""
+"""The digits of a number that fit into 64 bits without sign."""
 _DAY = 86_400
 _MICROS = 1_000_000
 _ROUNDED = 9
@@ -182,7 +182,7 @@ def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 @inlined
 def unescaped(byte: Integer) -> Integer:
-    """What stands behind a backslash for something else; -1 if it does not."""
+    """The byte that a letter behind a backslash stands for; -1 for another letter."""
     if byte in (_QUOTE, _BACKSLASH, 47):
         return int64(byte)
     if byte == _N:
@@ -1032,7 +1032,7 @@ def field_of(
     slots: np.ndarray,
     names: np.ndarray,
 ) -> Integer:
-    """Which field of a struct has the name of ``size`` bytes at ``at``; -1 if there is none."""
+    """The field of a struct with the name of ``size`` bytes at ``at``; -1 if there is none."""
     digest = size
     for i in range(at, at + size):
         digest = (digest * 31 + int64(data[uint64(i)])) & 0x7FFFFFFF
