@@ -130,7 +130,7 @@ def tasks_of(
 
 
 def _most_offsets(split: Split) -> int:
-    """How many offsets the split has, at most, as far as the plan has seen the log."""
+    """The number of offsets that the split has at most, as far as the plan has seen the log."""
     start, end = split.offsets
     return max((split.seen.end if end < 0 else end) - max(start, 0), 0)
 

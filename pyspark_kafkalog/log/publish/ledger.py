@@ -74,7 +74,7 @@ class QueryLedger:
 
     @property
     def to_compare(self) -> Mapping[TopicPartition, WrittenEnd]:
-        """Those of :attr:`written` that have to be there: all, or none if a history is not required."""
+        """The :attr:`written` record batches that must be there: none if a history is not required."""
         return self.written if self.history.required else journal.NOTHING_WRITTEN
 
     def is_published(self) -> bool:

@@ -101,7 +101,7 @@ def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:
 
 
 def _free_descriptors() -> int:
-    """How many files this process may still open; its limit if the open ones are unknown."""
+    """The number of files that this process may still open; its limit if the open ones are unknown."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize

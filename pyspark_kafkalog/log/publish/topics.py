@@ -34,7 +34,7 @@ from pyspark_kafkalog.model import QueryBatch, TopicPartition, check_topic
 from pyspark_kafkalog.model.kafka_uuid import random_uuid
 
 LOCK_SECONDS = 10.0
-"""How long to wait for a broker that may be about to stop."""
+"""Seconds to wait for a broker that may be about to stop."""
 _NO_QUERY = QueryBatch("topics")
 """The batch of a publish that no query has: no ledger knows it."""
 

@@ -68,7 +68,7 @@ _INDEXES = {INDEX_SUFFIX: OFFSET_ENTRY.itemsize, TIME_INDEX_SUFFIX: TIME_ENTRY.i
 
 
 class ForeignError(Exception):
-    """Another process has, or may have, changed the partition: a clause that names the file."""
+    """A partition that another process has changed, or may have; the text is a clause that names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Undo:
 
 
 def plan_undo(folder: str, end: PartitionEnd, batches: np.ndarray, append_time: int | None) -> Undo | None:
-    """How to put a partition back to its ``end``; None if it is gone. Changes nothing.
+    """The steps that put a partition back to its ``end``; None if it is gone. Changes nothing.
 
     :param batches: the batches that were to be appended, of dtype :data:`.journal_file.BATCH`.
     :param append_time: the timestamp, in ms, that they were to get if their topic sets it; None

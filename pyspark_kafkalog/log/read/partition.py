@@ -320,7 +320,7 @@ class Partition:
         return self._slices(wanted, max_bytes, None)
 
     def _slices(self, wanted: Fetch, max_bytes: int | None, near: StoredBatch | None) -> Iterator[Slice]:
-        """What :meth:`read` gives or, without ``max_bytes``, :meth:`scan`."""
+        """The record batches of :meth:`read` or, without ``max_bytes``, of :meth:`scan`."""
         (position, end), on_corrupt, topic_id = wanted.offsets, wanted.on_corrupt, wanted.topic_id
         attempt = 0
         while position < end:

@@ -26,7 +26,7 @@ _HEAD_SIZE = Struct(">i").pack(HEAD_BYTES - LOG_OVERHEAD)
 
 
 class Next(Enum):
-    """What follows the heads that were read."""
+    """The bytes behind the heads that were read."""
 
     HEAD = "maybe another head"
     BATCH = "a batch that has to be read whole"
