@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets
-from pyspark_kafkalog.options.offsets_json import MAX_LONG, Offsets
+from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import ReadOptions
 from pyspark_kafkalog.read.offsets import initial_offsets, start_from_group
 from pyspark_kafkalog.read.splits import Split, split_ranges, with_decided
@@ -21,6 +21,7 @@ from pyspark_kafkalog.stream.data_loss import (
     log_went_back,
 )
 from pyspark_kafkalog.stream.history import Positions, Shared, SharedHistory
+from pyspark_kafkalog.stream.limits import BatchLimits
 from pyspark_kafkalog.stream.share import Share
 from pyspark_kafkalog.stream.subscription import Subscription
 
@@ -79,7 +80,7 @@ class StreamPlanner:
         """The ends of all partitions as :meth:`next_offsets` last saw them."""
         self._place = place
         self._options = options
-        self._clock = clock
+        self._limits = BatchLimits(options.limits, clock)
         self._truncated: dict[TopicPartition, int] = {}
         """Partitions that end below what was read of them, even after the place has waited."""
         self._open: Offsets = {}
@@ -101,7 +102,6 @@ class StreamPlanner:
         self._begins: Offsets = {}
         """The positions at which the offered micro-batch begins."""
         self._frozen: _Ends | None = None
-        self._last_trigger: float | None = None
         self._initial: Offsets = {}
 
     def initial_offsets(self) -> Offsets:
@@ -186,12 +186,10 @@ class StreamPlanner:
         }
         if all_available:
             offered = self.latest
-        elif not self._available_now and self._is_too_early(
-            sum(end - begin for begin, end in unread.values())
-        ):
+        elif not self._available_now and self._limits.is_too_early(unread):
             return start
         else:
-            offered = {**self.latest, **self._share_limits(unread)}
+            offered = {**self.latest, **self._limits.ends(self._place, unread)}
         # The partitions that others read stay where this query has got.
         offered = {p: o for p, o in start.items() if p not in mine and p.topic not in recreated} | offered
         if offered == start and unread:
@@ -386,51 +384,9 @@ class StreamPlanner:
         if not planned.items() <= self._topic_ids.items():
             self._store_topic_ids({**self._topic_ids, **planned}, self._topic_ids)
 
-    def _is_too_early(self, unread: int) -> bool:
-        """Whether minOffsetsPerTrigger still delays the trigger; the first one with records always runs."""
-        limits = self._options.limits
-        if limits.min_offsets is None or unread == 0:
-            return False
-        now = self._clock()
-        last = self._last_trigger
-        if last is not None and unread < limits.min_offsets and (now - last) * 1000 < limits.max_delay_ms:
-            return True
-        self._last_trigger = now
-        return False
-
-    def _share_limits(self, unread: dict[TopicPartition, OffsetRange]) -> Offsets:
-        """An end for each partition within the limits, in proportion to its unread offsets."""
-        limits = self._options.limits
-        sizes = {partition: end - begin for partition, (begin, end) in unread.items()}
-        offsets, size_in_bytes = _shares(limits.max_offsets, sizes), _shares(limits.max_bytes, sizes)
-        within = {
-            partition: OffsetRange(begin, min(end, begin + offsets.get(partition, MAX_LONG)))
-            for partition, (begin, end) in unread.items()
-        }
-        ends = {partition: offsets.end for partition, offsets in within.items()}
-        return ends | self._place.offsets_after_bytes(within, size_in_bytes) if size_in_bytes else ends
-
 
 def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
     return {partition.topic for partition in partitions}
-
-
-def _shares(limit: int | None, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Each partition's share of ``limit``, in proportion to its size; empty without a limit.
-
-    Shares are rounded down, as in Spark, but to at least 1, so that small partitions don't
-    starve. The rest of the limit goes to the partitions that lost most by rounding, one each,
-    so that a backlog of a multiple of the limit needs no extra micro-batch for a few records.
-    """
-    if limit is None:
-        return {}
-    total = sum(sizes.values())
-    shares = {partition: max(limit * size // total, 1) for partition, size in sizes.items()}
-    left = max(limit - sum(shares.values()), 0)
-    by_loss = sorted(sizes, key=lambda partition: (-(limit * sizes[partition] % total), partition))
-    for partition in by_loss[:left]:
-        shares[partition] += 1
-    return shares
 
 
 def _log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:
