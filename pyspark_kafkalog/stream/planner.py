@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from pyspark_kafkalog.stream.history import Positions, Shared, SharedHistory
 from pyspark_kafkalog.stream.limits import BatchLimits
 from pyspark_kafkalog.stream.share import Share
 from pyspark_kafkalog.stream.subscription import Subscription
+from pyspark_kafkalog.stream.topic_ids import TopicIds, topics_of
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -48,10 +49,8 @@ class StreamPlanner:
     Unlike Spark's, it remembers topic ids, so that a recreated topic is not read on
     from the offsets of the old one.
 
-    :param topic_ids: the ids of the topics whose offsets an earlier run left, if known.
-    :param store_topic_ids: called with these ids when they change: when everything read before has been
-        processed, with None; and before that, when a micro-batch is planned, with those that count until
-        it is complete.
+    :param topic_ids: what an earlier run left of :class:`.topic_ids.TopicIds`.
+    :param store_topic_ids: called with what the next run needs of it.
     :param shared: what an earlier run left of :class:`.history.SharedHistory`.
     :param store_shared: called with what the next run needs of it.
     :param groups: the consumer groups of the place; opened only to start from one.
@@ -89,10 +88,7 @@ class StreamPlanner:
         self._at_rest: tuple[Offsets, _Ends] | None = None
         """The last start from which there was nothing to read, and the ends."""
         self._subscription = Subscription(place, options.selection, max_age=topics_max_age, clock=clock)
-        self._topic_ids = dict(topic_ids or {})
-        self._proven = set(self._topic_ids)
-        """The topics whose offsets certainly belong to these ids: this run or an earlier one saw both."""
-        self._store_topic_ids = store_topic_ids
+        self._topic_ids = TopicIds(topic_ids or {}, store_topic_ids)
         self._history = SharedHistory(place, shared or {}, store_shared, clock)
         self._groups = groups
         self._share = share or Share()
@@ -156,7 +152,7 @@ class StreamPlanner:
             return start
         ends = ends._replace(epochs=self._place.leader_epochs(ends.offsets))
         if start == self._planned.offsets:
-            self._remember({**self._topic_ids, **self._planned.topic_ids}, start)
+            self._topic_ids.remember({**self._topic_ids.known, **self._planned.topic_ids}, start)
             self._history.advance(Positions(self._share.only(start, mine), *self._planned[1:]))
         self.latest = ends.offsets
         if not self.latest:
@@ -218,7 +214,7 @@ class StreamPlanner:
         start, end = self._share.ranges(start, end, is_replay=is_replay)
         if not is_replay:
             _, topic_ids, epochs = self._offered
-            self._proven |= {topic for topic, topic_id in topic_ids.items() if topic_id}
+            self._topic_ids.prove(topic_ids)
         else:
             topic_ids, epochs = self._subscription.assignment().topic_ids, self._place.leader_epochs(end)
         topic_ids = self._share.topic_ids(topic_ids, end)
@@ -229,7 +225,7 @@ class StreamPlanner:
             check_nothing_lost_while_available_now(
                 {p: offset for p, offset in end.items() if p not in self._truncated and p not in self._open},
                 now.offsets,
-                find_recreated(_topics(end), topic_ids, now.topic_ids),
+                find_recreated(topics_of(end), topic_ids, now.topic_ids),
             )
         begins, recreated = self._without_recreated(spark_start, topic_ids, start)
         added = _log_start_offsets(self._place, end.keys() - begins.keys())
@@ -246,9 +242,9 @@ class StreamPlanner:
             begins = {
                 partition: offset for partition, offset in begins.items() if partition.topic not in ended
             }
-            topic_ids = {**topic_ids, **{topic: self._topic_ids[topic] for topic in ended}}
+            topic_ids = {**topic_ids, **{topic: self._topic_ids.known[topic] for topic in ended}}
         self._planned = _Ends(planned, topic_ids, leader_epochs)
-        self._announce(topic_ids, end)
+        self._topic_ids.announce(topic_ids, end)
         splits = split_ranges(
             [
                 Split(
@@ -289,7 +285,7 @@ class StreamPlanner:
         """
         for _ in range(_ATTEMPTS):
             ends = ends or self._look_up_now()
-            topics = _topics(ends.offsets)
+            topics = topics_of(ends.offsets)
             known = {topic: topic_id for topic, topic_id in ends.topic_ids.items() if topic in topics}
             if self._place.topic_ids(topics) == known:
                 return ends
@@ -307,7 +303,7 @@ class StreamPlanner:
         if not self._is_expected:
             self._is_expected = True
             for partition in start:
-                topic_id = self._topic_ids.get(partition.topic, "")
+                topic_id = self._topic_ids.known.get(partition.topic, "")
                 self._place.expect(partition, Seen(topic_id, self._history.leader_epoch(partition)))
 
     def _ended_before(self, end: Offsets, recreated: Collection[str]) -> set[str]:
@@ -335,7 +331,7 @@ class StreamPlanner:
             text = "%s ends at offset %d, but was read up to %d; looking again"
             if not ends.topic_ids.get(partition.topic):
                 text += ". No topic id tells whether the topic was recreated"
-            elif partition.topic not in self._proven:
+            elif not self._topic_ids.is_proven(partition.topic):
                 text += ". With the option checkpointLocation a recreated topic is recognized at once"
             _log.warning(text, partition, end, begin)
             self._place.expect(partition, Seen(ends.topic_ids.get(partition.topic, ""), end=begin))
@@ -343,7 +339,7 @@ class StreamPlanner:
         found = dict(self._place.end_offsets(new, read_committed=read_committed)) if new else {}
         self._truncated |= {p: lower[p] for p, end in found.items() if end < lower[p]}
         if not self._options.fail_on_data_loss:
-            same = [partition for partition in self._truncated if partition.topic in self._proven]
+            same = [p for p in self._truncated if self._topic_ids.is_proven(p.topic)]
             found |= {partition: lower[partition] for partition in same}
         return found | self._open
 
@@ -362,31 +358,9 @@ class StreamPlanner:
         :param start: what the query has read so far.
         :param mine: where its partitions go on.
         """
-        self._remember({**topic_ids, **self._topic_ids}, start)
-        recreated = find_recreated(_topics(mine), self._topic_ids, topic_ids)
+        self._topic_ids.remember({**topic_ids, **self._topic_ids.known}, start)
+        recreated = self._topic_ids.recreated(mine, topic_ids)
         return {p: offset for p, offset in mine.items() if p.topic not in recreated}, recreated
-
-    def _remember(self, topic_ids: Mapping[str, str], offsets: Offsets) -> None:
-        """Remember the known ids of the topics in ``offsets``, from which the query continues."""
-        topics = _topics(offsets)
-        known_ids = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
-        if known_ids != self._topic_ids:
-            self._topic_ids = known_ids
-            self._store_topic_ids(known_ids, None)
-
-    def _announce(self, topic_ids: Mapping[str, str], end: Offsets) -> None:
-        """Have the topic ids stored that count once the planned micro-batch is complete.
-
-        The run may end before it hears of that, and then the next one continues from ``end``.
-        """
-        topics = _topics(end)
-        planned = {topic: topic_id for topic, topic_id in topic_ids.items() if topic_id and topic in topics}
-        if not planned.items() <= self._topic_ids.items():
-            self._store_topic_ids({**self._topic_ids, **planned}, self._topic_ids)
-
-
-def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
-    return {partition.topic for partition in partitions}
 
 
 def _log_start_offsets(place: Place, partitions: Collection[TopicPartition]) -> Offsets:
