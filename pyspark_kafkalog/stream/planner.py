@@ -28,8 +28,6 @@ from pyspark_kafkalog.stream.topic_ids import TopicIds, topics_of
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-_NAMED = 5
-"""The number of partitions that a line of the log lists."""
 _ATTEMPTS = 5
 """The most lookups of ends while topics change. Tasks check their topic again."""
 

@@ -28,6 +28,7 @@ from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_jso
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.stream.checkpoint import PlanDigest, QueryLog
 from pyspark_kafkalog.stream.history import LastShared
+from pyspark_kafkalog.stream.topic_ids import topics_of
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -158,11 +159,11 @@ class SourceState:
     def _start_of_planned(self, stored: list[_Stored], names: Collection[str]) -> Offsets | None:
         """The start offsets of a reader whose first micro-batch is planned, and not complete."""
         planned, covers = self._log.planned_ends(), self._reader.selection.covers
-        covered = {topic for ends in planned for topic in _topics(ends) if covers(topic)}
+        covered = {topic for ends in planned for topic in topics_of(ends) if covers(topic)}
         if len(planned) > 1:  # of a start without partitions nothing tells what it is about
-            overlapping = [each for each in stored if any(map(covers, _topics(each.content)))]
+            overlapping = [each for each in stored if any(map(covers, topics_of(each.content)))]
             stored = overlapping or [each for each in stored if not each.content]
-        readers = sum(not covered.isdisjoint(_topics(ends)) for ends in planned)
+        readers = sum(not covered.isdisjoint(topics_of(ends)) for ends in planned)
         if readers > 1:
             stored = [each for each in stored if each.place in (None, self._place)] or stored
             stored = sorted(stored, key=lambda each: each.age)[-readers:]
@@ -253,11 +254,11 @@ class SourceState:
         several files if they can't be told apart."""
         read, names = self._log.read_so_far(), self._names()
         found = {}
-        for topic in sorted({topic for ends in read for topic in _topics(ends)}):
+        for topic in sorted({topic for ends in read for topic in topics_of(ends)}):
             if not self._reader.selection.covers(topic):
                 continue
             files = [each for each in stored if topic in each.content]
-            if sum(topic in _topics(ends) for ends in read) > 1:
+            if sum(topic in topics_of(ends) for ends in read) > 1:
                 own = [each for each in files if each.name in names]
                 files = own or [each for each in files if each.place in (None, self._place)]
                 is_told = bool(own)
@@ -405,10 +406,6 @@ def _names_in(folder: Folder) -> set[str]:
 
 def _digest(named: object) -> str:
     return hashlib.sha256(repr(named).encode()).hexdigest()[:32]
-
-
-def _topics(offsets: Offsets) -> set[str]:
-    return {partition.topic for partition in offsets}
 
 
 def _texts(content: dict[str, Any]) -> dict[str, str]:
