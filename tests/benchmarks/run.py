@@ -38,6 +38,7 @@ BENCHMARKS = (
     "exactly_once",
     "large_write",
     "large_read",
+    "large_interleaved",
     "large_state",
 )
 

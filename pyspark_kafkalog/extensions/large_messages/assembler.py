@@ -17,6 +17,7 @@ import numpy as np
 
 from pyspark_kafkalog.errors import LargeMessageDroppedError
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.extensions.large_messages.slice_file import SliceFile
 from pyspark_kafkalog.model import TopicPartition
 
 
@@ -106,12 +107,16 @@ class Dropped:
 
 @dataclass(slots=True)
 class SegmentSlice:
-    """An accepted message segment; ``slice`` is None if it is not kept."""
+    """An accepted message segment; ``slice`` is None if it is not in memory.
+
+    ``aside`` is its position in the file of slices, None if it is not there.
+    """
 
     offset: int
     number: int
     size: int
     slice: np.ndarray | None
+    aside: int | None = None
 
 
 @dataclass(slots=True)
@@ -139,10 +144,20 @@ class OpenMessage:
         self.size += piece.size
         self.buffered_bytes += 0 if piece.slice is None else piece.size
 
-    def forget_slices(self) -> None:
+    def put_aside(self, file: SliceFile | None) -> None:
+        """Keep in memory only numbers and offsets, and the slices in the file, as far as it has room."""
+        for piece in self.pieces.values():
+            if piece.slice is not None and file is not None:
+                piece.aside = file.put(piece.slice)
+            piece.slice = None
+        self.buffered_bytes = 0
+
+    def forget_slices(self, file: SliceFile | None) -> None:
         """Keep only numbers and offsets."""
         for piece in self.pieces.values():
-            piece.slice = None
+            if piece.aside is not None and file is not None:
+                file.discard(piece.aside, piece.size)
+            piece.slice = piece.aside = None
         self.buffered_bytes = 0
 
 
@@ -163,11 +178,20 @@ class Assembler:
     """The open messages of one partition.
 
     :param evict: whether messages over the capacity are dropped, oldest first; otherwise only their
-        slices are forgotten, and no other rule about the capacity applies.
+        slices leave memory, and no other rule about the capacity applies.
+    :param aside: takes these slices; without it, or without room in it, they are forgotten.
     """
 
-    def __init__(self, partition: TopicPartition, settings: AssemblerSettings, *, evict: bool) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        settings: AssemblerSettings,
+        *,
+        evict: bool,
+        aside: SliceFile | None = None,
+    ) -> None:
         self._partition = partition
+        self._aside = aside
         self._settings = settings
         self._evicts = evict
         self.messages: dict[bytes, OpenMessage] = {}
@@ -264,7 +288,7 @@ class Assembler:
             if new:
                 self.drop(message, DropReason.TOO_FEW_BYTES, offset)
                 self._release(message)
-                message.forget_slices()
+                message.forget_slices(self._aside)
             else:
                 self.reject(arrival, DropReason.TOO_FEW_BYTES, message.starting_offset)
             return None
@@ -320,7 +344,7 @@ class Assembler:
             while self._buffered_bytes > capacity:
                 oldest = next(iter(self._buffered.values()))
                 self._release(oldest)
-                oldest.forget_slices()
+                oldest.put_aside(self._aside)
             return
         while self.messages and max(self.used, self._buffered_bytes) > capacity:
             oldest = next(iter(self.messages.values()))
@@ -337,6 +361,7 @@ class Assembler:
     def _drop_open(self, message: OpenMessage, reason: DropReason, offset: int) -> None:
         self.drop(message, reason, offset)
         self._remove(message)
+        message.forget_slices(self._aside)
 
     def _remove(self, message: OpenMessage) -> None:
         del self.messages[message.message_id]

@@ -24,6 +24,7 @@ from pyspark_kafkalog.extensions.large_messages.format import INT64_MAX
 from pyspark_kafkalog.extensions.large_messages.output import Message, Run, delivered
 from pyspark_kafkalog.extensions.large_messages.segments import ERRORS, Find, Segments, finder
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.extensions.large_messages.slice_file import SliceFile
 from pyspark_kafkalog.extensions.large_messages.snapshot import dump, load
 from pyspark_kafkalog.model import TopicPartition
 
@@ -62,7 +63,8 @@ class Reassembler:
     """Delivers the messages of one partition, whose rows are fed in the order of their offsets.
 
     :param evict: False if open messages can be read again. Then none is dropped because of the capacity:
-        slices of the oldest are forgotten, and read by ``read_again`` when the message completes.
+        slices of the oldest go to the file ``aside``; what it does not take is forgotten, and read by
+        ``read_again`` when the message completes.
     :param state: what :meth:`state` of an earlier one gave.
     :param extra_columns: whether rows get ``startingOffset`` and ``segmentCount``.
     """
@@ -74,11 +76,13 @@ class Reassembler:
         *,
         evict: bool = True,
         read_again: ReadAgain | None = None,
+        aside: SliceFile | None = None,
         state: bytes | None = None,
         extra_columns: bool = False,
     ) -> None:
         self._partition = partition
-        self._assembler = Assembler(partition, settings, evict=evict)
+        self._aside = aside
+        self._assembler = Assembler(partition, settings, evict=evict, aside=aside)
         self.find = finder(settings, partition)
         """Finds the message segments of rows."""
         self._read_again = read_again
@@ -213,6 +217,9 @@ class Reassembler:
     def _slices(self, complete: OpenMessage) -> list[np.ndarray] | None:
         """The slices of a message in order; None if some are gone."""
         pieces = [complete.pieces[number] for number in range(complete.count)]
+        for kept in pieces:
+            if kept.aside is not None and self._aside is not None:
+                kept.slice, kept.aside = self._aside.take(kept.aside, kept.size), None
         forgotten = {piece.offset: piece for piece in pieces if piece.slice is None}
         if forgotten and self._read_again is not None:
             for again, error in arrivals_in(self._read_again(sorted(forgotten)), self.find):

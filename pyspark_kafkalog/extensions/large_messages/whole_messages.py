@@ -35,6 +35,8 @@ from pyspark_kafkalog.extensions.large_messages.looking_back import WANTED, Part
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.reassembler import Reassembled, Reassembler
 from pyspark_kafkalog.extensions.large_messages.segments import Segments
+from pyspark_kafkalog.extensions.large_messages.settings import GAP
+from pyspark_kafkalog.extensions.large_messages.slice_file import SliceFile
 from pyspark_kafkalog.model import DROPPED_FIELD, GO_ON, OffsetRange, Place
 from pyspark_kafkalog.read.ranges import Existing, ReadRules, existing, rows_of
 from pyspark_kafkalog.read.splits import Split
@@ -43,6 +45,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 _MAX_BYTES = 16 << 20
 """The most bytes of values in an arrow batch, unless a single one has more."""
+_ASIDE = 8
+"""The most bytes of slices in a temporary file, in buffer capacities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,11 @@ class WholeMessageReader:
         inner = pa.schema([*fields, *(field for field in WANTED if field.name not in names)])
         rules = replace(self.rules, schema=inner)
         source = PartitionRecords(self.place, split.partition, rules, log_start)
-        reassembling = _Reassembling(source, wanted, self.options, schema, self.on_dropped)
-        for rows in rows_of(self.place, split, wanted, rules):
-            yield from reassembling.feed(rows)
-        yield from reassembling.end()
+        with SliceFile(_ASIDE * self.options.settings.buffer_capacity) as aside:
+            reassembling = _Reassembling(source, wanted, self.options, schema, aside, self.on_dropped)
+            for rows in rows_of(self.place, split, wanted, rules):
+                yield from reassembling.feed(rows)
+            yield from reassembling.end()
 
 
 class _Reassembling:
@@ -83,13 +88,19 @@ class _Reassembling:
         wanted: OffsetRange,
         options: LargeMessageOptions,
         schema: pa.Schema,
+        aside: SliceFile,
         on_dropped: Callable[[Sequence[Dropped]], None] | None,
     ) -> None:
         self._source = source
         self._start = wanted.start
         self._gap = options.settings.expiration_offset_gap
         self._reassembler = partial(
-            Reassembler, source.partition, options.settings, evict=False, read_again=source.read_again
+            Reassembler,
+            source.partition,
+            options.settings,
+            evict=False,
+            read_again=source.read_again,
+            aside=aside,
         )
         self._open = self._reassembler()
         self._history = SegmentHistory(source, options.settings, wanted.start)
@@ -141,11 +152,15 @@ class _Reassembling:
             yield from self._completed_by_earlier()
         if self._counts:
             counts = ", ".join(f"{count} {reason.value}" for reason, count in sorted(self._counts.items()))
+            has_expired = DropReason.EXPIRED_BY_OFFSET in self._counts
             _log.warning(
-                "%s: dropped large messages from offset %d on: %s",
+                "%s: dropped large messages from offset %d on: %s%s",
                 self._source.partition,
                 self._start,
                 counts,
+                f". Not all segments came within {self._gap} offsets: if others wrote in between, raise {GAP}"
+                if has_expired
+                else "",
             )
 
     def _look_back(self, rows: pa.RecordBatch, found: Segments) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.extensions.large_messages.assembler import INCOMPLETE, Dropped
 from pyspark_kafkalog.extensions.large_messages.reassembler import Reassembler
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
+from pyspark_kafkalog.extensions.large_messages.slice_file import SliceFile
 from pyspark_kafkalog.model import TopicPartition
 from tests.extensions.large_messages.model import Message, Model, Record, SegmentError
 from tests.extensions.large_messages.strategies import IDS, arrow_batch, lm, partitions, prefixed
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 PARTITION = TopicPartition("t", 0)
 INFINITE = 1 << 40
+rooms = st.integers(0, 40)
 many = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -108,12 +110,15 @@ def test_broken_segments(records: list[Record], cuts: list[int], capacity: int, 
 
 @pytest.mark.long
 @many
-@given(partitions(hostile=True), cuts, st.integers(0, 30), st.integers(1, 20), gaps, st.integers(0, 30))
-def test_slices_are_forgotten_and_read_again(
-    records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, max_bytes: int
+@given(
+    partitions(hostile=True), cuts, st.integers(0, 30), st.integers(1, 20), gaps, st.integers(0, 30), rooms
+)
+def test_slices_leave_memory_and_are_read_again(
+    records: list[Record], cuts: list[int], adopted: int, capacity: int, gap: int, max_bytes: int, room: int
 ) -> None:
     """Without eviction, memory is bounded and the rows are those of an unbounded buffer.
 
+    Slices may go to a file of ``room`` bytes.
     Also if from some row on another reassembler goes on, which is told what is open there.
     """
     rows = arrow_batch(records)
@@ -122,23 +127,28 @@ def test_slices_are_forgotten_and_read_again(
     def read_again(offsets: Sequence[int]) -> pa.RecordBatch:
         return rows.take(pa.array([by_offset[offset] for offset in offsets]))
 
+    aside = SliceFile(room)
+
     def reassembler() -> Reassembler:
         settings = AssemblerSettings(buffer_capacity=capacity, expiration_offset_gap=gap)
-        return Reassembler(PARTITION, settings, evict=False, read_again=read_again, extra_columns=True)
+        return Reassembler(
+            PARTITION, settings, evict=False, read_again=read_again, aside=aside, extra_columns=True
+        )
 
     first, second = reassembler(), reassembler()
     out, dropped = [], []
     start = 0
-    for size in [*cuts, rows.num_rows]:
-        if first is not second and start >= adopted:
-            second.adopt(first.open_messages())
-            first = second
-        some = rows.slice(start, size)
-        for part in first.feed_in_parts(some, first.find(some), max_bytes=max_bytes):
-            out += [_message(row, records) for row in part.rows.to_pylist()]
-            dropped += part.dropped
-        assert held(first) <= capacity
-        start += size
+    with aside:
+        for size in [*cuts, rows.num_rows]:
+            if first is not second and start >= adopted:
+                second.adopt(first.open_messages())
+                first = second
+            some = rows.slice(start, size)
+            for part in first.feed_in_parts(some, first.find(some), max_bytes=max_bytes):
+                out += [_message(row, records) for row in part.rows.to_pylist()]
+                dropped += part.dropped
+            assert held(first) <= capacity
+            start += size
     delivered, errors, _ = modelled(records, INFINITE, gap)
     assert out == delivered
     assert [drop.offset for drop in dropped if drop.reason not in INCOMPLETE] == errors
