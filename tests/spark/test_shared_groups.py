@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_kafkalog import LagListener
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
-from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinator
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.extensions.membership.member import Member
@@ -122,11 +122,11 @@ class Shared:
             for member in group.members or ()
         ]
         assert members
-        call_coordinators(
+        call_coordinator(
             cluster_of(self.connection),
-            [self.group],
-            lambda _: LeaveGroupRequest(group_id=self.group, members=members),
-            lambda response: {self.group: response},
+            self.group,
+            lambda: LeaveGroupRequest(group_id=self.group, members=members),
+            lambda response: response,
             doing="Expelling members",
             deadline=Deadline.after(10),
             min_version=3,

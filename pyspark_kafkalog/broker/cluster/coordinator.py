@@ -36,11 +36,11 @@ _FIRST_WITH_MANY = 4
 Answer = TypeVar("Answer")
 
 
-def call_coordinators(
+def call_coordinator(
     cluster: Cluster,
-    names: Iterable[str],
-    make_request: Callable[[Sequence[str]], Any],
-    read: Callable[[Any], Mapping[str, Answer | Refused]],
+    name: str,
+    make_request: Callable[[], Any],
+    read: Callable[[Any], Answer | Refused],
     *,
     doing: str,
     deadline: Deadline,
@@ -48,18 +48,17 @@ def call_coordinators(
     min_version: int = 0,
     max_version: int | None = None,
     stall: float | None = None,
-) -> dict[str, Answer | Refused]:
-    """Like :func:`ask_coordinators`, for callers that need an answer about each name.
+) -> Answer | Refused:
+    """Like :func:`call_coordinators`, for one name.
 
     :raises KafkaLogError: for a retriable error that lasted too long.
     """
-    failures: dict[str, KafkaLogError] = {}
-    answers = ask_coordinators(
+    answers: dict[str, Answer | Refused] = call_coordinators(
         cluster,
-        names,
-        make_request,
-        lambda response, _: read(response),
-        failures,
+        [name],
+        lambda _: make_request(),
+        lambda response, _: {name: read(response)},
+        None,
         doing=doing,
         deadline=deadline,
         kind=kind,
@@ -67,17 +66,15 @@ def call_coordinators(
         max_version=max_version,
         stall=stall,
     )
-    for error in failures.values():
-        raise error
-    return answers
+    return answers[name]
 
 
-def ask_coordinators(
+def call_coordinators(
     cluster: Cluster,
     names: Iterable[str],
     make_request: Callable[[Sequence[str]], Any],
     read: Callable[[Any, Sequence[str]], Mapping[str, Answer | Refused]],
-    failures: dict[str, KafkaLogError],
+    failures: dict[str, KafkaLogError] | None,
     *,
     doing: str,
     deadline: Deadline,
@@ -92,7 +89,7 @@ def ask_coordinators(
     :param names: the groups or, by ``kind``, transactional ids.
     :param make_request: makes the request to one broker about these names.
     :param read: finds each name's answer, or its error code, in the response to a request about these names.
-    :param failures: takes the retriable error of each name that lasted until the deadline.
+    :param failures: takes the retriable error of each name that lasted until the deadline; None raises it.
     :param min_version: of the request, as ``max_version``.
     :param first_with_many: the first version that takes several names. Older brokers are asked name by name.
     :param deadline: for everything. A coordinator that is silent is asked again after half of it.

@@ -20,7 +20,7 @@ from kafka.protocol.metadata import CoordinatorType
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster, cluster_of
-from pyspark_kafkalog.broker.cluster.coordinator import ask_coordinators, call_coordinators
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinator, call_coordinators
 from pyspark_kafkalog.broker.cluster.leaders import (
     NO_LEADER_HINT,
     by_topic,
@@ -195,7 +195,7 @@ class BrokerGroups:
         self, groups: Sequence[str]
     ) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaLogError]:
         failures: dict[str, KafkaLogError] = {}
-        answers: dict[str, FetchedOffsets | Refused] = ask_coordinators(
+        answers: dict[str, FetchedOffsets | Refused] = call_coordinators(
             self._cluster,
             groups,
             offsets_fetch_request,
@@ -359,7 +359,7 @@ class BrokerGroups:
     ) -> dict[str, Group | KafkaLogError]:
         doing = "Describing groups"
         failures: dict[str, KafkaLogError] = {}
-        answers: dict[str, Group | Refused] = ask_coordinators(
+        answers: dict[str, Group | Refused] = call_coordinators(
             self._cluster,
             groups,
             make_request,
@@ -388,16 +388,16 @@ class BrokerGroups:
         max_version: int | None = None,
         deadline: Deadline | None = None,
     ) -> Answer | Refused:
-        return call_coordinators(
+        return call_coordinator(
             self._cluster,
-            [group],
-            lambda _: request,
-            lambda response: {group: read(response)},
+            group,
+            lambda: request,
+            read,
             doing=doing,
             deadline=deadline or Deadline.after(self._timeout),
             min_version=min_version,
             max_version=max_version,
-        )[group]
+        )
 
 
 def with_leader_epochs(

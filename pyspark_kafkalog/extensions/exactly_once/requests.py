@@ -8,7 +8,7 @@ before KIP-890's second part, so that id and epoch stay the same throughout a tr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +25,7 @@ from kafka.protocol.producer import (
 
 from pyspark_kafkalog.broker.cluster import metadata
 from pyspark_kafkalog.broker.cluster.cluster import Cluster
-from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinator
 from pyspark_kafkalog.broker.cluster.leaders import by_topic
 from pyspark_kafkalog.broker.groups.offset_fetch import (
     BEFORE_TOPIC_IDS,
@@ -311,7 +311,7 @@ class Requests:
     ) -> _Answer:
         repeats = count()
 
-        def make(_: Sequence[str]) -> Any:
+        def make() -> Any:
             if next(repeats) and once:
                 raise _SentBeforeError
             return request
@@ -319,17 +319,17 @@ class Requests:
         name = self.transactional_id if kind is CoordinatorType.TRANSACTION else group
         assert name is not None
         try:
-            answer = call_coordinators(
+            answer = call_coordinator(
                 self._cluster,
-                [name],
+                name,
                 make,
-                lambda response: {name: read(response)},
+                read,
                 doing=doing,
                 deadline=deadline,
                 kind=kind,
                 min_version=min_version,
                 max_version=max_version,
-            )[name]
+            )
         except UnsupportedVersionError as e:
             hint = "Exactly-once writes need Kafka 2.5. Use delivery.guarantee=at-least-once."
             raise UnsupportedVersionError(e.message, broker=e.broker, hint=hint) from None

@@ -25,7 +25,7 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
-from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinator
 from pyspark_kafkalog.broker.cluster.leaders import by_topic
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.protocol import commit_error
@@ -484,16 +484,16 @@ class Member:
 
         doing = f"{doing} (group {self._group})"
         try:
-            found = call_coordinators(
+            found = call_coordinator(
                 cluster_of(self._connection),
-                [self._group],
-                lambda _: request,
-                lambda response: {self._group: read(response)},
+                self._group,
+                lambda: request,
+                read,
                 doing=doing,
                 deadline=Deadline.after(within),
                 min_version=lowest,
                 stall=stall,
-            )[self._group]
+            )
         except UnsupportedVersionError as e:
             if lowest not in _FIRST_STATIC.values():
                 raise

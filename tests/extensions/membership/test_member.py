@@ -16,7 +16,7 @@ import pytest
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
-from pyspark_kafkalog.broker.cluster.coordinator import call_coordinators
+from pyspark_kafkalog.broker.cluster.coordinator import call_coordinator
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode
@@ -74,11 +74,11 @@ class Group:
         """As the session timeout would."""
         me = member._me.member_id
         identity = LeaveGroupRequest.MemberIdentity(member_id=me, group_instance_id=None, reason="test")
-        call_coordinators(
+        call_coordinator(
             cluster_of(self.connection),
-            [self.name],
-            lambda _: LeaveGroupRequest(group_id=self.name, member_id=me, members=[identity]),
-            lambda response: {self.name: response},
+            self.name,
+            lambda: LeaveGroupRequest(group_id=self.name, member_id=me, members=[identity]),
+            lambda response: response,
             doing="Expelling a member",
             deadline=Deadline.after(10),
         )
