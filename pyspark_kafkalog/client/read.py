@@ -36,7 +36,7 @@ from pyspark_kafkalog.read.reader import (
     transformed,
 )
 from pyspark_kafkalog.read.record_sizes import RecordSizes
-from pyspark_kafkalog.read.splits import Split, tasks_of
+from pyspark_kafkalog.read.splits import PARALLELISM, Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
@@ -127,7 +127,8 @@ class Reading:
         place = self.place()
         self._messages.check_start(self.options, place)
         splits = self.splits(place, start_from_group(self.options, place, self.committed))
-        return tasks_of(splits, RecordSizes(place), wants_tasks=self.options.wants_tasks)
+        least = max(PARALLELISM, self.options.min_partitions or 1)
+        return tasks_of(splits, RecordSizes(place), wants_tasks=self.options.wants_tasks, least=least)
 
     def splits(self, place: Place, options: ReadOptions) -> list[Split]:
         """The splits of a read that ends, for all time, where the logs end now."""

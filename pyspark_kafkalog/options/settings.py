@@ -187,8 +187,8 @@ class ReadOptions:
 
     @property
     def wants_tasks(self) -> bool:
-        """Whether the user has a number of tasks in mind, so that small ranges don't share one."""
-        return self.min_partitions is not None or self.max_records_per_partition is not None
+        """Whether the user bounds the records of a task, so that small ranges don't share one."""
+        return self.max_records_per_partition is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
@@ -56,16 +57,22 @@ def split_ranges(
     Each range is first cut into near-equal parts of at most
     ``max_records_per_partition`` offsets. If that makes fewer than
     ``min_partitions``, ranges with a larger share of all offsets are cut into
-    as many parts as rounding gives them, so their number is approximate.
+    as many parts as rounding gives them, so their number is approximate. Unlike
+    in Spark, so are they if there are more, and so many that small ones share
+    tasks: else one that has most of the records would be one task of few.
     """
     splits = [split for split in ranges if _size(split) > 0]
     if max_records_per_partition is not None:
         splits = [
             part for split in splits for part in _cut(split, -(-_size(split) // max_records_per_partition))
         ]
-    if min_partitions is None or len(splits) >= min_partitions:
+    if min_partitions is None or min_partitions <= len(splits) < 2 * PARALLELISM:
         return splits
     total = sum(map(_size, splits))
+    if min_partitions <= len(splits):
+        return [
+            part for split in splits for part in _cut(split, _part_count(_size(split), total, min_partitions))
+        ]
     large = [_part_count(_size(split), total, min_partitions) > 1 for split in splits]
     total_large = sum(_size(split) for split, is_large in zip(splits, large, strict=True) if is_large)
     wanted = max(min_partitions - large.count(False), 1)
@@ -104,12 +111,16 @@ def tasks_of(
 ) -> list[tuple[Split, ...]]:
     """The splits of each task, in their order: one, but small ones share if that leaves ``least`` tasks.
 
+    Those of a partition that was divided share none.
+
     :param mean_record_bytes: see :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; asked only for
         splits of few offsets. One of an unknown size gets a task of its own.
-    :param wants_tasks: whether the user has a number of tasks in mind, so that none is shared.
+    :param wants_tasks: whether the user bounds the records of a task, so that none is shared.
     """
     most = 1 if wants_tasks else len(splits) // least
     offsets = {split.partition: _most_offsets(split) for split in splits}
+    divided = [one.partition for one, other in pairwise(splits) if one.partition == other.partition]
+    offsets |= dict.fromkeys(divided, TASK_OFFSETS + 1)
     few = [partition for partition, count in offsets.items() if count <= TASK_OFFSETS // 2]
     if most < 2 or len(few) < 2:
         return [(split,) for split in splits]

@@ -143,7 +143,7 @@ class LogReader:
 
     def tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
         """The splits of each task; see :func:`.splits.tasks_of`."""
-        least = self._parallelism or PARALLELISM
+        least = max(self._parallelism or PARALLELISM, self.options.min_partitions or 1)
         return tasks_of(splits, sizes, wants_tasks=self.options.wants_tasks, least=least)
 
     def open_place(self, *, reached: bool = False) -> Place:

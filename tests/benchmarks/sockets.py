@@ -94,7 +94,7 @@ def _of_batches(spark: SparkSession, bootstrap: str, repeats: int) -> dict[str, 
         taken.setdefault(what, []).append(1000 * (time.perf_counter() - began))
         return result
 
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "minPartitions": "1"}
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "minPartitions": str(PARTITIONS)}
     source = spark.read.format("kafkalog").options(**options)
     for _ in range(repeats + 2):
         frame = time_step("load()", source.load).where(f"offset < {COUNT // PARTITIONS}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +54,23 @@ def test_spark_cases(case: tuple[int | None, int | None, list[int], list[list[in
         for number in range(len(sizes))
     ]
     assert found == parts
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted", "parts"),
+    [
+        ([2_000_000] + [1000] * 50, 8, [8] + [1] * 50),
+        ([1000] * 25 + [2_000_000] + [1000] * 25, 30, [1] * 25 + [29] + [1] * 25),
+        ([1000] * 50, 8, [1] * 50),
+        ([1000] * 20 + [40_000, 20_000], 4, [1] * 20 + [2, 1]),
+        ([100] * 14 + [10_000], 8, [1] * 15),
+    ],
+)
+def test_among_many_the_largest_are_divided_first(sizes: list[int], wanted: int, parts: list[int]) -> None:
+    """Where small ones share tasks. Spark divides none of them."""
+    splits = split_ranges(ranges_of(sizes), min_partitions=wanted, max_records_per_partition=None)
+    counts = Counter(split.partition.partition for split in splits)
+    assert [counts[number] for number in range(len(sizes))] == parts
 
 
 def test_negative_ranges_are_dropped() -> None:

@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import BrokerError
 from pyspark_kafkalog.model import EARLIEST, LATEST, OffsetRange, Seen, TopicPartition
 from pyspark_kafkalog.read.ranges import Existing
 from pyspark_kafkalog.read.record_sizes import RecordSizes
-from pyspark_kafkalog.read.splits import TASK_BYTES, TASK_OFFSETS, Split, tasks_of
+from pyspark_kafkalog.read.splits import TASK_BYTES, TASK_OFFSETS, Split, split_ranges, tasks_of
 from pyspark_kafkalog.read.together import rows_together
 from tests.read.fake_place import FakePlace
 
@@ -55,6 +55,24 @@ def test_small_ones_share_a_task() -> None:
 def test_no_fewer_tasks_than_the_user_has_cores(count: int, tasks: int) -> None:
     splits = [split(number, 0, 5) for number in range(count)]
     assert len(tasks_of(splits, lambda asked: dict.fromkeys(asked, 10.0), least=8)) == tasks
+
+
+@pytest.mark.parametrize(("wanted", "alone", "shared"), [(1, 1, 9), (8, 8, 8), (30, 29, 25), (52, 2, 50)])
+def test_a_hot_one_is_divided_and_small_ones_share_tasks(wanted: int, alone: int, shared: int) -> None:
+    """2 M records in one, 1000 in each of 50: no fewer tasks than wanted, and than the user has cores."""
+    ranges = [split(0, 0, 2_000_000), *(split(number, 0, 1000) for number in range(1, 51))]
+    splits = split_ranges(ranges, min_partitions=wanted, max_records_per_partition=None)
+    tasks = tasks_of(splits, lambda asked: dict.fromkeys(asked, 100.0), least=max(wanted, 8))
+    of_hot = [task for task in tasks if task[0].partition.partition == 0]
+    assert {len(task) for task in of_hot} == {1}
+    assert (len(of_hot), len(tasks) - len(of_hot)) == (alone, shared)
+
+
+def test_parts_of_one_partition_share_no_task() -> None:
+    parts = [split(0, start, start + 10) for start in range(0, 40, 10)]
+    splits = [*parts, *(split(number, 0, 10) for number in range(1, 20))]
+    tasks = tasks_of(splits, lambda asked: dict.fromkeys(asked, 10.0), least=1)
+    assert [len(task) for task in tasks] == [1, 1, 1, 1, 19]
 
 
 def test_nobody_is_asked_for_sizes_where_all_are_large() -> None:
