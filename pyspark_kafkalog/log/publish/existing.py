@@ -1,5 +1,5 @@
-"""The partitions that a directory has. Its writers look for those that they need by name, and list it if one
-is missing, so that what else is in the root costs nothing.
+"""Which partitions a directory has: its writers look for those that they need by name, and list it if one is
+missing, so that what else is in the root costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import TopicPartition
 
 _FURTHER = 100
-"""Numbers behind a topic's last partition that are looked for, too: a topic that lacks one is listed."""
+"""How many numbers behind a topic's last partition are looked for, too: a topic that lacks one is listed."""
 
 
 def existing_partitions(root: str, wanted: Collection[TopicPartition]) -> dict[str, set[int]]:

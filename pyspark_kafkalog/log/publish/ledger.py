@@ -18,6 +18,7 @@ from pyspark_kafkalog.log.checkpoints import read_topic_id
 from pyspark_kafkalog.log.journal_file import Ledger, WrittenEnd
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import PartitionLog, PendingBatches, header_at, last_batch
+from pyspark_kafkalog.log.publish.forgotten import read_forgotten
 from pyspark_kafkalog.model import BatchHeader, LogSettings, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 
@@ -84,8 +85,6 @@ class QueryLedger:
         if batch.batch_id is None:
             return False
         if ledger is None:
-            from pyspark_kafkalog.log.publish.forgotten import read_forgotten
-
             if history.required and os.path.basename(self.path) in read_forgotten(self.root):
                 raise _forgotten(self.path, batch)
             if batch.batch_id and history.required and not history.is_job:

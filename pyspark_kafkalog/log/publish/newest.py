@@ -32,7 +32,7 @@ NEWEST_FILE = ".kafkalog-newest"
 _MANY = 500
 """Names in a folder, up to which a listing costs less than a note."""
 _DIGITS = 20
-"""Digits of a base offset in a name."""
+"""Of a base offset in a name."""
 
 
 class Newest(NamedTuple):
@@ -67,7 +67,7 @@ class _Note(NamedTuple):
     listed: _State | None = None
     """The folder as it was when it was listed."""
     machine: str = ""
-    """The machine where that was."""
+    """Where that was."""
     newest: Newest = Newest(None, ())
 
     def is_of(self, folder: str, state: _State) -> bool:

@@ -44,7 +44,7 @@ from pyspark_kafkalog.staging import ChangedError, Staged, StagedSection, Stagin
 
 STAGED_PREFIX = ".kafkalog-staged-"
 _ATTEMPTS = 100
-"""Times to make the folder again that commits of others remove meanwhile."""
+"""How often to make the folder again that commits of others remove meanwhile."""
 _MAX_OPEN = 128
 """The most staged files that stay open after their check. Others are opened for each read."""
 STAGED_NAME = re.compile(
