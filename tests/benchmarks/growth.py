@@ -13,12 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog import CommittedOffset, connect
-from pyspark_kafkalog.log.layout import segment_file
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.log.publish.journal import ledger_file
-from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.stream.checkpoint import QueryLog
 from tests.benchmarks.measure import arguments, verdict
 from tests.benchmarks.session import scratch_folder
 from tests.log.partitions import batch, write_index, write_segment, write_time_index
@@ -26,12 +22,10 @@ from tests.log.partitions import batch, write_index, write_segment, write_time_i
 RECORDS = 100
 REPEATS = 15
 """Runs of which the best counts."""
-SIZES = (1, 1_000, 4_000, 20_000)
-FEW_REPEATS = 3
+SIZES = (1, 1_000, 5_000, 20_000)
 FITTED = 3
 """Sizes, the last ones, that tell the exponent."""
-WRITE_BAR, PLAN_BAR = 0.1, 1.05
-ZEROS, ZEROS_BAR = 1 << 30, 0.3
+WRITE_BAR, PLAN_BAR = 0.1, 1.0
 _AT_REST = 2.1
 """Seconds after which a folder's time shows all changes."""
 
@@ -51,16 +45,6 @@ def main() -> None:
                     _write(root)
                 found[size] = cpu_seconds(lambda: _write(root))  # noqa: B023
             show(f"write of {RECORDS} records beside {name}", found, WRITE_BAR)
-        for name, (ask, fill) in QUESTIONS.items():
-            found = {}
-            for size in sizes[1:]:
-                root = folder / name / str(size)
-                root.mkdir(parents=True)
-                fill(root, size)
-                found[size] = cpu_seconds(lambda: ask(root), FEW_REPEATS)  # noqa: B023
-            show(name, found, PLAN_BAR)
-        seconds = cpu_seconds(lambda: _look_at_zeros(folder / "zeros", int(ZEROS * args.scale)), FEW_REPEATS)
-        print(f"the end of a log before 1 GiB of zeros: {seconds:.2f} s{verdict(seconds, at_most=ZEROS_BAR)}")
 
 
 def _write(root: Path) -> None:
@@ -90,43 +74,6 @@ def _segments(root: Path, count: int) -> None:
         write_time_index(log, [])
 
 
-def _topic(root: Path, partitions: int) -> None:
-    for number in range(partitions):
-        write_segment(root / f"t-{number}", [batch(0, 1)])
-
-
-def _micro_batches(checkpoint: Path, count: int) -> None:
-    (checkpoint / "offsets").mkdir()
-    for number in range(count):
-        (checkpoint / "offsets" / str(number)).write_text("v1\n{}\n{}")
-
-
-def _groups(root: Path, count: int) -> None:
-    write_segment(root / "t-0", [batch(0, 10)])
-    kafka = connect(root)
-    for number in range(count // 20):
-        kafka.groups.commit(f"group-{number}", {TopicPartition("t", 0): CommittedOffset(number % 10)})
-
-
-def _look_at_zeros(root: Path, size: int) -> None:
-    log = root / "t-0" / segment_file(0, ".log")
-    if not log.exists():
-        write_segment(log.parent, [batch(0, 1)])
-        with log.open("ab") as file:
-            for _ in range(-(-size // (1 << 24))):
-                file.write(bytes(1 << 24))
-    partition = TopicPartition("t", 0)
-    assert LogDirectory.open(str(root)).end_offsets([partition], read_committed=False) == {partition: 1}
-
-
-QUESTIONS: Mapping[str, tuple[Callable[[Path], object], Callable[[Path, int], None]]] = {
-    "plan of a topic of so many partitions": (lambda root: connect(root).plan("t"), _topic),
-    "newest of so many micro-batches in a checkpoint": (
-        lambda checkpoint: QueryLog(str(checkpoint)).newest_plan(),
-        _micro_batches,
-    ),
-    "lags of a twentieth as many groups of a directory": (lambda root: connect(root).groups.lags(), _groups),
-}
 FILLINGS: Mapping[str, Callable[[Path, int], None]] = {
     "queries": _queries,
     "partitions of another topic": _partitions,
