@@ -18,7 +18,6 @@ from pyspark_kafkalog.log.checkpoints import read_topic_id
 from pyspark_kafkalog.log.journal_file import Ledger, WrittenEnd
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import PartitionLog, PendingBatches, header_at, last_batch
-from pyspark_kafkalog.log.publish.forgotten import read_forgotten
 from pyspark_kafkalog.model import BatchHeader, LogSettings, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 
@@ -85,8 +84,6 @@ class QueryLedger:
         if batch.batch_id is None:
             return False
         if ledger is None:
-            if history.required and os.path.basename(self.path) in read_forgotten(self.root):
-                raise _forgotten(self.path, batch)
             if batch.batch_id and history.required and not history.is_job:
                 raise _missing(self.path, batch)
             return False
@@ -225,17 +222,6 @@ def _missing(path: str, batch: QueryBatch) -> LogDirectoryError:
         hint="The directory, or this file, is gone or was restored from a copy: what earlier ones wrote may"
         f" be missing. Restore it, or give the query a new checkpoint. {_GO_ON}, also if the query has"
         " written elsewhere so far.",
-    )
-
-
-def _forgotten(path: str, batch: QueryBatch) -> LogDirectoryError:
-    return LogDirectoryError(
-        f"The directory has forgotten query {batch.query_id}: its ledger was removed by kafkalog"
-        " forget-queries, and nothing tells whether batch"
-        f" {batch.batch_id} was written",
-        file=path,
-        hint="Restore the file, or give the query a new checkpoint, which publishes its records again."
-        f" {_GO_ON}, which writes this batch, whether it is there or not.",
     )
 
 
