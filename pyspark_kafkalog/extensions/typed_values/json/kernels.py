@@ -61,7 +61,7 @@ _VALID, LOCAL = 1, 2
 _BEGUN, _NEXT, _VALUE, _UNWANTED, _AFTER = range(5)
 """The next thing in an object or array: its end or a first part, a part, a value, one that nothing wants, or
 the separator or end behind one."""
-_FITS, _ODD = range(2)
+_FITS, _ODD, _WRONG = range(3)
 """A value is of its column's type, may not be, or is not."""
 _QUOTE, _BACKSLASH, _SPACE, _COMMA, _COLON, _MINUS, _PLUS, _POINT = 34, 92, 32, 44, 58, 45, 43, 46
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 123, 125, 91, 93
@@ -1245,7 +1245,7 @@ def decode(
                             high = ~high + int64(low == 0)
                         out64[2 * to] = low
                         out64[2 * to + 1] = high
-                        fits = int64(_FITS if known else _ODD)
+                        fits = int64(_FITS if known else _WRONG)
                     elif kind in (DOUBLE, FLOAT):
                         bits = double_of(digits, -divisor, powers)
                         if bits < 0:
@@ -1266,22 +1266,22 @@ def decode(
                             break
                         number = -digits if is_negative else digits
                         if fraction >= 0:
-                            fits = int64(_ODD)
+                            fits = int64(_WRONG)
                         elif kind == INT64_:
                             out64[to] = number
                         elif kind == TIMESTAMP:
                             out64[to] = number * _MICROS
                         elif kind == INT32:
                             out32[to] = number
-                            fits = int64(_FITS if number == int64(np.int32(number)) else _ODD)
+                            fits = int64(_FITS if number == int64(np.int32(number)) else _WRONG)
                         elif kind == INT16:
                             out[2 * to] = number & 255
                             out[2 * to + 1] = number >> 8 & 255
-                            fits = int64(_FITS if -32768 <= number <= 32767 else _ODD)
+                            fits = int64(_FITS if -32768 <= number <= 32767 else _WRONG)
                         else:
                             # Jackson takes bytes with and without sign.
                             out[to] = number & 255
-                            fits = int64(_FITS if -128 <= number <= 255 else _ODD)
+                            fits = int64(_FITS if -128 <= number <= 255 else _WRONG)
                 elif kind < TIMESTAMP or byte != _QUOTE:
                     fits = int64(_ODD)
                 elif kind == DATE:
