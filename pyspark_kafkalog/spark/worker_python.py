@@ -64,9 +64,9 @@ def main() -> None:
     first = "" if kind == "-c" else os.getcwd()
     sys.path[:] = [first, *(entry for entry in sys.path[1:] if entry not in left_out)]
     sys.argv = [kind, *rest[1:]]
-    if rest[0] == _DAEMON:
-        _import_for_workers(*rest[1:])
     if kind == "-m":
+        if rest[0] == _DAEMON:
+            _import_for_workers(*rest[1:])
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         exec(compile(rest[0], "<string>", "exec"), vars(sys.modules["__main__"]))

@@ -167,15 +167,8 @@ def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
         if byte < _SPACE:
             return int64(-1)
         if byte == _BACKSLASH:
-            if at == end:
-                return int64(-1)
-            byte = data[uint64(at)]
-            at += 1
-            if byte == _U:
-                if hexadecimal(data, at, end) < 0:
-                    return int64(-1)
-                at += 4
-            elif unescaped(byte) < 0:
+            at, char = escape_at(data, at - 1, end)
+            if char < 0:
                 return int64(-1)
     return int64(-1)
 
@@ -196,6 +189,21 @@ def unescaped(byte: Integer) -> Integer:
     if byte == _F:
         return int64(12)
     return int64(-1)
+
+
+@inlined
+def escape_at(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """An escape, whose backslash is at ``at``: the place behind it, and the one of Java's characters that it
+    stands for, or -1 if it is odd.
+    """
+    if end - at < 2:
+        return at, int64(-1)
+    at += 2
+    char = unescaped(data[at - 1])
+    if data[at - 1] == _U:
+        char = hexadecimal(data, at, end)
+        at += 4
+    return at, char
 
 
 @inlined
@@ -669,21 +677,14 @@ def put_string(
         to += at - begin
         if byte == _QUOTE:
             return at + 1, to
-        if end - at < 2:
-            return int64(-1), to
-        at += 2
-        char = unescaped(data[at - 1])
-        if data[at - 1] == _U:
-            char = hexadecimal(data, at, end)
-            at += 4
-            if 0xD800 <= char < 0xE000:
-                if char >= 0xDC00 or end - at < 6 or data[at] != _BACKSLASH or data[at + 1] != _U:
-                    return int64(-1), to
-                other = hexadecimal(data, at + 2, end)
-                if other < 0xDC00 or other >= 0xE000:
-                    return int64(-1), to
-                char = 0x10000 + ((char - 0xD800) << 10) + (other - 0xDC00)
-                at += 6
+        at, char = escape_at(data, at, end)
+        if 0xD800 <= char < 0xE000:
+            if char >= 0xDC00 or at == end or data[at] != _BACKSLASH:
+                return int64(-1), to
+            at, other = escape_at(data, at, end)
+            if other < 0xDC00 or other >= 0xE000:
+                return int64(-1), to
+            char = 0x10000 + ((char - 0xD800) << 10) + (other - 0xDC00)
         if char < 0:
             return int64(-1), to
         to = put_utf8(out, to, char)
@@ -755,13 +756,7 @@ def put_quoted(
             out[to] = _QUOTE
             return at + 1, to + 1
         if byte == _BACKSLASH:
-            if end - at < 2:
-                return int64(-1), to
-            at += 2
-            char = unescaped(data[at - 1])
-            if data[at - 1] == _U:
-                char = hexadecimal(data, at, end)
-                at += 4
+            at, char = escape_at(data, at, end)
             if char < 0:
                 return int64(-1), to
             to = put_char(out, to, char)
