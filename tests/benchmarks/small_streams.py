@@ -20,7 +20,7 @@ from kafka import KafkaProducer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import from_json
 
-from tests.benchmarks.json import FLAT, flat, values_of
+from tests.benchmarks.json import FLAT, values_of
 from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, results_by_turns, rows
 from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.benchmarks.streams import available_now
@@ -168,17 +168,17 @@ def _to_sinks(spark: SparkSession, broker: Broker, folder: Path, shape: Shape, r
 def _of_json(spark: SparkSession, broker: Broker, folder: Path, shape: Shape, rounds: int) -> None:
     """JSON that our tasks decode, or Spark, from rows with our plan or from its own source."""
     broker.create_topic(shape.topic, shape.partitions)
-    values = values_of(flat, shape.rows * shape.micro_batches).to_numpy(zero_copy_only=False)
+    values = values_of(FLAT, shape.rows * shape.micro_batches).to_numpy(zero_copy_only=False)
     with KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all", linger_ms=50) as producer:
         for number, value in enumerate(values):
             producer.send(shape.topic, value, partition=number % shape.partitions)
 
     def in_spark(frame: DataFrame) -> DataFrame:
-        return frame.select(from_json(frame.value.cast("string"), FLAT).alias("value"))
+        return frame.select(from_json(frame.value.cast("string"), FLAT.fields).alias("value"))
 
     sources = _sources(broker, shape)
     kind, options = sources[_OURS]
-    typed = {**options, "value.format": "json", "value.schema": FLAT}
+    typed = {**options, "value.format": "json", "value.schema": FLAT.fields}
     runs = {
         _OURS: available_now(
             spark, kind, typed, folder / "checkpoints-json", step=lambda rows: rows.select("value")
