@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
     name: str
     value: str
-    rows: int = 400_000
+    rows: int = 1_000_000
 
 
 def _fields(count: int, field: str) -> str:
@@ -46,8 +46,8 @@ def _fields(count: int, field: str) -> str:
 SHAPES = (
     Shape("flat", f"struct(id, {_NAME} AS name, id / 7D AS amount, {_MICROS} AS at, id % 2 = 0 AS ok)"),
     Shape("texts with escapes", "struct(id, concat('\\u001b[31m', id, '\\n\\t\"\\\\ é') AS line)"),
-    Shape("texts of 1 kB", "struct(id, repeat('abcd\"\\n', 170) AS text)", 100_000),
-    Shape("texts of 100 kB", "struct(id, repeat('abcdefgh', 12800) AS text)", 1000),
+    Shape("texts of 1 kB", "struct(id, repeat('abcd\"\\n', 170) AS text)", 300_000),
+    Shape("texts of 100 kB", "struct(id, repeat('abcdefgh', 12800) AS text)", 4000),
     Shape("doubles of every size", _fields(3, "(id + {}) * pow(10D, id % 600 - 300)")),
     Shape("epoch seconds as doubles", _fields(3, "1.7e9D + id / 1000D + {}")),
     Shape("timestamps", _fields(3, f"{_MICROS} + {_DAYS}")),
@@ -57,15 +57,15 @@ SHAPES = (
     Shape("dates", _fields(3, "date_add(date'1990-01-01', int(id % 20000) + {})")),
     Shape("decimals", _fields(3, "CAST(id * 1.37BD + {} AS decimal(20, 2))")),
     Shape("maps", f"struct(id, map('colour', 'red', concat('key-', id % 10), {_NAME}) AS tags)"),
-    Shape("arrays of numbers", "struct(id, sequence(id, id + 20) AS numbers)", 200_000),
-    Shape("arrays of structs", f"struct(id, transform(sequence(0, 2), n -> {_ITEMS}) AS items)", 200_000),
+    Shape("arrays of numbers", "struct(id, sequence(id, id + 20) AS numbers)", 600_000),
+    Shape("arrays of structs", f"struct(id, transform(sequence(0, 2), n -> {_ITEMS}) AS items)", 600_000),
     Shape(
         "Debezium envelopes",
         f"struct(if(id % 2 = 0, {_AFTER}, null) AS before, {_AFTER} AS after, {_SOURCE} AS source)",
-        200_000,
+        800_000,
     ),
-    Shape("50 fields, half null", _fields(50, "if((id + {}) % 2 = 0, id, null)"), 60_000),
-    Shape("500 fields", _fields(500, "id + {}"), 6000),
+    Shape("50 fields, half null", _fields(50, "if((id + {}) % 2 = 0, id, null)"), 300_000),
+    Shape("500 fields", _fields(500, "id + {}"), 30_000),
 )
 WRITE_BAR, READ_BAR = 0.7, 0.5
 
