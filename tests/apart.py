@@ -9,6 +9,7 @@ usage: python -m tests.apart [extensions.audit ...] [-- arguments for pytest]
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -47,8 +48,11 @@ _OUTCOMES_VARIABLE = "KAFKALOG_OUTCOMES"
 _LEFT_OUT: dict[str, list[str]] = json.loads(os.environ.get(_LEFT_OUT_VARIABLE, "{}"))
 """The folders that are left out, with the names by which they are refused."""
 
+_WITH_ALL_OF_IT = ("-o", "verbosity_assertions=2")
+"""Else a failure might not show the refusal."""
+
 _REFUSED = re.compile(
-    rf"(\w+), which is not installed|No module named '{NAME}\.\w+\.(\w+)|No such command '([\w-]+)'"
+    rf"(\w+), which is not installed|No module named \\?'{NAME}\.\w+\.(\w+)|No such command '([\w-]+)'"
 )
 
 
@@ -119,8 +123,19 @@ def is_of_the_whole(test: Path) -> bool:
 
 def names_of(folder: str) -> list[str]:
     """The names by which a folder is refused if it is not there: its own, and those of its commands."""
-    commands = ROOT.joinpath(NAME, *folder.split("."), "commands").glob("[a-z]*.py")
-    return [folder.partition(".")[2], *(path.stem.replace("_", "-") for path in commands)]
+    modules = ROOT.joinpath(NAME, *folder.split("."), "commands").glob("*.py")
+    commands = (command for module in modules for command in _commands(parsed(module)))
+    return [folder.partition(".")[2], *commands]
+
+
+def _commands(module: ast.Module) -> Iterator[str]:
+    """The commands that a module adds to ``kafkalog``."""
+    for function in module.body:
+        for decorator in getattr(function, "decorator_list", ()):
+            if ast.unparse(decorator).startswith(("kafkalog.command(", "kafkalog.group(")):
+                assert isinstance(function, ast.FunctionDef)
+                given = [name.value for name in decorator.args if isinstance(name, ast.Constant)]
+                yield str(given[0]) if given else function.name.replace("_", "-")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -137,7 +152,7 @@ def pytest_runtest_makereport() -> Iterator[None]:
     """Skip a test that asks for what is not there, where it is refused, and note how each ended."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    missing = _missing(report.longreprtext) if report.failed else ""
+    missing = _missing(report.longreprtext + report.capstderr) if report.failed else ""
     if missing:
         report.outcome = "skipped"
         report.longrepr = (report.location[0], report.location[1] or 0, f"Skipped: {missing} is not there")
@@ -181,7 +196,7 @@ class Copies:
                 _LEFT_OUT_VARIABLE: json.dumps({folder: names_of(folder) for folder in left_out}),
                 _OUTCOMES_VARIABLE: str(outcomes),
             }
-            command = [sys.executable, "-m", "pytest", "-p", "tests.apart", *arguments]
+            command = [sys.executable, "-m", "pytest", "-p", "tests.apart", *_WITH_ALL_OF_IT, *arguments]
             done = subprocess.run(
                 command,
                 cwd=copy,

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_kafkalog import MessageSegment, connect, reassemble
 from pyspark_kafkalog.errors import OptionError
-from tests.plugins import own
+from tests.extensions.large_messages.segment_formats import FORMATS, own
 from tests.spark.conftest import in_order
 
 LARGE = "0123456789" * 10
@@ -20,9 +20,9 @@ VALUES = ["small", LARGE, "between", LARGE[::-1], "last"]
 WRITE = {
     "large.message.enabled": "true",
     "max.message.segment.bytes": "30",
-    "segment.serializer": "tests.plugins:own",
+    "segment.serializer": f"{FORMATS}:own",
 }
-DESERIALIZER = {"segment.deserializer": "tests.plugins:from_own"}
+DESERIALIZER = {"segment.deserializer": f"{FORMATS}:from_own"}
 READ = {"large.message.enabled": "true", **DESERIALIZER}
 
 
@@ -85,11 +85,8 @@ def test_a_stream_has_whole_messages_and_commits_safe_offsets(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            {**WRITE, "segment.serializer": "tests.plugins:none"},
-            "serializer .* cannot be imported: its module",
-        ),
-        ({**WRITE, "segment.serializer": "tests.plugins:gives_text"}, r"returned str, expected bytes .*t-0"),
+        ({**WRITE, "segment.serializer": f"{FORMATS}:none"}, "serializer .* cannot be imported: its module"),
+        ({**WRITE, "segment.serializer": f"{FORMATS}:gives_text"}, r"returned str, expected bytes .*t-0"),
     ],
 )
 def test_a_write_that_fails_leaves_nothing(
@@ -106,6 +103,6 @@ def test_a_read_says_what_is_wrong(spark: SparkSession, path: str) -> None:
     with pytest.raises(PySparkException, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
         reader.option("segment.deserializer", "no.such:f").load(path).collect()
     with pytest.raises(PySparkException, match=r"returned str, expected a MessageSegment .*t-0, offset 0"):
-        reader.option("segment.deserializer", "tests.plugins:gives_text").load(path).collect()
+        reader.option("segment.deserializer", f"{FORMATS}:gives_text").load(path).collect()
     with pytest.raises(OptionError, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
         reassemble(spark.read.format("kafkalog").load(path), {"segment.deserializer": "no.such:f"})

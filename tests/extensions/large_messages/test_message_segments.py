@@ -19,17 +19,17 @@ from pyspark_kafkalog import (
     connect,
 )
 from tests.broker.producing import unused_topic
-from tests.plugins import own
+from tests.extensions.large_messages.segment_formats import FORMATS, own
 from tests.tools.cli.running import run
 
 LARGE = bytes(range(100))
 WRITE = {
     "large.message.enabled": "true",
     "max.message.segment.bytes": "30",
-    "segment.serializer": "tests.plugins:own",
+    "segment.serializer": f"{FORMATS}:own",
     "header.timestamp.enabled": "false",
 }
-READ = {"large.message.enabled": "true", "segment.deserializer": "tests.plugins:from_own"}
+READ = {"large.message.enabled": "true", "segment.deserializer": f"{FORMATS}:from_own"}
 
 
 @pytest.fixture
@@ -96,10 +96,10 @@ def test_a_group_is_reset_to_where_an_open_message_begins(options: Mapping[str, 
     """The large message is at offsets 5 to 8."""
     (place,) = options.values()
     words = ("offsets", "reset", place, "--group", f"{topic}-etl", "--topic", topic, "--to-offset", 7)
-    named = "segment.deserializer=tests.plugins:from_own"
+    named = f"segment.deserializer={FORMATS}:from_own"
     (step,) = run(*words, "--large-messages", "--execute", "--json", "-o", named).json
     assert (step["offset"], step["metadata"]) == (5, "7,")
-    with connect({**options, "segment.deserializer": "tests.plugins:from_own"}) as kafka:
+    with connect({**options, "segment.deserializer": f"{FORMATS}:from_own"}) as kafka:
         selection = RecordSelection(offset=7, large_messages=True)
         (rows,) = kafka.records.select(topic, selection, columns=["offset", "value"])
         assert rows.to_pylist() == [{"offset": 8, "value": LARGE}, {"offset": 9, "value": b"last"}]
@@ -122,22 +122,20 @@ def test_dropped_message_segments_are_shown(tmp_path: Path) -> None:
 def test_errors_say_where(tmp_path: Path) -> None:
     kafka = connect(str(tmp_path))
     failing = {name: value.replace(":own", ":raises") for name, value in WRITE.items()}
-    with pytest.raises(
-        KafkaLogError, match=r"The segment serializer 'tests\.plugins:raises' raised"
-    ) as raised:
+    with pytest.raises(KafkaLogError, match=rf"The segment serializer '{FORMATS}:raises' raised") as raised:
         kafka.write(table(b"small", b"bad" * 20), "t", options=failing)
     assert raised.value.topic_partition == "t-0"
     assert not list(tmp_path.rglob("*.log"))
     kafka.write(table(b"small", b"bad"), "t")
     with pytest.raises(KafkaLogError, match=r"The segment deserializer .* these bytes are bad") as raised:
-        values(kafka.read("t", options={**READ, "segment.deserializer": "tests.plugins:raises"}))
+        values(kafka.read("t", options={**READ, "segment.deserializer": f"{FORMATS}:raises"}))
     assert (raised.value.topic_partition, raised.value.offset) == ("t-0", 1)
 
 
 def test_what_can_t_be_imported_is_refused_first(tmp_path: Path) -> None:
     kafka = connect(str(tmp_path))
-    with pytest.raises(OptionError, match=r"The segment serializer 'tests\.plugins:none' cannot be imported"):
-        kafka.write(table(b"x"), "t", options={**WRITE, "segment.serializer": "tests.plugins:none"})
+    with pytest.raises(OptionError, match=rf"The segment serializer '{FORMATS}:none' cannot be imported"):
+        kafka.write(table(b"x"), "t", options={**WRITE, "segment.serializer": f"{FORMATS}:none"})
     assert not list(tmp_path.iterdir())
     with pytest.raises(OptionError, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
         kafka.read("t", options={**READ, "segment.deserializer": "no.such:f"})

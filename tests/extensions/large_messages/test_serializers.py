@@ -16,8 +16,8 @@ from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSetting
 from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
 from pyspark_kafkalog.model import TopicPartition
 from tests.extensions.large_messages.records import Record
+from tests.extensions.large_messages.segment_formats import FORMATS, WRONG
 from tests.extensions.large_messages.test_splitting import ID, arrow, plain, split
-from tests.plugins import WRONG
 
 PARTITION = TopicPartition("t", 3)
 GIVEN = [
@@ -34,14 +34,14 @@ GIVEN = [
 @pytest.mark.parametrize("wrap", [False, True])
 def test_their_format_by_a_function_is_that_of_the_package(name: str, wrap: bool) -> None:
     settings = SplitterSettings(10, wrap=wrap)
-    own = replace(settings, serializer=f"tests.plugins:{name}")
+    own = replace(settings, serializer=f"{FORMATS}:{name}")
     assert split(GIVEN, own) == split(GIVEN, settings)
     assert split(GIVEN, own, chosen=[4, 0]) == split(GIVEN, settings, chosen=[4, 0])
     assert split(GIVEN, own, max_bytes=1) == split(GIVEN, settings)
 
 
 def test_small_values_are_bare_if_the_function_leaves_them_so() -> None:
-    settings = SplitterSettings(10, wrap=True, serializer="tests.plugins:own")
+    settings = SplitterSettings(10, wrap=True, serializer=f"{FORMATS}:own")
     found = split(GIVEN, settings)
     assert [record.value for record in found if record.timestamp in (5, 7, 8, 10)] == [
         b"small",
@@ -66,9 +66,9 @@ def test_small_values_are_bare_if_the_function_leaves_them_so() -> None:
     ],
 )
 def test_what_a_serializer_may_not_return(name: str, said: str) -> None:
-    settings = SplitterSettings(10, serializer=f"tests.plugins:{name}")
+    settings = SplitterSettings(10, serializer=f"{FORMATS}:{name}")
     records = Splitter(settings, lambda count: ID * count).split(arrow([Record(b"k", b"bad" * 13, [], 1)]))
-    with pytest.raises(KafkaLogError, match=rf"^The segment serializer 'tests.plugins:{name}' {said}") as e:
+    with pytest.raises(KafkaLogError, match=rf"^The segment serializer '{FORMATS}:{name}' {said}") as e:
         list(records.of(None, PARTITION))
     assert e.value.topic_partition == "t-3"
 
@@ -79,11 +79,11 @@ def rows(*values: bytes | None) -> pa.RecordBatch:
 
 
 def find(name: str) -> Callable[[pa.RecordBatch], Any]:
-    return finder(AssemblerSettings(deserializer=f"tests.plugins:{name}"), PARTITION)
+    return finder(AssemblerSettings(deserializer=f"{FORMATS}:{name}"), PARTITION)
 
 
 def test_slices_may_lie_anywhere_in_a_value() -> None:
-    settings = SplitterSettings(10, serializer="tests.plugins:own")
+    settings = SplitterSettings(10, serializer=f"{FORMATS}:own")
     splitter = Splitter(settings, lambda count: ID * count)
     records = splitter.split(arrow([Record(b"k", b"0123456789abcdef", [], 1)])).of(None, PARTITION)
     values = [record.value for part, wanted in records for record in plain(part, wanted)]
@@ -119,7 +119,7 @@ def test_what_a_message_segment_may_not_be(wrong: str) -> None:
         "slice_too_long": "a message segment with a slice longer than its message",
         "text_as_slice": "str as slice, expected bytes",
     }[wrong]
-    text = f"^The segment deserializer 'tests.plugins:wrong' returned {said} .*It returns None for"
+    text = f"^The segment deserializer '{FORMATS}:wrong' returned {said} .*It returns None for"
     with pytest.raises(KafkaLogError, match=text) as raised:
         find("wrong")(rows(b"old", None, wrong.encode()))
     assert (raised.value.topic_partition, raised.value.offset) == ("t-3", 72)
@@ -142,7 +142,7 @@ def test_what_a_message_segment_may_not_be(wrong: str) -> None:
     ],
 )
 def test_what_a_deserializer_may_not_return(name: str, said: str, offset: int) -> None:
-    text = rf"^The segment deserializer 'tests.plugins:{name}' {said}"
+    text = rf"^The segment deserializer '{FORMATS}:{name}' {said}"
     with pytest.raises(KafkaLogError, match=text) as raised:
         find(name)(rows(b"good", None, b"bad"))
     assert (raised.value.topic_partition, raised.value.offset) == ("t-3", offset)

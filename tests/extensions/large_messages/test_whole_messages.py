@@ -22,6 +22,7 @@ from tests.extensions.large_messages.cases import (
     as_delivered,
     without_safe_offset,
 )
+from tests.extensions.large_messages.segment_formats import FORMATS
 from tests.large_log import DROPPED
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ def test_a_whole_partition_is_what_their_consumer_delivers(scenario: Scenario) -
 @each_scenario
 @pytest.mark.parametrize("name", ["from_prefix", "from_prefixes"])
 def test_a_function_that_finds_their_message_segments_gives_the_same(scenario: Scenario, name: str) -> None:
-    deserializer = f"tests.plugins:{name}"
+    deserializer = f"{FORMATS}:{name}"
     assert read(scenario, EARLIEST, LATEST, deserializer=deserializer) == scenario.delivered
     end = scenario.log_end_offset
     cuts = [0, end // 3, end // 2, end]

@@ -41,6 +41,8 @@ def run(*words: object, text: str | None = None) -> Done:
     result = CliRunner(**_SEPARATE).invoke(
         kafkalog, [str(word) for word in words], input=text, catch_exceptions=False
     )
+    # pytest shows it with a test that fails.
+    sys.stderr.write(result.stderr)
     return Done(result.exit_code, result.stdout, result.stderr)
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.codec.test_kernels import needs_library
+from tests.extensions.large_messages.segment_formats import FORMATS
 from tests.fixtures_dir import case
 from tests.tools.cli.running import command, lines, records, run
 
@@ -147,7 +148,7 @@ def test_an_option_of_readers_names_its_flag(root: Path) -> None:
 
 
 def test_a_deserializer_of_segments_needs_large_messages(root: Path) -> None:
-    named = ("-o", "segment.deserializer=tests.plugins:from_own")
+    named = ("-o", f"segment.deserializer={FORMATS}:from_own")
     done = run("cat", root, "t", *named)
     assert done.code == 2
     assert "'segment.deserializer' is set" in done.err
