@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -219,17 +219,27 @@ def run_without(folder: str, copies: Copies, arguments: list[str]) -> bool:
     return run.passed
 
 
-def run_with_least(copies: Copies, arguments: list[str]) -> bool:
-    """Run each test in a copy with the folders that it needs, and return whether all passed."""
-    waiting: dict[frozenset[str], list[str]] = defaultdict(list)
+def files_by_need() -> dict[frozenset[str], list[str]]:
+    """The files of tests by the folders that they need, without those about the tree as a whole."""
+    found = defaultdict(list)
     for path in sorted(TESTS.rglob("test_*.py")):
-        if is_of_the_whole(path):
-            continue
-        waiting[needed_by(path)].append(str(path.relative_to(ROOT)))
+        if not is_of_the_whole(path):
+            found[needed_by(path)].append(str(path.relative_to(ROOT)))
+    return found
+
+
+def run_with_least(copies: Copies, waiting: Mapping[frozenset[str], list[str]], arguments: list[str]) -> bool:
+    """Run each test in a copy with the folders that it needs, and return whether all passed.
+
+    :param waiting: files or tests by the folders that they need. One that is refused for another runs again,
+        with that one, too.
+    """
     passed, failed = Counter[str](), []
 
     def run(there: frozenset[str]) -> Run:
-        return copies.run(NEEDS.keys() - there, [*arguments, *waiting[there]])
+        # One file is one worker's; starting more would cost as much as most files do.
+        is_small = len({test.partition("::")[0] for test in waiting[there]}) == 1
+        return copies.run(NEEDS.keys() - there, [*arguments, *(["-n", "0"] * is_small), *waiting[there]])
 
     while waiting:
         refused: dict[frozenset[str], list[str]] = defaultdict(list)
@@ -258,7 +268,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="kafkalog-apart-") as temporary:
         copies = Copies(Path(temporary))
         if not folders:
-            return not run_with_least(copies, options)
+            return not run_with_least(copies, files_by_need(), options)
         needed = folders_of(TESTS / "conftest.py")
         for folder in needed.intersection(folders):
             print(f"{folder}: all tests need it")
