@@ -39,6 +39,7 @@ OF_THE_WHOLE = (
     "test_ci.py",
     "test_hints.py",
     "test_package.py",
+    "test_public.py",
     "documents",
 )
 """Tests of the tree as a whole, which is not there."""
