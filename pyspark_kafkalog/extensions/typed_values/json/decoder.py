@@ -107,21 +107,21 @@ class Decoder:
         :param sizes: in bytes; negative for null.
         """
         array, marks = self._common(data, starts, sizes)
-        if self._has_odd_names:
-            marks[sizes >= 0] = kernels.RARE
 
         def value(row: int) -> bytes:
             return data[starts[row] : starts[row] + sizes[row]].tobytes()
 
+        if self._has_odd_names:
+            marks[sizes >= 0] = kernels.RARE
+        else:
+            array = self._mended(array, marks, value)
         faults: dict[int, Fault | None] = {}
         rare, found = np.flatnonzero(marks >= kernels.RARE), []
         for row in rare.tolist():
             fields, faults[row] = self._convert(text_of(value(row)))
             found.append(fields)
         if rare.size:
-            places = np.arange(sizes.size)
-            places[rare] = sizes.size + np.arange(rare.size)
-            array = pa.concat_arrays([array, pa.array(found, self._inner)]).take(pa.array(places))
+            array = _with(array, rare, pa.array(found, self._inner))
         is_corrupt = marks == kernels.CORRUPT
         is_corrupt[[row for row, fault in faults.items() if fault is not None]] = True
         corrupt = np.flatnonzero(is_corrupt)
@@ -133,6 +133,22 @@ class Decoder:
         return DecodedJson(
             array, corrupt, slow, value, lambda row: faults.get(row) or self._convert(text_of(value(row)))[1]
         )
+
+    def _mended(self, array: pa.Array, marks: np.ndarray, value: Callable[[int], bytes]) -> pa.Array:
+        """Have the kernel decode rows that it left and that are not UTF-8, with U+FFFD for what is not."""
+        texts = {}
+        for row in np.flatnonzero(marks >= kernels.RARE).tolist():
+            try:
+                value(row).decode()
+            except UnicodeDecodeError:
+                texts[row] = text_of(value(row)).encode()
+        if not texts:
+            return array
+        sizes = np.array([len(text) for text in texts.values()], np.int64)
+        data = np.frombuffer(b"".join(texts.values()), np.uint8)
+        rows = np.fromiter(texts, np.int64)
+        found, marks[rows] = self._common(data, np.cumsum(sizes) - sizes, sizes)
+        return _with(array, rows, found)
 
     def _left_at(self, mark: int) -> str:
         """The place where the kernel has left a row, in words."""
@@ -297,6 +313,13 @@ class Decoder:
         self._slots = np.array(slots, np.int64)
         self._names = np.frombuffer(bytes(names), np.uint8)
         self._counts = np.zeros(counts, np.int64)
+
+
+def _with(array: pa.Array, rows: np.ndarray, others: pa.Array) -> pa.Array:
+    """An array with others at ``rows``."""
+    places = np.arange(len(array))
+    places[rows] = len(array) + np.arange(rows.size)
+    return pa.concat_arrays([array, others]).take(pa.array(places))
 
 
 def _columns_in(kind: pa.DataType) -> int:

@@ -134,6 +134,28 @@ def behind_word(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 
 @inlined
+def behind_infinite(data: np.ndarray, at: Integer, end: Integer) -> Integer:
+    """The place behind NaN, Infinity or -Infinity; -1 if it is something else."""
+    if end - at > 2 and data[at] == _UPPER_N and data[at + 1] == 97 and data[at + 2] == _UPPER_N:
+        return at + 3
+    if data[at] == _MINUS:
+        at += 1
+    if (
+        end - at > 7
+        and data[at] == _UPPER_I
+        and data[at + 1] == _N
+        and data[at + 2] == _F
+        and data[at + 3] == 105
+        and data[at + 4] == _N
+        and data[at + 5] == 105
+        and data[at + 6] == _T
+        and data[at + 7] == 121
+    ):
+        return at + 8
+    return int64(-1)
+
+
+@inlined
 def is_digit(byte: Integer) -> Integer:
     return _ZERO <= byte <= _NINE
 
@@ -276,10 +298,11 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
                 is_name = byte == _OPEN_OBJECT
                 continue
             at += 1
-        elif byte == _MINUS or is_digit(byte):
-            at = behind_number(data, at, end)
         else:
-            at = behind_word(data, at, end)
+            is_number = byte == _MINUS or is_digit(byte)
+            at = behind_number(data, at, end) if is_number else behind_word(data, at, end)
+            if at < 0:
+                at = behind_infinite(data, begin, end)
         if at < 0:
             return int64(-1)
         while depth > 0:
@@ -300,9 +323,9 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
 
 @inlined
 def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
-    """A number: the place behind it, or -1 if it is odd; its digits as one whole number of 64 bits without
-    sign, the power of ten by which they are too large, how many there are in the fraction, or -1 without one,
-    and how many there are in all, without zeros before them: more than 19 are too many.
+    """A number: the place behind it, or -1 if it is odd; its first 19 digits as one whole number of 64 bits
+    without sign, the power of ten by which they are too large, how many of them are in the fraction, or -1
+    without one, and how many there are in all, without zeros before them.
     """
     stop = behind_number(data, at, end)
     if stop < 0:
@@ -313,15 +336,19 @@ def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
     count = int64(0)
     fraction = int64(-1)
     power = int64(0)
+    left_out = int64(0)
     while at < stop:
         byte = int64(data[uint64(at)])
         at += 1
         if is_digit(byte):
             if digits != 0 or byte != _ZERO:
                 count += 1
-            digits = digits * 10 + (byte - _ZERO)
-            if fraction >= 0:
-                fraction += 1
+            if count <= _MOST_DIGITS:
+                digits = digits * 10 + (byte - _ZERO)
+                if fraction >= 0:
+                    fraction += 1
+            elif fraction < 0:
+                left_out += 1
         elif byte == _POINT:
             fraction = int64(0)
         else:
@@ -334,7 +361,7 @@ def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
             if is_negative:
                 power = -power
             fraction = max(fraction, int64(0))
-    return stop, digits, max(fraction, int64(0)) - power, fraction, count
+    return stop, digits, max(fraction, int64(0)) - left_out - power, fraction, count
 
 
 @inlined
@@ -350,6 +377,7 @@ def quoted_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
     digits = int64(0)
     count = int64(0)
     fraction = int64(-1)
+    left_out = int64(0)
     has_digits = False
     while at < end:
         byte = int64(data[uint64(at)])
@@ -358,13 +386,16 @@ def quoted_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
             has_digits = True
             if digits != 0 or byte != _ZERO:
                 count += 1
-            digits = digits * 10 + (byte - _ZERO)
-            if fraction >= 0:
-                fraction += 1
+            if count <= _MOST_DIGITS:
+                digits = digits * 10 + (byte - _ZERO)
+                if fraction >= 0:
+                    fraction += 1
+            elif fraction < 0:
+                left_out += 1
         elif byte == _POINT and fraction < 0:
             fraction = int64(0)
         elif byte == _QUOTE and has_digits:
-            return at, digits, max(fraction, int64(0)), count, is_negative
+            return at, digits, max(fraction, int64(0)) - left_out, count, is_negative
         elif byte != _COMMA:
             break
     return int64(-1), int64(0), int64(0), int64(0), int64(0)
@@ -414,6 +445,50 @@ def decimal_of(digits: Integer, shift: Integer, precision: Integer) -> Integers:
     for _ in range(shift):
         factor *= uint64(10)
     return int64(1), int64(upper_product(number, factor)), int64(number * factor)
+
+
+@inlined
+def wide_decimal(
+    data: np.ndarray, at: Integer, stop: Integer, count: Integer, shift: Integer, precision: Integer
+) -> Integers:
+    """The number as :func:`decimal_of` gives it, of all the ``count`` digits from ``at`` on."""
+    if shift < 0 or shift > _MOST_POWER:
+        return int64(-1), int64(0), int64(0)
+    if count + shift > precision:
+        return int64(0), int64(0), int64(0)
+    ten = uint64(10)
+    high = uint64(0)
+    low = uint64(0)
+    more = shift
+    while at < stop or more > 0:
+        digit = uint64(0)
+        if at < stop:
+            byte = int64(data[uint64(at)])
+            at += 1
+            if (byte | 32) == _E:
+                at = stop
+            if not is_digit(byte):
+                continue
+            digit = uint64(byte - _ZERO)
+        else:
+            more -= 1
+        high = high * ten + upper_product(low, ten)
+        low = low * ten + digit
+        if low < digit:
+            high += uint64(1)
+    return int64(1), int64(high), int64(low)
+
+
+@inlined
+def nearest_double(digits: Integer, count: Integer, power: Integer, powers: np.ndarray) -> Integer:
+    """The bits as :func:`double_of` gives them, of ``count`` digits; -1 if those behind 19 decide."""
+    bits = int64(-1)
+    for more in range(1 + int64(count > _MOST_DIGITS)):
+        found = double_of(digits + more, power, powers)
+        if more == 1 and found != bits:
+            return int64(-1)
+        bits = found
+    return bits
 
 
 @inlined
@@ -652,10 +727,12 @@ def put_utf8(out: np.ndarray, to: Integer, char: Integer) -> Integer:
 
 @inlined
 def put_string(
-    data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: Integer, limit: Integer
+    data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: Integer, limit: Integer, lone: Integer
 ) -> Integers:
     """Write a string, whose first character is at ``at``: the place behind its quote, -1 if it is odd, or
     _LACKING; and that behind what was written, or has to be. It takes no more bytes than are left of the row.
+
+    :param lone: what stands for a surrogate without its other half; -1: such a string is odd.
     """
     begin = at
     while at < end:
@@ -679,12 +756,15 @@ def put_string(
             return at + 1, to
         at, char = escape_at(data, at, end)
         if 0xD800 <= char < 0xE000:
-            if char >= 0xDC00 or at == end or data[at] != _BACKSLASH:
-                return int64(-1), to
-            at, other = escape_at(data, at, end)
-            if other < 0xDC00 or other >= 0xE000:
-                return int64(-1), to
-            char = 0x10000 + ((char - 0xD800) << 10) + (other - 0xDC00)
+            other = int64(0)
+            behind = at
+            if char < 0xDC00 and at < end and data[at] == _BACKSLASH:
+                behind, other = escape_at(data, at, end)
+            if 0xDC00 <= other < 0xE000:
+                char = 0x10000 + ((char - 0xD800) << 10) + (other - 0xDC00)
+                at = behind
+            else:
+                char = lone
         if char < 0:
             return int64(-1), to
         to = put_utf8(out, to, char)
@@ -894,7 +974,7 @@ def put_number(
             return int64(_LACKING), to + stop - at
         copy_bytes(out, to, data, at, stop - at)
         return stop, to + stop - at
-    bits = double_of(digits, -divisor, powers) if count <= _MOST_DIGITS else int64(-1)
+    bits = nearest_double(digits, count, -divisor, powers)
     power = int64(0)
     if bits > 0:
         digits, power = shortest_of(bits, powers)
@@ -1173,7 +1253,7 @@ def decode(
                     base = columns[target, VALUES]
                     to = base + counts[count]
                     if byte == _QUOTE:
-                        at, behind = put_string(data, at + 1, end, out, to, base + room[count])
+                        at, behind = put_string(data, at + 1, end, out, to, base + room[count], int64(63))
                         if behind - to > _LONGEST_STRING:
                             break
                     else:
@@ -1227,12 +1307,15 @@ def decode(
                     to = columns[target, VALUES] + position
                     if at < 0:
                         fits = int64(_ODD)
-                    elif count > _MOST_DIGITS:
-                        break
                     elif kind == DECIMAL:
-                        known, high, low = decimal_of(
-                            digits, columns[target, SCALE] - divisor, columns[target, PRECISION]
-                        )
+                        shift = columns[target, SCALE] - divisor
+                        if count <= _MOST_DIGITS:
+                            known, high, low = decimal_of(digits, shift, columns[target, PRECISION])
+                        else:
+                            shift -= count - _MOST_DIGITS
+                            known, high, low = wide_decimal(
+                                data, begin, at, count, shift, columns[target, PRECISION]
+                            )
                         if known < 0:
                             break
                         if is_negative:
@@ -1242,7 +1325,7 @@ def decode(
                         out64[2 * to + 1] = high
                         fits = int64(_FITS if known else _WRONG)
                     elif kind in (DOUBLE, FLOAT):
-                        bits = double_of(digits, -divisor, powers)
+                        bits = nearest_double(digits, count, -divisor, powers)
                         if bits < 0:
                             break
                         if is_negative and (digits != 0 or fraction >= 0):
@@ -1257,7 +1340,7 @@ def decode(
                                 break
                             out32[to] = np.float32(int64(bits).view(np.float64)).view(np.int32)
                     else:
-                        if digits < 0:
+                        if digits < 0 or count > _MOST_DIGITS:
                             break
                         number = -digits if is_negative else digits
                         if fraction >= 0:
@@ -1295,6 +1378,18 @@ def decode(
                     if at < 0:
                         fits = int64(_ODD)
                     out64[columns[target, VALUES] + position] = micros
+                if fits == _ODD and kind in (DOUBLE, FLOAT):
+                    at = behind_infinite(data, begin, end)
+                    if at >= 0:
+                        to = columns[target, VALUES] + position
+                        bits = int64(0x7FF8 if byte == _UPPER_N else 0x7FF0) << 48
+                        if byte == _MINUS:
+                            bits |= int64(-1) << 63
+                        if kind == DOUBLE:
+                            out64[to] = bits
+                        else:
+                            out32[to] = np.float32(int64(bits).view(np.float64)).view(np.int32)
+                        fits = int64(_FITS)
                 if fits == _FITS:
                     out[columns[target, VALIDITY] + position] = what
                     state = int64(_AFTER)
@@ -1355,7 +1450,7 @@ def decode(
                 base = columns[key, VALUES]
                 to = base + counts[count]
                 begin = at
-                at, behind = put_string(data, at + 1, end, out, to, base + room[count])
+                at, behind = put_string(data, at + 1, end, out, to, base + room[count], int64(63))
                 if at == _LACKING and behind - to <= LONGEST_NAME:
                     lacking = count
                     needed = behind - base
@@ -1392,7 +1487,7 @@ def decode(
                         field = field_of(data, begin, at - begin, columns, column, children, slots, names)
                         at += 1
                     else:
-                        at, behind = put_string(data, begin, end, name, int64(0), int64(name.size))
+                        at, behind = put_string(data, begin, end, name, int64(0), int64(name.size), int64(-1))
                         if at < 0:
                             break
                         field = field_of(name, int64(0), behind, columns, column, children, slots, names)

@@ -326,6 +326,29 @@ def test_numbers_are_javas_as_texts(seed: int) -> None:
     assert found.slow.total() < 600
 
 
+def test_values_that_are_not_quite_json_need_no_slow_path() -> None:
+    """NaN, half of a surrogate pair, bytes that are not UTF-8, and many digits."""
+    fields = {"d": pa.float64(), "f": pa.float32(), "s": pa.string(), "m": pa.map_(pa.string(), pa.string())}
+    fields |= {"dec": pa.decimal128(38, 18), "short": pa.decimal128(6, 2)}
+    values: list[bytes | None] = [
+        b'{"d":NaN,"f":-Infinity,"x":[NaN,-Infinity,{"y":Infinity}],"s":"k"}',
+        b'{"d":Infinity,"f":NaN}',
+        rb'{"s":"a\ud83d","m":{"\ude00b\ud83d\ud83d\ude00":"\ud83dx"}}',
+        b'{"s":"caf\xe9 \xf0\x9f \xed\xa0\x80","m":{"\xff":"\xc3"},"d":1.5}',
+        b'{"s":["\xe9\xe9"],"d":"\xe9"}',
+        b'{"d":0.12345678901234567890123456789,"f":12345678901234567890123.5,"s":1.2345678901234567890123}',
+        b'{"dec":12345678901234567890.123456789012345678,"short":1234.5}',
+        b'{"dec":"-12,345,678,901,234,567,890.123456789012345678","short":"00000000000000000000001234.50"}',
+        b'{"dec":123456789012345678901,"short":1234567890123456789012}',
+    ]
+    kind = pa.struct(list(fields.items()))
+    found = decoded(values, kind)
+    expected, corrupt = oracle.slow(values, kind, 0)
+    assert oracle.shown(found.array) == expected
+    assert found.corrupt.tolist() == [*np.flatnonzero(corrupt)]
+    assert not found.slow.total()
+
+
 def test_texts_that_grow() -> None:
     """A number or a character may take more bytes than it had."""
     values: list[bytes | None] = [

@@ -207,7 +207,7 @@ def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
     if pa.types.is_integer(kind):
         return str(rng.getrandbits(kind.bit_width - 1) * rng.choice([1, -1]) >> rng.randrange(kind.bit_width))
     if pa.types.is_floating(kind):
-        return _number(rng)
+        return rng.choice(["NaN", "Infinity", "-Infinity"]) if rng.random() < 0.05 else _number(rng)
     if pa.types.is_decimal(kind):
         digits = rng.choice([(7, 2)] * 9 + [(38, 38)])
         limits = zip((kind.precision - kind.scale, kind.scale), digits, strict=True)
