@@ -33,15 +33,16 @@ TESTS = ROOT / "tests"
 AT_ONCE = 2
 """Copies in which tests run at the same time."""
 
-OF_THE_WHOLE = (
+OF_THE_WHOLE = {
+    "documents",
     "test_apart.py",
     "test_architecture.py",
     "test_ci.py",
     "test_hints.py",
     "test_package.py",
+    "test_page.py",
     "test_public.py",
-    "documents",
-)
+}
 """Tests of the tree as a whole, which is not there."""
 
 _LEFT_OUT_VARIABLE = "KAFKALOG_LEFT_OUT"
@@ -119,7 +120,7 @@ def needed_by(test: Path) -> frozenset[str]:
 
 def is_of_the_whole(test: Path) -> bool:
     """Whether a file of tests is about the tree as a whole."""
-    return test.relative_to(TESTS).parts[0] in OF_THE_WHOLE
+    return not OF_THE_WHOLE.isdisjoint(test.relative_to(TESTS).parts)
 
 
 def names_of(folder: str) -> list[str]:
