@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog import extensions
@@ -153,16 +153,16 @@ class DirectorySink:
 @lru_cache(maxsize=1)
 def _known_topics(
     root: str, job: str, stage: int
-) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, Mapping[str, str]]]:
-    """The topics of a log directory: their partitions, and their configurations.
+) -> tuple[Callable[[str], Collection[int]], Mapping[str, Mapping[str, str]]]:
+    """The topics of a log directory: the partitions of each, and their configurations.
 
     All tasks of a stage see what the first one saw.
     """
     with loading():
         from pyspark_kafkalog.filesystem.locate import open_folder
-        from pyspark_kafkalog.log.read.directory import LogDirectory
+        from pyspark_kafkalog.log.publish.existing import partitions_of_topic
         from pyspark_kafkalog.log.topic_configs import read_topic_configs
 
     if not os.path.isdir(root):
-        return {}, {}
-    return LogDirectory.open(root).topics(), read_topic_configs(open_folder(root))
+        return lambda _: (), {}
+    return cache(partial(partitions_of_topic, root)), read_topic_configs(open_folder(root))

@@ -30,6 +30,8 @@ BENCHMARKS = (
     "cat",
     "object_store",
     "transactions",
+    "growth",
+    "skew",
     "repair",
     "compaction",
     "backup",

@@ -9,6 +9,7 @@ import pickle
 import resource
 import stat
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,8 @@ from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.log.publish import staged_files
-from pyspark_kafkalog.log.publish.staged_files import abort, staging
+from pyspark_kafkalog.log.publish.journal import ledger_file
+from pyspark_kafkalog.log.publish.staged_files import abort, staging, staging_folder
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
@@ -28,6 +30,8 @@ from tests.log.writing import (
     publish_staged,
     read,
     stage,
+    staged_names,
+    staged_path,
     values,
     write,
     write_batch,
@@ -42,10 +46,12 @@ def test_name_mode_and_contents(tmp_path):
         sink.append(T0, ENCODED)
         sink.append(T1, ENCODED)
         file = sink.finish()
-    (path,) = root.iterdir()
+    (folder,) = root.iterdir()
+    (path,) = folder.iterdir()
     assert file.name == path.name
     assert path.name.startswith(".kafkalog-staged-query.7-00001.0-")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert path.read_bytes() == ENCODED.data.tobytes() * 2
     assert [(s.topic, s.partition, s.position, s.size, s.records) for s in file.sections] == [
         ("t", 0, 0, ENCODED.data.size, 1),
@@ -77,7 +83,7 @@ def test_failed_task_leaves_no_file(tmp_path):
         fail()
     with staging(str(tmp_path), "job", "0", TOPICS) as sink:  # left without finish()
         sink.append(T0, ENCODED)
-    assert list(tmp_path.iterdir()) == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..//", "a b", "é", "x" * 81, "a\0", "a\n"])
@@ -93,25 +99,32 @@ def test_abort_removes_the_jobs_files_only(tmp_path):
     (other,) = stage(tmp_path, "job-10", {T0: values(1)})
     assert len(mine) == 2
     abort(str(tmp_path), QueryBatch("job-1"), [])
-    assert files_beside_partitions(tmp_path) == {other.name}
+    assert staged_names(tmp_path) == {other.name}
 
 
 def test_abort_leaves_what_another_driver_of_the_micro_batch_has_staged(tmp_path):
     mine, theirs = (stage(tmp_path, "query-1", {T0: values(1)}) for _ in range(2))
     abort(str(tmp_path), QueryBatch("query", 1), mine)
-    assert files_beside_partitions(tmp_path) == {theirs[0].name}
+    assert staged_names(tmp_path) == {theirs[0].name}
     publish_staged(tmp_path, theirs, QueryBatch("query", 1))
     assert read(tmp_path)[T0] == values(1)
 
 
 def test_abort_removes_staged_files_only(tmp_path):
+    folder = Path(staging_folder(str(tmp_path)))
+    folder.mkdir()
+    (folder / "t-0").touch()
     (tmp_path / "t-0").touch()
     abort(str(tmp_path), QueryBatch("query", 1), [Staged("t-0", ()), Staged("../t-0", ())])
+    assert (folder / "t-0").exists()
     assert (tmp_path / "t-0").exists()
 
 
 def test_abort_never_raises(tmp_path, caplog):
     abort(str(tmp_path / "absent"), QueryBatch("job"), [])
+    assert not caplog.text
+    Path(staging_folder(str(tmp_path))).touch()
+    abort(str(tmp_path), QueryBatch("job"), [])
     assert "job" in caplog.text
 
 
@@ -121,12 +134,12 @@ def test_publish_sweeps(tmp_path):
     (later,) = stage(tmp_path, "query-6", {T0: values(1)})
     (other_query,) = stage(tmp_path, "other-4", {T0: values(1)})
     (other_job,) = stage(tmp_path, "job", {T0: values(1)})
-    (tmp_path / ".kafkalog-staged-of-something-else").touch()
+    foreign = ".kafkalog-staged-of-something-else"
+    (Path(staging_folder(str(tmp_path))) / foreign).touch()
     assert all((loser, earlier))
     write_batch(tmp_path, 5, {T0: values(3)})
-    left = {name for name in files_beside_partitions(tmp_path) if not name.startswith(".kafkalog-sink-")}
-    others = {later.name, other_query.name, other_job.name}
-    assert left == {*others, ".kafkalog-staged-of-something-else", ".kafkalog-abandoned"}
+    assert staged_names(tmp_path) == {later.name, other_query.name, other_job.name, foreign}
+    assert files_beside_partitions(tmp_path) == {ledger_file("query"), ".kafkalog-abandoned"}
 
 
 DAY = 24 * 3600
@@ -139,10 +152,10 @@ def test_what_a_killed_job_staged_goes_after_a_day(tmp_path, monkeypatch):
     write(tmp_path, {T0: values(1)})
     now += DAY - 1
     write(tmp_path, {T0: values(1)})
-    assert (tmp_path / old.name).exists()
+    assert staged_path(tmp_path, old).exists()
     now += 1
     write(tmp_path, {T0: values(1)})
-    assert not (tmp_path / old.name).exists()
+    assert not staged_path(tmp_path, old).exists()
     write(tmp_path, {T0: values(1)})
     assert json.loads((tmp_path / ".kafkalog-abandoned").read_text()) == {}
 
@@ -169,7 +182,7 @@ def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
     monkeypatch.setattr(time, "time", lambda: really() + days * DAY)
     write(tmp_path, {T1: values(1)})
     dated = really() - days * DAY
-    os.utime(tmp_path / staged[0].name, (dated, dated))
+    os.utime(staged_path(tmp_path, staged[0]), (dated, dated))
     for _ in range(3):
         write(tmp_path, {T1: values(1)})
     publish_staged(tmp_path, staged, QueryBatch("live"))
@@ -195,7 +208,7 @@ def test_notes_that_make_no_sense(tmp_path, text):
     (old,) = stage(tmp_path, "killed", {T0: values(1)})
     (tmp_path / ".kafkalog-abandoned").write_text(text)
     write(tmp_path, {T0: values(1)})
-    assert (tmp_path / old.name).exists()
+    assert staged_path(tmp_path, old).exists()
     assert list(json.loads((tmp_path / ".kafkalog-abandoned").read_text())) == ["killed"]
 
 
@@ -213,8 +226,7 @@ def test_staged_file_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(os, "unlink", sticky)
     write_batch(tmp_path, 5, {T0: values(3)})
     assert "Could not remove a staged file" in caplog.text
-    assert files_beside_partitions(tmp_path) >= {theirs.name}
-    assert not [name for name in files_beside_partitions(tmp_path) if "query.4" in name]
+    assert staged_names(tmp_path) == {theirs.name}
     assert len(read(tmp_path)[T0]) == 3
 
 
@@ -248,7 +260,7 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
 def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, how):
     """Only a missing file counts as gone."""
     staged = stage(tmp_path, "job", {T0: values(5)})
-    path = str(tmp_path / staged[0].name)
+    path = str(staged_path(tmp_path, staged[0]))
     really = getattr(os, how)
 
     def fail(target, *more):
@@ -277,7 +289,7 @@ def test_no_space_to_stage(tmp_path, monkeypatch):
             LogDirectoryError, match=r"Could not stage: No space.*kafkalog-staged.*Free space"
         ):
             stage(tmp_path, "job", {T0: values(1)})
-    assert list(tmp_path.iterdir()) == []
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_root_that_cannot_be_made(tmp_path):
@@ -309,7 +321,7 @@ def _flip(path):
 def test_changed_between_task_and_commit(tmp_path, damage):
     write(tmp_path, {T0: values(3)})
     staged = stage(tmp_path, "job", {T0: values(5), T1: values(5)})
-    damage(tmp_path / staged[0].name)
+    damage(staged_path(tmp_path, staged[0]))
     with pytest.raises(LogDirectoryError):
         publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path) == {T0: values(3), T1: []}
