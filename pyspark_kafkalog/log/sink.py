@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog import extensions
@@ -160,9 +160,9 @@ def _known_topics(
     """
     with loading():
         from pyspark_kafkalog.filesystem.locate import open_folder
-        from pyspark_kafkalog.log.publish.existing import partitions_of_topic
+        from pyspark_kafkalog.log.publish.existing import TopicPartitions
         from pyspark_kafkalog.log.topic_configs import read_topic_configs
 
     if not os.path.isdir(root):
         return lambda _: (), {}
-    return cache(partial(partitions_of_topic, root)), read_topic_configs(open_folder(root))
+    return TopicPartitions(root).of, read_topic_configs(open_folder(root))

@@ -10,7 +10,7 @@ import pytest
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, META_PROPERTIES_FILE
 from pyspark_kafkalog.log.publish import existing
-from pyspark_kafkalog.log.publish.existing import existing_partitions, partitions_of_topic
+from pyspark_kafkalog.log.publish.existing import TopicPartitions, existing_partitions
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from tests.log.test_undo import publish_and_die
@@ -42,16 +42,16 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_partitions_that_follow_one_another(tmp_path: Path, listed: list[str]) -> None:
     root = folders(tmp_path, *range(12))
-    assert partitions_of_topic(root, "t") == tuple(range(12))
+    assert TopicPartitions(root).of("t") == tuple(range(12))
     assert not listed
-    assert partitions_of_topic(root, "another") == ()
+    assert TopicPartitions(root).of("another") == ()
 
 
 @pytest.mark.parametrize("numbers", [(0, 1, 5), (3,), (0, 99)])
 def test_a_topic_that_lacks_partitions_is_listed(
     tmp_path: Path, listed: list[str], numbers: tuple[int, ...]
 ) -> None:
-    assert partitions_of_topic(folders(tmp_path, *numbers), "t") == numbers
+    assert TopicPartitions(folders(tmp_path, *numbers)).of("t") == numbers
     assert listed
 
 
@@ -59,8 +59,31 @@ def test_a_brokers_directory_is_listed(tmp_path: Path, listed: list[str]) -> Non
     """It may have any of a topic's partitions."""
     root = folders(tmp_path, 0, 1, 700)
     (tmp_path / META_PROPERTIES_FILE).touch()
-    assert partitions_of_topic(root, "t") == (0, 1, 700)
+    assert TopicPartitions(root).of("t") == (0, 1, 700)
     assert listed
+
+
+def test_one_listing_is_for_all_topics_that_follow(
+    tmp_path: Path, listed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first topic that is missing, or one of many."""
+    monkeypatch.setattr(existing, "_BY_NAME", 2)
+    root = folders(tmp_path, 0, 1)
+    known = TopicPartitions(root)
+    assert [known.of(topic) for topic in ("new", "t", "newer", "other", "t")] == [
+        (),
+        (0, 1),
+        (),
+        (0,),
+        (0, 1),
+    ]
+    assert len(listed) == 1
+    (tmp_path / "further-0").mkdir()
+    known = TopicPartitions(root)
+    assert [known.of(topic) for topic in ("t", "other", "t")] == [(0, 1), (0,), (0, 1)]
+    assert len(listed) == 1
+    assert [known.of(topic) for topic in ("further", "new", "other")] == [(0,), (), (0,)]
+    assert len(listed) == 2
 
 
 def test_partitions_of_an_unfinished_publish_do_not_count(
@@ -70,8 +93,8 @@ def test_partitions_of_an_unfinished_publish_do_not_count(
     publish_and_die(tmp_path, monkeypatch)
     assert (tmp_path / JOURNAL_FILE).exists()
     assert (tmp_path / "new-0").is_dir()
-    assert partitions_of_topic(str(tmp_path), "new") == ()
-    assert partitions_of_topic(str(tmp_path), "t") == (0, 1)
+    assert TopicPartitions(str(tmp_path)).of("new") == ()
+    assert TopicPartitions(str(tmp_path)).of("t") == (0, 1)
 
 
 def test_a_topic_that_is_made_meanwhile_is_listed(
@@ -89,7 +112,7 @@ def test_a_topic_that_is_made_meanwhile_is_listed(
         return found
 
     monkeypatch.setattr(existing, "_is_there", look)
-    assert partitions_of_topic(root, "t") == (0, 1)
+    assert TopicPartitions(root).of("t") == (0, 1)
     assert listed
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import (
@@ -20,6 +20,8 @@ from pyspark_kafkalog.model import TopicPartition
 
 _FURTHER = 100
 """Numbers behind a topic's last partition that are looked for, too: a topic that lacks one is listed."""
+_BY_NAME = 20
+"""Topics that are looked for by their names; with more a listing costs less."""
 
 
 def existing_partitions(root: str, wanted: Collection[TopicPartition]) -> dict[str, set[int]]:
@@ -42,27 +44,49 @@ def numbers_of(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
     return numbers
 
 
-def partitions_of_topic(root: str, topic: str) -> tuple[int, ...]:
-    """The partition numbers of a topic, for a task: others may write to the directory meanwhile.
+class TopicPartitions:
+    """The partitions of topics, for tasks: others may write to the directory meanwhile. What was seen stays.
 
     Where brokers or a backup have been at work, or a topic is being made, the directory is listed: it may
-    have only some of a topic's partitions, or hide some.
-
-    :raises LogDirectoryError: if it can't be read.
+    have only some of a topic's partitions, or hide some. It is listed once, for all topics that follow.
     """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._found: dict[str, tuple[int, ...]] = {}
+        self._listed: Mapping[str, tuple[int, ...]] | None = None
+
+    def of(self, topic: str) -> tuple[int, ...]:
+        """The partition numbers of a topic; none if it does not exist.
+
+        :raises LogDirectoryError: if the directory can't be read.
+        """
+        if topic not in self._found:
+            self._found[topic] = self._look_for(topic)
+        return self._found[topic]
+
+    def _look_for(self, topic: str) -> tuple[int, ...]:
+        if self._listed is None:
+            if len(self._found) < _BY_NAME and (count := _count(self._root, topic)):
+                return tuple(range(count))
+            from pyspark_kafkalog.log.read.directory import LogDirectory
+
+            self._listed = LogDirectory.open(self._root).topics()
+        return self._listed.get(topic, ())
+
+
+def _count(root: str, topic: str) -> int:
+    """The number of a topic's partitions, from 0 on; 0 if that can't be told by their names."""
     log_root = LogRoot(open_folder(root))
     before = log_root.changed()
-    if not _is_special(root):
-        count = 0
-        while _is_there(root, TopicPartition(topic, count)):
-            count += 1
-        further = (TopicPartition(topic, count + number) for number in range(1, _FURTHER))
-        is_all = count > 0 and not any(_is_there(root, partition) for partition in further)
-        if is_all and not _is_special(root) and log_root.changed() == before:
-            return tuple(range(count))
-    from pyspark_kafkalog.log.read.directory import LogDirectory
-
-    return LogDirectory.open(root).topics([topic]).get(topic, ())
+    if _is_special(root):
+        return 0
+    count = 0
+    while _is_there(root, TopicPartition(topic, count)):
+        count += 1
+    further = (TopicPartition(topic, count + number) for number in range(1, _FURTHER))
+    is_all = count > 0 and not any(_is_there(root, partition) for partition in further)
+    return count if is_all and not _is_special(root) and log_root.changed() == before else 0
 
 
 def _is_special(root: str) -> bool:

@@ -33,9 +33,10 @@ import numpy as np
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace
-from pyspark_kafkalog.filesystem.locate import local_folder, locate
-from pyspark_kafkalog.filesystem.machine import machine_id, make_private
+from pyspark_kafkalog.filesystem.locate import local_folder
+from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.private import NewFile
+from pyspark_kafkalog.filesystem.sharing import new_folder
 from pyspark_kafkalog.log.layout import STAGING_FOLDER
 from pyspark_kafkalog.log.segment.scan import open_regular, read_at
 from pyspark_kafkalog.log.topic_settings import encode_settings
@@ -44,7 +45,7 @@ from pyspark_kafkalog.staging import ChangedError, Staged, StagedSection, Stagin
 
 STAGED_PREFIX = ".kafkalog-staged-"
 _ATTEMPTS = 100
-"""Times to make the folder again that commits of others remove meanwhile."""
+"""Times to make the folder again that others remove meanwhile, as it is empty."""
 _MAX_OPEN = 128
 """The most staged files that stay open after their check. Others are opened for each read."""
 STAGED_NAME = re.compile(
@@ -96,18 +97,40 @@ def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:
     :param task: tells the tasks of the job apart, for people; attempts may share it.
     """
     name = f"{STAGED_PREFIX}{field_of_name(job)}-{field_of_name(task)}-{uuid.uuid4().hex}"
-    path = staging_folder(root)
-    folder = locate(path)
+    path = os.path.join(staging_folder(root), name)
+    return Staging(topics, name, partial(_NewRows, root, name), partial(disk_errors, "Could not stage", path))
 
-    def new_file() -> NewFile:
+
+class _NewRows(NewFile):
+    """A new staged file. One that fails takes the folder with it, unless that has others."""
+
+    def __init__(self, root: str, name: str) -> None:
+        self._root = root
+        path = staging_folder(root)
+        folder = local_folder(path)
         os.makedirs(root, exist_ok=True)
         for _ in range(_ATTEMPTS):
-            make_private(path)
-            with contextlib.suppress(FileNotFoundError):  # a commit has just removed the empty folder
-                return NewFile(folder, name)
+            with contextlib.suppress(FileExistsError):
+                new_folder(path, 0o700)
+            try:
+                super().__init__(folder, name)
+                return
+            except FileNotFoundError:  # a commit, or a task that failed, has just removed the empty folder
+                pass
+            except BaseException:
+                _remove_if_empty(root)
+                raise
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
-    return Staging(topics, name, new_file, partial(disk_errors, "Could not stage", os.path.join(path, name)))
+    def close(self, *, keep: bool) -> None:
+        """See :meth:`.private.NewFile.close`."""
+        is_kept = False
+        try:
+            super().close(keep=keep)
+            is_kept = keep
+        finally:
+            if not is_kept:
+                _remove_if_empty(self._root)
 
 
 def staging_folder(root: str) -> str:
