@@ -7,15 +7,19 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.filesystem import private
 from pyspark_kafkalog.filesystem.private import NewFile
+from pyspark_kafkalog.log.layout import JOURNAL_FILE
 from pyspark_kafkalog.log.publish import staged_files
 from pyspark_kafkalog.log.publish.journal import ledger_file
 from pyspark_kafkalog.log.publish.staged_files import abort, staging, staging_folder
@@ -290,6 +294,95 @@ def test_no_space_to_stage(tmp_path, monkeypatch):
         ):
             stage(tmp_path, "job", {T0: values(1)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_space_for_the_file(tmp_path, monkeypatch):
+    """The folder can be made, but nothing in it."""
+
+    def fail(path, *more):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(private, "open_new", fail)
+        with pytest.raises(
+            LogDirectoryError, match=r"Could not stage: No space.*kafkalog-staged.*Free space"
+        ):
+            stage(tmp_path, "job", {T0: values(1)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_that_fails_leaves_the_rows_of_others(tmp_path):
+    (other,) = stage(tmp_path, "other", {T0: values(1)})
+    with staging(str(tmp_path), "job", "0", TOPICS) as sink:
+        sink.append(T0, ENCODED)
+    assert staged_names(tmp_path) == {other.name}
+    publish_staged(tmp_path, [other], QueryBatch("other"))
+    assert not Path(staging_folder(str(tmp_path))).exists()
+
+
+def test_others_remove_the_empty_folder_meanwhile(tmp_path, monkeypatch):
+    """It is made again, as often as a hundred times."""
+    times = 0
+    really = private.open_new
+
+    def removed(path, *more):
+        nonlocal times
+        times += 1
+        if times <= limit:
+            abort(str(tmp_path), QueryBatch("another"), [])
+        return really(path, *more)
+
+    monkeypatch.setattr(private, "open_new", removed)
+    limit = 99
+    staged = stage(tmp_path, "job", {T0: values(1)})
+    publish_staged(tmp_path, staged, QueryBatch("job"))
+    times, limit = 0, 100
+    with pytest.raises(LogDirectoryError, match=r"Could not stage: No such file.*nothing else writes to it"):
+        stage(tmp_path, "job", {T0: values(1)})
+    assert read(tmp_path)[T0] == values(1)
+
+
+def test_tasks_of_many_jobs_at_once(tmp_path):
+    """Each makes the folder that others remove: all rows of those that finish are there, once."""
+
+    def work(job):
+        for number in range(30):
+            with staging(str(tmp_path), f"failing-{job}-{number}", "0", TOPICS) as sink:
+                sink.append(T0, ENCODED)
+            write(tmp_path, {T0: values(1, start=1000 * job + number)})
+            abort(str(tmp_path), QueryBatch(f"failing-{job}"), [])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    assert sorted(read(tmp_path)[T0]) == sorted(
+        row for job in range(4) for row in values(30, start=1000 * job)
+    )
+    assert not Path(staging_folder(str(tmp_path))).exists()
+
+
+@pytest.mark.parametrize("batch", [QueryBatch("job"), QueryBatch("query", 0)])
+def test_a_broker_has_removed_the_folder(tmp_path, batch):
+    """One that started meanwhile: the write fails, and nothing of it is there; it can run again."""
+    write(tmp_path, {T0: values(3)})
+    staged = stage(tmp_path, batch.job, {T0: values(5), T1: values(5)})
+    shutil.rmtree(staging_folder(str(tmp_path)))
+    with pytest.raises(LogDirectoryError, match="staged file is gone"):
+        publish_staged(tmp_path, staged, batch)
+    abort(str(tmp_path), batch, staged)
+    assert read(tmp_path) == {T0: values(3), T1: []}
+    assert not (tmp_path / JOURNAL_FILE).exists()
+    publish_staged(tmp_path, stage(tmp_path, batch.job, {T0: values(5, start=3)}), batch)
+    assert read(tmp_path)[T0] == values(8)
+
+
+def test_what_a_broker_has_put_into_the_folder_stays(tmp_path):
+    """It opens a log there before it removes it: rows are staged beside, and nothing else is touched."""
+    folder = Path(staging_folder(str(tmp_path)))
+    folder.mkdir()
+    (folder / f"{0:020d}.log").touch()
+    write(tmp_path, {T0: values(3)})
+    assert staged_names(tmp_path) == {f"{0:020d}.log"}
+    assert read(tmp_path)[T0] == values(3)
 
 
 def test_root_that_cannot_be_made(tmp_path):
