@@ -112,9 +112,10 @@ class InputFile:
         if self._pieces is not None:
             self._pieces.begin(until)
 
-    def read(self, position: int, size: int) -> pa.Buffer:
+    def read(self, position: int, size: int, room: pa.Buffer | None = None) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
 
+        :param room: memory, large enough, to read a local file into; new memory costs as much as the read.
         :raises FileNotFoundError: if a file server has deleted the file.
         """
         with _named(self.name):
@@ -122,7 +123,7 @@ class InputFile:
                 return self._pieces.read(position, size)
             self._stream.seek(position)
             if isinstance(self._stream, io.FileIO):
-                return _read(self._stream, size)
+                return _read(self._stream, size, room)
             return self._stream.read_buffer(size)
 
     def skip_zeros(self, position: int) -> int:
@@ -133,14 +134,8 @@ class InputFile:
         zeros, room = _zeros(), None
         while (position := self._skip_hole(position)) < self.size:
             size = min(_ZEROS_WINDOW, self.size - position)
-            if isinstance(self._stream, io.FileIO):
-                room = (
-                    pa.allocate_buffer(size) if room is None else room
-                )  # new memory costs as much as a read
-                self._stream.seek(position)
-                data = _read(self._stream, size, room)
-            else:
-                data = self.read(position, size)
+            room = pa.allocate_buffer(size) if room is None else room
+            data = self.read(position, size, room)
             if not data.equals(zeros.slice(0, data.size)):
                 return position + int(np.flatnonzero(np.frombuffer(data, np.uint8))[0])
             if not data.size:  # it has become shorter

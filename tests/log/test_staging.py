@@ -55,7 +55,7 @@ def test_name_mode_and_contents(tmp_path):
     assert file.name == path.name
     assert path.name.startswith(".kafkalog-staged-query.7-00001.0-")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(root.stat().st_mode)
     assert path.read_bytes() == ENCODED.data.tobytes() * 2
     assert [(s.topic, s.partition, s.position, s.size, s.records) for s in file.sections] == [
         ("t", 0, 0, ENCODED.data.size, 1),

@@ -111,7 +111,7 @@ class _NewRows(NewFile):
         os.makedirs(root, exist_ok=True)
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileExistsError):
-                new_folder(path, 0o700)
+                new_folder(path)  # for all who may write to partitions; its files are private
             try:
                 super().__init__(folder, name)
                 return
