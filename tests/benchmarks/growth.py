@@ -32,8 +32,6 @@ FITTED = 3
 """Sizes, the last ones, that tell the exponent."""
 WRITE_BAR, PLAN_BAR = 0.1, 1.05
 ZEROS, ZEROS_BAR = 1 << 30, 0.3
-_AT_REST = 2.1
-"""Seconds after which a folder's time shows all changes."""
 
 
 def main() -> None:
@@ -46,9 +44,6 @@ def main() -> None:
                 root = folder / name / str(size)
                 _write(root)
                 fill(root, size)
-                for _ in range(2):  # what a write notes of a folder, the next one uses
-                    time.sleep(_AT_REST)
-                    _write(root)
                 found[size] = cpu_seconds(lambda: _write(root))  # noqa: B023
             show(f"write of {RECORDS} records beside {name}", found, WRITE_BAR)
         for name, (ask, fill) in QUESTIONS.items():
