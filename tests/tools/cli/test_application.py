@@ -198,7 +198,6 @@ def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
         timeout=120,
     )
     os.close(terminal)
-    assert done.returncode == 0
     shown = b""
     try:
         while part := os.read(controller, 4096):
@@ -206,6 +205,7 @@ def test_a_terminal_gets_a_bar_on_stderr(root: Path) -> None:
     except OSError:  # the end, on Linux
         pass
     os.close(controller)
+    assert done.returncode == 0, shown.decode()
     assert b"Verifying" in shown
     assert b"\x1b" not in done.stdout
 
@@ -308,18 +308,23 @@ def test_what_is_told_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "expected"),
+    ("command", "typed", "expected"),
     [
-        ("to", {"plain,topics"}),
-        ("topics ", {"plain,alter", "plain,create", "plain,delete", "plain,describe", "plain,show"}),
-        ("topics des", {"plain,describe"}),
-        ("topics describe --js", {"plain,--json"}),
-        ("topics describe /da", {"dir,/da"}),
-        ("topics /da", {"dir,/da"}),
-        ("cat host:9092 t --fol", {"plain,--follow"}),
+        ("topics", "to", {"plain,topics"}),
+        (
+            "topics",
+            "topics ",
+            {"plain,alter", "plain,create", "plain,delete", "plain,describe", "plain,show"},
+        ),
+        ("topics", "topics des", {"plain,describe"}),
+        ("topics", "topics describe --js", {"plain,--json"}),
+        ("topics", "topics describe /da", {"dir,/da"}),
+        ("topics", "topics /da", {"dir,/da"}),
+        ("cat", "cat host:9092 t --fol", {"plain,--follow"}),
     ],
 )
-def test_shells_complete(typed: str, expected: set[str]) -> None:
+def test_shells_complete(command: str, typed: str, expected: set[str]) -> None:
+    assert run(command, "--help").code == 0
     *before, last = ["kafkalog", *typed.split(" ")]
     variables = {
         "_KAFKALOG_COMPLETE": "bash_complete",
