@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -112,10 +111,9 @@ class InputFile:
         if self._pieces is not None:
             self._pieces.begin(until)
 
-    def read(self, position: int, size: int, room: pa.Buffer | None = None) -> pa.Buffer:
+    def read(self, position: int, size: int) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
 
-        :param room: memory, large enough, to read a local file into; new memory costs as much as the read.
         :raises FileNotFoundError: if a file server has deleted the file.
         """
         with _named(self.name):
@@ -123,7 +121,7 @@ class InputFile:
                 return self._pieces.read(position, size)
             self._stream.seek(position)
             if isinstance(self._stream, io.FileIO):
-                return _read(self._stream, size, room)
+                return _read(self._stream, size)
             return self._stream.read_buffer(size)
 
     def skip_zeros(self, position: int) -> int:
@@ -131,13 +129,10 @@ class InputFile:
 
         :raises FileNotFoundError: if a file server has deleted the file.
         """
-        zeros, room = _zeros(), None
         while (position := self._skip_hole(position)) < self.size:
-            size = min(_ZEROS_WINDOW, self.size - position)
-            room = pa.allocate_buffer(size) if room is None else room
-            data = self.read(position, size, room)
-            if not data.equals(zeros.slice(0, data.size)):
-                return position + int(np.flatnonzero(np.frombuffer(data, np.uint8))[0])
+            data = np.frombuffer(self.read(position, min(_ZEROS_WINDOW, self.size - position)), np.uint8)
+            if data.any():
+                return position + int(np.flatnonzero(data)[0])
             if not data.size:  # it has become shorter
                 break
             position += data.size
@@ -473,18 +468,13 @@ def _local_entry(path: str, listed: os.DirEntry[str] | None = None) -> Entry:
     return Entry(fs.FileType.Directory if stat.S_ISDIR(status.st_mode) else fs.FileType.Unknown)
 
 
-@cache
-def _zeros() -> pa.Buffer:
-    return pa.py_buffer(np.zeros(_ZEROS_WINDOW, np.uint8))
-
-
-def _read(file: io.FileIO, size: int, room: pa.Buffer | None = None) -> pa.Buffer:
-    """The next ``size`` bytes, fewer at the end of the file, in ``room`` or new memory of Arrow's pool."""
-    buffer = pa.allocate_buffer(size, resizable=True) if room is None else room
-    view, filled = memoryview(buffer)[:size], 0
+def _read(file: io.FileIO, size: int) -> pa.Buffer:
+    """The next ``size`` bytes, fewer at the end of the file, in memory of Arrow's pool."""
+    buffer = pa.allocate_buffer(size, resizable=True)
+    view, filled = memoryview(buffer), 0
     while filled < size:
         count = file.readinto(view[filled:])
         if not count:
-            break
+            return buffer.slice(0, filled)
         filled += count
-    return buffer if filled == buffer.size else buffer.slice(0, filled)
+    return buffer

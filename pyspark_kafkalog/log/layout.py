@@ -73,11 +73,6 @@ JOURNAL_FILE = ".kafkalog-publish"
 JOURNAL_SEPARATOR = "\n\n"
 """Ends the part of the journal that readers need. The rest grows with the data, and is for an undo."""
 
-STAGING_FOLDER = "kafkalog.staged-0.57a6ed57a6ed57a6ed57a6ed57a6ed57-delete"
-"""The folder of rows that are not published yet. Its name is that of a partition that a broker
-deletes: one that starts removes it, where another name would keep it from starting.
-"""
-
 TOPIC_CONFIGS_FILE = ".kafkalog-topics"
 """The file of the topics' configurations."""
 

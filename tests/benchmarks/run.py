@@ -30,8 +30,6 @@ BENCHMARKS = (
     "cat",
     "object_store",
     "transactions",
-    "growth",
-    "skew",
     "repair",
     "compaction",
     "backup",

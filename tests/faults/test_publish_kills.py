@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -103,19 +104,14 @@ def test_kill_at_every_step_of_undoing(publisher, tmp_path, soak):
     assert publisher(unfinished, commits[-1]) == KILLED
     before = visible(unfinished / "log")
     assert before == batch(0)
-    completed = tmp_path / "completed"
-    shutil.copytree(unfinished, completed)
-    assert publisher(completed, 0) == 0
-    steps = (completed / "steps").read_text().splitlines()
-    (last,) = [
-        i for i, step in enumerate(steps, 1) if step.startswith("unlink") and f"{JOURNAL_FILE}'" in step
-    ]
-    assert last > 20
-    for step in [*range(1, last + 1, 1 if soak else 7), last, last + 1]:
+    undone = False
+    for step in itertools.count(1, 1 if soak else 7):
+        if undone:
+            break
         folder = tmp_path / str(step)
         shutil.copytree(unfinished, folder)
         assert publisher(folder, step) == KILLED
         assert visible(folder / "log") == before
-        assert (folder / "log" / JOURNAL_FILE).exists() == (step <= last)
+        undone = not (folder / "log" / JOURNAL_FILE).exists()
         check_replay_completes(folder)
-        shutil.rmtree(folder)
+    assert step > 20

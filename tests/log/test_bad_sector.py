@@ -43,7 +43,7 @@ from pyspark_kafkalog.tools.care.compacting import compact_partition
 from pyspark_kafkalog.tools.care.compaction import CompactionSettings
 from pyspark_kafkalog.tools.care.partition_repair import RepairMode
 from pyspark_kafkalog.tools.care.repair import repair
-from tests.log.writing import T0, T1, publish_staged, read, stage, staged_path, values, write
+from tests.log.writing import T0, T1, publish_staged, read, stage, values, write
 
 PAGE = 4096
 SIZE = 24 << 20
@@ -239,9 +239,8 @@ def test_undo(disk: Disk, template: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_staged_file(disk: Disk, template: Path) -> None:
     (staged,) = stage(template, "job", {T1: values(3), T0: values(100, 500)})
-    name = str(staged_path(template, staged).relative_to(template))
-    root = disk.take(template, name, 2 * PAGE)
-    check(root, name, lambda: publish_staged(root, [staged], QueryBatch("job")))
+    root = disk.take(template, staged.name, 2 * PAGE)
+    check(root, staged.name, lambda: publish_staged(root, [staged], QueryBatch("job")))
 
 
 def test_recovery_of_a_backup(disk: Disk, template: Path) -> None:

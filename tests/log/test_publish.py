@@ -26,7 +26,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.filesystem import folder as filesystem
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.journal_file import PartitionEnd
-from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR, STAGING_FOLDER
+from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish import publish as publish_module
 from pyspark_kafkalog.log.publish.undo import Undo
@@ -40,7 +40,6 @@ from tests.log.writing import (
     publish_staged,
     read,
     stage,
-    staged_path,
     values,
     write,
     write_batch,
@@ -84,8 +83,8 @@ def test_order_of_tasks_and_calls(tmp_path):
 
 def test_several_sections_of_one_partition(tmp_path):
     first, other = (stage(tmp_path, "job", {T0: values(10, start=10 * i)})[0] for i in range(2))
-    whole = b"".join(staged_path(tmp_path, file).read_bytes() for file in (first, other))
-    staged_path(tmp_path, first).write_bytes(whole)
+    whole = b"".join((tmp_path / file.name).read_bytes() for file in (first, other))
+    (tmp_path / first.name).write_bytes(whole)
     second = other.sections[0]._replace(position=first.sections[0].size)
     publish_staged(tmp_path, [Staged(first.name, (*first.sections, second))], QueryBatch("job"))
     assert read(tmp_path)[T0] == values(20)
@@ -229,7 +228,7 @@ def test_illegal_topics(tmp_path, topic):
     with pytest.raises(OptionError, match="Illegal topic"):
         publish_staged(root, [Staged(file.name, (section,))], QueryBatch("job"))
     assert {path.name for path in tmp_path.iterdir()} == {"root"}
-    assert [path.name for path in root.iterdir() if path.is_dir()] == [STAGING_FOLDER]
+    assert not any(path.is_dir() for path in root.iterdir())
 
 
 def test_longest_topic(tmp_path):
@@ -262,8 +261,7 @@ def test_what_is_not_a_partition_is_left_alone(tmp_path, name, kind):
     with pytest.raises(LogDirectoryError, match=f"new partition.*{name}"):
         write(tmp_path, {TopicPartition(topic, 0): values(1)})
     assert os.path.lexists(path)
-    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")}
-    assert left == {name, STAGING_FOLDER}
+    assert [p.name for p in tmp_path.iterdir() if not p.name.startswith(".")] == [name]
 
 
 def test_segment_that_is_a_link(tmp_path):

@@ -7,22 +7,16 @@ import json
 import os
 import pickle
 import resource
-import shutil
 import stat
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem import private
 from pyspark_kafkalog.filesystem.private import NewFile
-from pyspark_kafkalog.log.layout import JOURNAL_FILE
 from pyspark_kafkalog.log.publish import staged_files
-from pyspark_kafkalog.log.publish.journal import ledger_file
-from pyspark_kafkalog.log.publish.staged_files import abort, staging, staging_folder
+from pyspark_kafkalog.log.publish.staged_files import abort, staging
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
@@ -34,8 +28,6 @@ from tests.log.writing import (
     publish_staged,
     read,
     stage,
-    staged_names,
-    staged_path,
     values,
     write,
     write_batch,
@@ -50,12 +42,10 @@ def test_name_mode_and_contents(tmp_path):
         sink.append(T0, ENCODED)
         sink.append(T1, ENCODED)
         file = sink.finish()
-    (folder,) = root.iterdir()
-    (path,) = folder.iterdir()
+    (path,) = root.iterdir()
     assert file.name == path.name
     assert path.name.startswith(".kafkalog-staged-query.7-00001.0-")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE(root.stat().st_mode)
     assert path.read_bytes() == ENCODED.data.tobytes() * 2
     assert [(s.topic, s.partition, s.position, s.size, s.records) for s in file.sections] == [
         ("t", 0, 0, ENCODED.data.size, 1),
@@ -103,32 +93,25 @@ def test_abort_removes_the_jobs_files_only(tmp_path):
     (other,) = stage(tmp_path, "job-10", {T0: values(1)})
     assert len(mine) == 2
     abort(str(tmp_path), QueryBatch("job-1"), [])
-    assert staged_names(tmp_path) == {other.name}
+    assert files_beside_partitions(tmp_path) == {other.name}
 
 
 def test_abort_leaves_what_another_driver_of_the_micro_batch_has_staged(tmp_path):
     mine, theirs = (stage(tmp_path, "query-1", {T0: values(1)}) for _ in range(2))
     abort(str(tmp_path), QueryBatch("query", 1), mine)
-    assert staged_names(tmp_path) == {theirs[0].name}
+    assert files_beside_partitions(tmp_path) == {theirs[0].name}
     publish_staged(tmp_path, theirs, QueryBatch("query", 1))
     assert read(tmp_path)[T0] == values(1)
 
 
 def test_abort_removes_staged_files_only(tmp_path):
-    folder = Path(staging_folder(str(tmp_path)))
-    folder.mkdir()
-    (folder / "t-0").touch()
     (tmp_path / "t-0").touch()
     abort(str(tmp_path), QueryBatch("query", 1), [Staged("t-0", ()), Staged("../t-0", ())])
-    assert (folder / "t-0").exists()
     assert (tmp_path / "t-0").exists()
 
 
 def test_abort_never_raises(tmp_path, caplog):
     abort(str(tmp_path / "absent"), QueryBatch("job"), [])
-    assert not caplog.text
-    Path(staging_folder(str(tmp_path))).touch()
-    abort(str(tmp_path), QueryBatch("job"), [])
     assert "job" in caplog.text
 
 
@@ -138,12 +121,12 @@ def test_publish_sweeps(tmp_path):
     (later,) = stage(tmp_path, "query-6", {T0: values(1)})
     (other_query,) = stage(tmp_path, "other-4", {T0: values(1)})
     (other_job,) = stage(tmp_path, "job", {T0: values(1)})
-    foreign = ".kafkalog-staged-of-something-else"
-    (Path(staging_folder(str(tmp_path))) / foreign).touch()
+    (tmp_path / ".kafkalog-staged-of-something-else").touch()
     assert all((loser, earlier))
     write_batch(tmp_path, 5, {T0: values(3)})
-    assert staged_names(tmp_path) == {later.name, other_query.name, other_job.name, foreign}
-    assert files_beside_partitions(tmp_path) == {ledger_file("query"), ".kafkalog-abandoned"}
+    left = {name for name in files_beside_partitions(tmp_path) if not name.startswith(".kafkalog-sink-")}
+    others = {later.name, other_query.name, other_job.name}
+    assert left == {*others, ".kafkalog-staged-of-something-else", ".kafkalog-abandoned"}
 
 
 DAY = 24 * 3600
@@ -156,10 +139,10 @@ def test_what_a_killed_job_staged_goes_after_a_day(tmp_path, monkeypatch):
     write(tmp_path, {T0: values(1)})
     now += DAY - 1
     write(tmp_path, {T0: values(1)})
-    assert staged_path(tmp_path, old).exists()
+    assert (tmp_path / old.name).exists()
     now += 1
     write(tmp_path, {T0: values(1)})
-    assert not staged_path(tmp_path, old).exists()
+    assert not (tmp_path / old.name).exists()
     write(tmp_path, {T0: values(1)})
     assert json.loads((tmp_path / ".kafkalog-abandoned").read_text()) == {}
 
@@ -186,7 +169,7 @@ def test_clocks_that_jump_sweep_nothing(tmp_path, monkeypatch, days):
     monkeypatch.setattr(time, "time", lambda: really() + days * DAY)
     write(tmp_path, {T1: values(1)})
     dated = really() - days * DAY
-    os.utime(staged_path(tmp_path, staged[0]), (dated, dated))
+    os.utime(tmp_path / staged[0].name, (dated, dated))
     for _ in range(3):
         write(tmp_path, {T1: values(1)})
     publish_staged(tmp_path, staged, QueryBatch("live"))
@@ -212,7 +195,7 @@ def test_notes_that_make_no_sense(tmp_path, text):
     (old,) = stage(tmp_path, "killed", {T0: values(1)})
     (tmp_path / ".kafkalog-abandoned").write_text(text)
     write(tmp_path, {T0: values(1)})
-    assert staged_path(tmp_path, old).exists()
+    assert (tmp_path / old.name).exists()
     assert list(json.loads((tmp_path / ".kafkalog-abandoned").read_text())) == ["killed"]
 
 
@@ -230,7 +213,8 @@ def test_staged_file_that_cannot_be_removed(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(os, "unlink", sticky)
     write_batch(tmp_path, 5, {T0: values(3)})
     assert "Could not remove a staged file" in caplog.text
-    assert staged_names(tmp_path) == {theirs.name}
+    assert files_beside_partitions(tmp_path) >= {theirs.name}
+    assert not [name for name in files_beside_partitions(tmp_path) if "query.4" in name]
     assert len(read(tmp_path)[T0]) == 3
 
 
@@ -264,7 +248,7 @@ def test_more_tasks_than_files_may_be_open(tmp_path, tasks):
 def test_staged_file_that_cannot_be_read(tmp_path, monkeypatch, number, remedy, how):
     """Only a missing file counts as gone."""
     staged = stage(tmp_path, "job", {T0: values(5)})
-    path = str(staged_path(tmp_path, staged[0]))
+    path = str(tmp_path / staged[0].name)
     really = getattr(os, how)
 
     def fail(target, *more):
@@ -296,95 +280,6 @@ def test_no_space_to_stage(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_space_for_the_file(tmp_path, monkeypatch):
-    """The folder can be made, but nothing in it."""
-
-    def fail(path, *more):
-        raise OSError(errno.ENOSPC, "No space left on device", path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(private, "open_new", fail)
-        with pytest.raises(
-            LogDirectoryError, match=r"Could not stage: No space.*kafkalog-staged.*Free space"
-        ):
-            stage(tmp_path, "job", {T0: values(1)})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_task_that_fails_leaves_the_rows_of_others(tmp_path):
-    (other,) = stage(tmp_path, "other", {T0: values(1)})
-    with staging(str(tmp_path), "job", "0", TOPICS) as sink:
-        sink.append(T0, ENCODED)
-    assert staged_names(tmp_path) == {other.name}
-    publish_staged(tmp_path, [other], QueryBatch("other"))
-    assert not Path(staging_folder(str(tmp_path))).exists()
-
-
-def test_others_remove_the_empty_folder_meanwhile(tmp_path, monkeypatch):
-    """It is made again, as often as a hundred times."""
-    times = 0
-    really = private.open_new
-
-    def removed(path, *more):
-        nonlocal times
-        times += 1
-        if times <= limit:
-            abort(str(tmp_path), QueryBatch("another"), [])
-        return really(path, *more)
-
-    monkeypatch.setattr(private, "open_new", removed)
-    limit = 99
-    staged = stage(tmp_path, "job", {T0: values(1)})
-    publish_staged(tmp_path, staged, QueryBatch("job"))
-    times, limit = 0, 100
-    with pytest.raises(LogDirectoryError, match=r"Could not stage: No such file.*nothing else writes to it"):
-        stage(tmp_path, "job", {T0: values(1)})
-    assert read(tmp_path)[T0] == values(1)
-
-
-def test_tasks_of_many_jobs_at_once(tmp_path):
-    """Each makes the folder that others remove: all rows of those that finish are there, once."""
-
-    def work(job):
-        for number in range(30):
-            with staging(str(tmp_path), f"failing-{job}-{number}", "0", TOPICS) as sink:
-                sink.append(T0, ENCODED)
-            write(tmp_path, {T0: values(1, start=1000 * job + number)})
-            abort(str(tmp_path), QueryBatch(f"failing-{job}"), [])
-
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(work, range(4)))
-    assert sorted(read(tmp_path)[T0]) == sorted(
-        row for job in range(4) for row in values(30, start=1000 * job)
-    )
-    assert not Path(staging_folder(str(tmp_path))).exists()
-
-
-@pytest.mark.parametrize("batch", [QueryBatch("job"), QueryBatch("query", 0)])
-def test_a_broker_has_removed_the_folder(tmp_path, batch):
-    """One that started meanwhile: the write fails, and nothing of it is there; it can run again."""
-    write(tmp_path, {T0: values(3)})
-    staged = stage(tmp_path, batch.job, {T0: values(5), T1: values(5)})
-    shutil.rmtree(staging_folder(str(tmp_path)))
-    with pytest.raises(LogDirectoryError, match="staged file is gone"):
-        publish_staged(tmp_path, staged, batch)
-    abort(str(tmp_path), batch, staged)
-    assert read(tmp_path) == {T0: values(3), T1: []}
-    assert not (tmp_path / JOURNAL_FILE).exists()
-    publish_staged(tmp_path, stage(tmp_path, batch.job, {T0: values(5, start=3)}), batch)
-    assert read(tmp_path)[T0] == values(8)
-
-
-def test_what_a_broker_has_put_into_the_folder_stays(tmp_path):
-    """It opens a log there before it removes it: rows are staged beside, and nothing else is touched."""
-    folder = Path(staging_folder(str(tmp_path)))
-    folder.mkdir()
-    (folder / f"{0:020d}.log").touch()
-    write(tmp_path, {T0: values(3)})
-    assert staged_names(tmp_path) == {f"{0:020d}.log"}
-    assert read(tmp_path)[T0] == values(3)
-
-
 def test_root_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(LogDirectoryError, match=r"Could not stage: Not a directory.*file"):
@@ -414,7 +309,7 @@ def _flip(path):
 def test_changed_between_task_and_commit(tmp_path, damage):
     write(tmp_path, {T0: values(3)})
     staged = stage(tmp_path, "job", {T0: values(5), T1: values(5)})
-    damage(staged_path(tmp_path, staged[0]))
+    damage(tmp_path / staged[0].name)
     with pytest.raises(LogDirectoryError):
         publish_staged(tmp_path, staged, QueryBatch("job"))
     assert read(tmp_path) == {T0: values(3), T1: []}

@@ -45,7 +45,7 @@ class Crash(BaseException):
 
 def files(root: Path) -> dict[str, bytes]:
     """All files of the partitions, and their contents."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.glob("*-[0-9]/*")}
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.glob("*/*")}
 
 
 def publish_and_die(root: Path, monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:

@@ -19,7 +19,7 @@ from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish import publish as publish_module
 from tests.kafka import Broker
 from tests.log.test_undo import Crash
-from tests.log.writing import T0, read, stage, values, write
+from tests.log.writing import T0, read, values, write
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -177,21 +177,3 @@ def test_what_a_broker_acknowledged_over_a_journal_is_kept(
     (broker.log_dir / JOURNAL_FILE).unlink()  # as the error says
     write(broker.log_dir, {T0: [b"next"]})
     assert read(broker.log_dir)[T0] == [*values(10), *values(20, start=1000), *acknowledged, b"next"]
-
-
-@pytest.mark.long
-def test_a_broker_starts_beside_staged_rows(new_broker: Callable[[], Broker]) -> None:
-    """It takes their folder for a partition that it was deleting."""
-    broker = new_broker()
-    broker.start()
-    broker.create_topic("t")
-    produce(broker, values(3))
-    broker.stop()
-    root = broker.log_dir
-    stage(root, "query-0", {T0: values(5)})
-    broker.start()
-    assert committed(broker) == values(3)
-    broker.stop()
-    write(root, {T0: values(5, start=3)})
-    broker.start()
-    assert committed(broker) == values(8)

@@ -14,7 +14,7 @@ from pyspark_kafkalog.codec.decode import decode
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.log.publish.ledger import Provenance
 from pyspark_kafkalog.log.publish.publish import Published, publish
-from pyspark_kafkalog.log.publish.staged_files import KnownTopics, staging, staging_folder
+from pyspark_kafkalog.log.publish.staged_files import KnownTopics, staging
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import EncodeSettings, Fetch, OffsetRange, QueryBatch, TopicPartition
 from pyspark_kafkalog.staging import Staged
@@ -30,7 +30,7 @@ _SCHEMA = pa.schema(
 )
 
 
-TOPICS = KnownTopics(lambda _: (), 1, EncodeSettings())
+TOPICS = KnownTopics({}, 1, EncodeSettings())
 
 
 def values(count: int, size: int = 10, start: int = 0) -> list[bytes]:
@@ -131,17 +131,3 @@ def read(root: Path) -> dict[TopicPartition, list[bytes]]:
 def files_beside_partitions(root: Path) -> set[str]:
     """Names of the files in the root, without the locks."""
     return {entry.name for entry in os.scandir(root) if not entry.is_dir()} - {".lock", ".kafkalog-lock"}
-
-
-def staged_path(root: Path, staged: Staged) -> Path:
-    """Where a staged file is."""
-    assert staged.name is not None
-    return Path(staging_folder(str(root))) / staged.name
-
-
-def staged_names(root: Path) -> set[str]:
-    """Names of the staged files; the empty set without a folder of them, too."""
-    folder = Path(staging_folder(str(root)))
-    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    assert names or not folder.exists()
-    return names

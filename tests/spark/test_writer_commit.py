@@ -13,7 +13,7 @@ from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.spark import writer as writer_module
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.writer import Written, batch_writer, stream_writer
-from tests.log.writing import T0, read, stage, staged_path, values
+from tests.log.writing import T0, read, stage, values
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 
@@ -72,7 +72,7 @@ def test_commit_that_fails_before_says_so(
 ) -> None:
     job = batch_writer(options, SCHEMA, overwrite=False)
     (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
-    staged_path(tmp_path / "log", file).unlink()
+    (tmp_path / "log" / file.name).unlink()
     monkeypatch.setattr(writer_module.LogBatchWriter, "_complete_count", None)
     with pytest.raises(LogDirectoryError, match="staged file is gone"):
         job.commit([Written(job._batch, file)])

@@ -1,8 +1,7 @@
 """Staged files of a log directory: their names, how the publisher reads them, and who removes them.
 
 A staged file (:mod:`pyspark_kafkalog.staging`) is a regular file ``.kafkalog-staged-<job>-<task>-<unique>``
-in a folder of the log root, :data:`~pyspark_kafkalog.log.layout.STAGING_FOLDER`, while there are any. So a
-commit that looks for those of killed tasks lists only what is staged.
+in the log root, which brokers ignore (an unknown *folder* would stop one from starting).
 
 A job's files are removed when it is over, those of a killed job a day after their last change.
 Clocks can be set, and those of two machines differ. So each machine that writes to the directory counts that
@@ -12,7 +11,6 @@ day by itself: it notes what it sees, with the time since it was started, in ``.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -23,7 +21,7 @@ import sys
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,19 +31,15 @@ import numpy as np
 from pyspark_kafkalog.codec.walk import Batches, walk
 from pyspark_kafkalog.errors import UNREADABLE, LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import disk_errors, naming, replace
-from pyspark_kafkalog.filesystem.locate import local_folder
+from pyspark_kafkalog.filesystem.locate import local_folder, locate
 from pyspark_kafkalog.filesystem.machine import machine_id
 from pyspark_kafkalog.filesystem.private import NewFile
-from pyspark_kafkalog.filesystem.sharing import new_folder
-from pyspark_kafkalog.log.layout import STAGING_FOLDER
 from pyspark_kafkalog.log.segment.scan import open_regular, read_at
 from pyspark_kafkalog.log.topic_settings import encode_settings
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch, TopicPartition
 from pyspark_kafkalog.staging import ChangedError, Staged, StagedSection, Staging, read_staged
 
 STAGED_PREFIX = ".kafkalog-staged-"
-_ATTEMPTS = 100
-"""Times to make the folder again that others remove meanwhile, as it is empty."""
 _MAX_OPEN = 128
 """The most staged files that stay open after their check. Others are opened for each read."""
 STAGED_NAME = re.compile(
@@ -63,14 +57,14 @@ _log = logging.getLogger("pyspark_kafkalog")
 class KnownTopics:
     """The topics of a directory, as a task knows them; see :class:`pyspark_kafkalog.staging.TaskTopics`.
 
-    :param existing: the partitions of a topic; none if it does not exist.
-    :param num_partitions: those of such a topic.
+    :param existing: their partitions.
+    :param num_partitions: those of any other topic.
     :param encode: how to encode by the options of the write.
     :param configs: of the topics that have some.
     :param given: options that were given under the names of configurations.
     """
 
-    existing: Callable[[str], Collection[int]]
+    existing: Mapping[str, Collection[int]]
     num_partitions: int
     encode: EncodeSettings
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -78,7 +72,7 @@ class KnownTopics:
 
     def partition_count(self, topic: str) -> int:
         """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.partition_count`."""
-        return len(self.existing(topic)) or self.num_partitions
+        return len(self.existing.get(topic, ())) or self.num_partitions
 
     def has_partition(self, partition: TopicPartition) -> bool:
         """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.has_partition`: no writer adds any to a topic."""
@@ -97,45 +91,13 @@ def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:
     :param task: tells the tasks of the job apart, for people; attempts may share it.
     """
     name = f"{STAGED_PREFIX}{field_of_name(job)}-{field_of_name(task)}-{uuid.uuid4().hex}"
-    path = os.path.join(staging_folder(root), name)
-    return Staging(topics, name, partial(_NewRows, root, name), partial(disk_errors, "Could not stage", path))
+    folder = locate(root)
 
-
-class _NewRows(NewFile):
-    """A new staged file. One that fails takes the folder with it, unless that has others."""
-
-    def __init__(self, root: str, name: str) -> None:
-        self._root = root
-        path = staging_folder(root)
-        folder = local_folder(path)
+    def new_file() -> NewFile:
         os.makedirs(root, exist_ok=True)
-        for _ in range(_ATTEMPTS):
-            with contextlib.suppress(FileExistsError):
-                new_folder(path)  # for all who may write to partitions; its files are private
-            try:
-                super().__init__(folder, name)
-                return
-            except FileNotFoundError:  # a commit, or a task that failed, has just removed the empty folder
-                pass
-            except BaseException:
-                _remove_if_empty(root)
-                raise
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return NewFile(folder, name)
 
-    def close(self, *, keep: bool) -> None:
-        """See :meth:`.private.NewFile.close`."""
-        is_kept = False
-        try:
-            super().close(keep=keep)
-            is_kept = keep
-        finally:
-            if not is_kept:
-                _remove_if_empty(self._root)
-
-
-def staging_folder(root: str) -> str:
-    """The folder of the staged files of a log directory."""
-    return os.path.join(root, STAGING_FOLDER)
+    return Staging(topics, name, new_file, partial(disk_errors, "Could not stage", os.path.join(root, name)))
 
 
 def _free_descriptors() -> int:
@@ -157,7 +119,7 @@ class StagedFiles:
 
     def __init__(self, root: str, staged: Sequence[Staged]) -> None:
         self._staged = staged
-        self._paths = [os.path.join(staging_folder(root), task.name or "") for task in staged]
+        self._paths = [os.path.join(root, task.name or "") for task in staged]
         self._open: dict[int, int] = {}
         self._max_open = min(_MAX_OPEN, _free_descriptors() // 8)
 
@@ -270,8 +232,7 @@ def abort(root: str, batch: QueryBatch, staged: Sequence[Staged]) -> None:
             _remove(entry.path for job, entry in _staged(root) if job == field_of_name(batch.job))
         else:
             names = [task.name for task in staged if task.name and STAGED_NAME.match(task.name)]
-            _remove(os.path.join(staging_folder(root), name) for name in names)
-        _remove_if_empty(root)
+            _remove(os.path.join(root, name) for name in names)
     except Exception as e:
         _log.warning("Could not remove the staged files of job %s in %s: %s", batch.job, root, e)
 
@@ -293,7 +254,6 @@ def sweep(root: str, job: str) -> None:
                 others[staged_job].append(entry)
         _remove(over)
         _remove_abandoned(root, others)
-        _remove_if_empty(root)
     except Exception as e:
         _log.warning("Published, but could not remove leftovers in %s: %s", root, e)
 
@@ -307,16 +267,11 @@ def _is_over(job: str, published: str) -> bool:
 
 def _staged(root: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """The staged files, each with its job."""
-    with contextlib.suppress(FileNotFoundError), os.scandir(staging_folder(root)) as entries:
+    with os.scandir(root) as entries:
         for entry in entries:
             match = STAGED_NAME.match(entry.name)
             if match is not None and entry.is_file(follow_symlinks=False):
                 yield match["job"], entry
-
-
-def _remove_if_empty(root: str) -> None:
-    with contextlib.suppress(OSError):  # it is not, or not there
-        os.rmdir(staging_folder(root))
 
 
 def _remove(paths: Iterable[str]) -> None:

@@ -31,7 +31,6 @@ from pyspark_kafkalog.log.layout import (
     LOG_SUFFIX,
     OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
-    STAGING_FOLDER,
     format_offset_checkpoint,
     is_unused_folder,
     parse_offset_checkpoint,
@@ -199,7 +198,7 @@ class _Repair:
 
     def _mention_unused(self) -> None:
         for name in sorted(self._folder.names()):
-            if is_unused_folder(name) and "." in name and name != STAGING_FOLDER:
+            if is_unused_folder(name) and "." in name:
                 self._steps.append(
                     RepairStep(
                         "skip", self._folder.label(name), "a broker deletes it, moves it or found it stray"
