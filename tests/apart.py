@@ -1,7 +1,8 @@
 """Runs the tests in copies of the tree that lack extensions and tools.
 
 Without the names of folders, each test runs in a copy with no other folders than it needs: those that its
-file imports, and those for which it is refused where they are not there. So it runs without each other one.
+file imports, those for which it is refused where they are not there, and those that these need. So it runs
+without each other one.
 With names, the tests run in a copy without each of these; those that import it are left out, and those that
 ask for it are skipped as they are refused. As a plugin of pytest, in the copy, this does both.
 usage: python -m tests.apart [extensions.audit ...] [-- arguments for pytest]
@@ -115,7 +116,13 @@ def needed_by(test: Path) -> frozenset[str]:
     own = ".".join(test.relative_to(TESTS).parts[:2])
     conftests = (folder / "conftest.py" for folder in test.parents if folder.is_relative_to(TESTS))
     loaded = (folders_of(path) for path in (test, *conftests) if path.exists())
-    return frozenset({own} & NEEDS.keys()).union(*loaded)
+    return with_needs(frozenset({own} & NEEDS.keys()).union(*loaded))
+
+
+def with_needs(folders: frozenset[str]) -> frozenset[str]:
+    """The folders with those that they may need, and so on; those that all tests load need no more for it."""
+    more = folders.union(*(NEEDS[folder] for folder in folders - folders_of(TESTS / "conftest.py")))
+    return folders if more == folders else with_needs(more)
 
 
 def is_of_the_whole(test: Path) -> bool:
@@ -255,7 +262,7 @@ def run_with_least(copies: Copies, waiting: Mapping[frozenset[str], list[str]], 
                     passed[folder] += sum(each.passed for each in done.outcomes)
                 for each in done.outcomes:
                     if each.missing:
-                        refused[there | {each.missing}].append(each.test)
+                        refused[with_needs(there | {each.missing})].append(each.test)
         waiting = refused
     for folder, count in sorted(passed.items()):
         print(f"Without {folder}: {count:,} passed")
