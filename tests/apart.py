@@ -51,7 +51,7 @@ _OUTCOMES_VARIABLE = "KAFKALOG_OUTCOMES"
 _LEFT_OUT: dict[str, list[str]] = json.loads(os.environ.get(_LEFT_OUT_VARIABLE, "{}"))
 """The folders that are left out, with the names by which they are refused."""
 
-_WITH_ALL_OF_IT = ("-o", "verbosity_assertions=2")
+_WHOLE_ASSERTIONS = ("-o", "verbosity_assertions=2")
 """Else a failure might not show the refusal."""
 
 _REFUSED = re.compile(
@@ -120,7 +120,7 @@ def needed_by(test: Path) -> frozenset[str]:
 
 
 def with_needs(folders: frozenset[str]) -> frozenset[str]:
-    """The folders with those that they may need, and so on; those that all tests load need no more for it."""
+    """The folders with those that they may need, and so on. What every test loads brings no others."""
     more = folders.union(*(NEEDS[folder] for folder in folders - folders_of(TESTS / "conftest.py")))
     return folders if more == folders else with_needs(more)
 
@@ -130,6 +130,7 @@ def is_of_the_whole(test: Path) -> bool:
     return not OF_THE_WHOLE.isdisjoint(test.relative_to(TESTS).parts)
 
 
+@cache
 def names_of(folder: str) -> list[str]:
     """The names by which a folder is refused if it is not there: its own, and those of its commands."""
     modules = ROOT.joinpath(NAME, *folder.split("."), "commands").glob("*.py")
@@ -205,7 +206,7 @@ class Copies:
                 _LEFT_OUT_VARIABLE: json.dumps({folder: names_of(folder) for folder in left_out}),
                 _OUTCOMES_VARIABLE: str(outcomes),
             }
-            command = [sys.executable, "-m", "pytest", "-p", "tests.apart", *_WITH_ALL_OF_IT, *arguments]
+            command = [sys.executable, "-m", "pytest", "-p", "tests.apart", *_WHOLE_ASSERTIONS, *arguments]
             done = subprocess.run(
                 command,
                 cwd=copy,
