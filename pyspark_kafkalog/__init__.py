@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupRules
     from pyspark_kafkalog.tools.backup.restore import Restored, RestoredPartition, RestoreSettings
     from pyspark_kafkalog.tools.care.compact import CompactedPartition
+    from pyspark_kafkalog.tools.care.forget import ForgottenQuery
     from pyspark_kafkalog.tools.care.partition_repair import RepairedPartition
     from pyspark_kafkalog.tools.care.repair import RepairedDirectory
     from pyspark_kafkalog.tools.care.retain import DeletedRecords
@@ -118,6 +119,7 @@ __all__ = [
     "DumpedBatch",
     "DumpedRecord",
     "FencedError",
+    "ForgottenQuery",
     "Group",
     "GroupAdmin",
     "GroupError",
@@ -189,6 +191,7 @@ __all__ = [
 
 _LOADED_ON_USE = {
     "tools.care.compact": ("CompactedPartition",),
+    "tools.care.forget": ("ForgottenQuery",),
     "tools.groups.consumer_groups": ("GroupLag", "GroupOffset"),
     "tools.records.dump": ("DumpedBatch", "DumpedRecord"),
     "client.kafka": ("Kafka", "connect"),

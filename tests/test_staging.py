@@ -22,7 +22,7 @@ from pyspark_kafkalog.staging import ChangedError, Inline, Staged, Staging, read
 from tests.codec.strategies import Row, arrow_batch
 
 PARTITIONS = TopicPartition("t", 0), TopicPartition("u", 7)
-TOPICS = KnownTopics({}, 1, EncodeSettings())
+TOPICS = KnownTopics(lambda _: (), 1, EncodeSettings())
 
 
 @contextmanager

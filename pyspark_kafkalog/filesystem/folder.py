@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,9 +112,10 @@ class InputFile:
         if self._pieces is not None:
             self._pieces.begin(until)
 
-    def read(self, position: int, size: int) -> pa.Buffer:
+    def read(self, position: int, size: int, room: pa.Buffer | None = None) -> pa.Buffer:
         """The bytes from ``position``: ``size`` of them, fewer at the end of the file.
 
+        :param room: memory, large enough, to read a local file into; new memory costs as much as the read.
         :raises FileNotFoundError: if a file server has deleted the file.
         """
         with _named(self.name):
@@ -121,7 +123,7 @@ class InputFile:
                 return self._pieces.read(position, size)
             self._stream.seek(position)
             if isinstance(self._stream, io.FileIO):
-                return _read(self._stream, size)
+                return _read(self._stream, size, room)
             return self._stream.read_buffer(size)
 
     def skip_zeros(self, position: int) -> int:
@@ -129,10 +131,13 @@ class InputFile:
 
         :raises FileNotFoundError: if a file server has deleted the file.
         """
+        zeros, room = _zeros(), None
         while (position := self._skip_hole(position)) < self.size:
-            data = np.frombuffer(self.read(position, min(_ZEROS_WINDOW, self.size - position)), np.uint8)
-            if data.any():
-                return position + int(np.flatnonzero(data)[0])
+            size = min(_ZEROS_WINDOW, self.size - position)
+            room = pa.allocate_buffer(size) if room is None else room
+            data = self.read(position, size, room)
+            if not data.equals(zeros.slice(0, data.size)):
+                return position + int(np.flatnonzero(np.frombuffer(data, np.uint8))[0])
             if not data.size:  # it has become shorter
                 break
             position += data.size
@@ -468,13 +473,18 @@ def _local_entry(path: str, listed: os.DirEntry[str] | None = None) -> Entry:
     return Entry(fs.FileType.Directory if stat.S_ISDIR(status.st_mode) else fs.FileType.Unknown)
 
 
-def _read(file: io.FileIO, size: int) -> pa.Buffer:
-    """The next ``size`` bytes, fewer at the end of the file, in memory of Arrow's pool."""
-    buffer = pa.allocate_buffer(size, resizable=True)
-    view, filled = memoryview(buffer), 0
+@cache
+def _zeros() -> pa.Buffer:
+    return pa.py_buffer(np.zeros(_ZEROS_WINDOW, np.uint8))
+
+
+def _read(file: io.FileIO, size: int, room: pa.Buffer | None = None) -> pa.Buffer:
+    """The next ``size`` bytes, fewer at the end of the file, in ``room`` or new memory of Arrow's pool."""
+    buffer = pa.allocate_buffer(size, resizable=True) if room is None else room
+    view, filled = memoryview(buffer)[:size], 0
     while filled < size:
         count = file.readinto(view[filled:])
         if not count:
-            return buffer.slice(0, filled)
+            break
         filled += count
-    return buffer
+    return buffer if filled == buffer.size else buffer.slice(0, filled)

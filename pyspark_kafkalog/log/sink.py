@@ -153,16 +153,16 @@ class DirectorySink:
 @lru_cache(maxsize=1)
 def _known_topics(
     root: str, job: str, stage: int
-) -> tuple[Mapping[str, tuple[int, ...]], Mapping[str, Mapping[str, str]]]:
-    """The topics of a log directory: their partitions, and their configurations.
+) -> tuple[Callable[[str], Collection[int]], Mapping[str, Mapping[str, str]]]:
+    """The topics of a log directory: the partitions of each, and their configurations.
 
     All tasks of a stage see what the first one saw.
     """
     with loading():
         from pyspark_kafkalog.filesystem.locate import open_folder
-        from pyspark_kafkalog.log.read.directory import LogDirectory
+        from pyspark_kafkalog.log.publish.existing import TopicPartitions
         from pyspark_kafkalog.log.topic_configs import read_topic_configs
 
     if not os.path.isdir(root):
-        return {}, {}
-    return LogDirectory.open(root).topics(), read_topic_configs(open_folder(root))
+        return lambda _: (), {}
+    return TopicPartitions(root).of, read_topic_configs(open_folder(root))

@@ -222,8 +222,8 @@ SECTIONS = (
         Option("failOnDataLoss", _READ, boolean, "true",
                "`false`: log a warning and continue where records are gone or corrupt."),
         Option("minPartitions", _READ | Use.BATCHES_VIEW, integer(1), None,
-               "The least number of tasks, about: large partitions are divided first. Small ones share"
-               " tasks as long as there are more."),
+               "About the least number of tasks. The largest partitions are divided first; small ones share"
+               " tasks if there are more."),
         Option("maxRecordsPerPartition", _READ, integer(1, MAX_LONG), None, "The most offsets in one task."),
         Option("kafka.isolation.level", _READ,
                one_of_these({"read_uncommitted": False, "read_committed": True}), "read_uncommitted",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import pickle
 import resource
@@ -16,7 +17,8 @@ from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.log.publish import staged_files
-from pyspark_kafkalog.log.publish.staged_files import abort, staging
+from pyspark_kafkalog.log.publish.journal import ledger_file
+from pyspark_kafkalog.log.publish.staged_files import STAGED_PREFIX, abort, staging
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch
 from pyspark_kafkalog.staging import Staged
 from tests.codec.strategies import Row, arrow_batch
@@ -34,6 +36,11 @@ from tests.log.writing import (
 )
 
 ENCODED = encode(arrow_batch([Row(None, b"v", None, 1)]), None, EncodeSettings(), topic_partition=T0)
+
+
+@pytest.fixture(autouse=True)
+def root_is_listed_by_each_commit(monkeypatch):
+    monkeypatch.setattr(staged_files, "_LISTED_SHARE", math.inf)
 
 
 def test_name_mode_and_contents(tmp_path):
@@ -127,6 +134,29 @@ def test_publish_sweeps(tmp_path):
     left = {name for name in files_beside_partitions(tmp_path) if not name.startswith(".kafkalog-sink-")}
     others = {later.name, other_query.name, other_job.name}
     assert left == {*others, ".kafkalog-staged-of-something-else", ".kafkalog-abandoned"}
+
+
+def test_a_root_is_listed_for_a_share_of_the_time(tmp_path, monkeypatch):
+    """Meanwhile a job's own files go by their names."""
+    now, really = 0.0, staged_files._staged
+
+    def slow(root):
+        nonlocal now
+        now += 0.5
+        return really(root)
+
+    monkeypatch.setattr(staged_files, "_LISTED_SHARE", 0.01)
+    monkeypatch.setattr(staged_files, "_staged", slow)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    write_batch(tmp_path, 1, {T0: values(1)})
+    (loser,) = stage(tmp_path, "query-1", {T0: values(1)})
+    now += 49.9
+    write_batch(tmp_path, 2, {T0: values(1)})
+    staged = {name for name in files_beside_partitions(tmp_path) if name.startswith(STAGED_PREFIX)}
+    assert staged == {loser.name}
+    now += 0.1
+    write_batch(tmp_path, 3, {T0: values(1)})
+    assert files_beside_partitions(tmp_path) == {ledger_file("query")}
 
 
 DAY = 24 * 3600

@@ -39,8 +39,8 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     read = InputFile.read
 
-    def counted(self: InputFile, position: int, size: int) -> object:
-        data = read(self, position, size)
+    def counted(self: InputFile, position: int, size: int, *room: object) -> object:
+        data = read(self, position, size, *room)
         sizes.append(data.size)
         return data
 

@@ -30,7 +30,7 @@ _SCHEMA = pa.schema(
 )
 
 
-TOPICS = KnownTopics({}, 1, EncodeSettings())
+TOPICS = KnownTopics(lambda _: (), 1, EncodeSettings())
 
 
 def values(count: int, size: int = 10, start: int = 0) -> list[bytes]:

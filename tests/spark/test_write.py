@@ -15,13 +15,17 @@ from pyspark_kafkalog.model import TopicPartition
 from tests.spark.conftest import in_order, numbered
 
 
-def test_the_tasks_of_a_stage_list_the_directory_once(tmp_path):
+def test_the_tasks_of_a_stage_see_the_same_partitions(tmp_path):
+    def known(root, stage):
+        partitions, configs = _known_topics(str(root), "job", stage)
+        return partitions("t"), configs
+
     (tmp_path / "t-0").mkdir()
-    assert _known_topics(str(tmp_path), "job", 1) == ({"t": (0,)}, {})
+    assert known(tmp_path, 1) == ((0,), {})
     (tmp_path / "t-1").mkdir()
-    assert _known_topics(str(tmp_path), "job", 1) == ({"t": (0,)}, {})
-    assert _known_topics(str(tmp_path), "job", 2) == ({"t": (0, 1)}, {})
-    assert _known_topics(str(tmp_path / "none"), "job", 2) == ({}, {})
+    assert known(tmp_path, 1) == ((0,), {})
+    assert known(tmp_path, 2) == ((0, 1), {})
+    assert known(tmp_path / "none", 2) == ((), {})
 
 
 def staged(path):

@@ -34,7 +34,6 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     format_leader_epoch_checkpoint,
     format_partition_metadata,
-    parse_segment_file,
     segment_file,
 )
 from pyspark_kafkalog.log.segment.writer import ActiveSegment, SegmentLimits, SegmentWriter
@@ -133,6 +132,8 @@ class PartitionLog:
     active: ActiveSegment | None
     topic_id: str
     """Empty if ``partition.metadata`` does not tell it, as before Kafka 2.8."""
+    others: tuple[str, ...] = ()
+    """Names of files for base offsets above the active segment's, such as snapshots."""
 
     @property
     def leader_epoch(self) -> int:
@@ -141,13 +142,12 @@ class PartitionLog:
 
     def end(self) -> PartitionEnd:
         """The state to restore if an append is undone."""
-        base_offset = None if self.active is None else self.active.base_offset
         return PartitionEnd(
             log_end_offset=self.next_offset,
             created=self.created,
-            segment=base_offset,
+            segment=None if self.active is None else self.active.base_offset,
             sizes={} if self.active is None else self.active.sizes(),
-            others=() if self.created else _files_behind(self.folder, base_offset),
+            others=self.others,
             leader_epoch=self.leader_epoch,
             leader_epochs=self.leader_epochs,
             topic_id=self.topic_id,
@@ -161,23 +161,36 @@ def open_partition(
 
     A log without a leader epoch gets epoch 0 from its end on, as it would from its first leader.
     """
-    from pyspark_kafkalog.log.segment.recovery import open_active_segment
+    from pyspark_kafkalog.log.publish.newest import find_newest
+    from pyspark_kafkalog.log.segment.recovery import open_segment
 
-    active = open_active_segment(folder, partition, settings.index_interval_bytes)
+    base_offset, others = find_newest(folder)
+    active = None
+    if base_offset is not None:
+        active = open_segment(folder, base_offset, partition, settings.index_interval_bytes)
     next_offset = max(log_start_offset, 0 if active is None else active.next_offset)
     epochs = read_epochs(folder)
     if not epochs:
         epochs = [(0, next_offset)]
         write_epochs(folder, epochs)
-    return PartitionLog(folder, False, next_offset, epochs, active, read_topic_id(folder))
+    return PartitionLog(folder, False, next_offset, epochs, active, read_topic_id(folder), others)
 
 
-def _files_behind(folder: str, base_offset: int | None) -> tuple[str, ...]:
-    """Files of a partition for base offsets above its active segment, such as snapshots."""
-    names = ((name, parse_segment_file(name)) for name in os.listdir(folder))
-    return tuple(
-        name for name, parsed in names if parsed and (base_offset is None or parsed[0] > base_offset)
-    )
+def header_at(log: PartitionLog, offset: int) -> BatchHeader | None:
+    """The header of the record batch with an offset in the active segment; None without one.
+
+    :raises CorruptRecordError: if damage before it can't be passed.
+    """
+    from pyspark_kafkalog.filesystem.locate import open_folder
+    from pyspark_kafkalog.log.segment.segment import Segment
+
+    assert log.active is not None
+    base_offset = log.active.base_offset
+    segment = Segment(open_folder(log.folder), base_offset, "", 0, 0, is_active=True)
+    with segment.open() as opened:
+        window = opened.window_at(opened.seek(offset))
+    header = None if window is None else header_of(window.batches)
+    return header if header is not None and header.base_offset <= offset else None
 
 
 def new_partition(folder: str, topic_id: str) -> PartitionLog:

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark_kafkalog.codec.batch_identity import is_same
-from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem.locate import open_folder
+from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
 from pyspark_kafkalog.log.checkpoints import read_topic_id
 from pyspark_kafkalog.log.journal_file import Ledger, WrittenEnd
 from pyspark_kafkalog.log.publish import journal
-from pyspark_kafkalog.log.publish.appender import PartitionLog, PendingBatches, last_batch
-from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.read.root import LogRoot
-from pyspark_kafkalog.model import LogSettings, Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.log.publish.appender import PartitionLog, PendingBatches, header_at, last_batch
+from pyspark_kafkalog.model import BatchHeader, LogSettings, Plan, QueryBatch, TopicPartition
 from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 
 _GO_ON = "To go on nevertheless, set failOnMissingMarker to false for one run"
@@ -86,6 +84,10 @@ class QueryLedger:
         if batch.batch_id is None:
             return False
         if ledger is None:
+            from pyspark_kafkalog.log.publish.forgotten import read_forgotten
+
+            if history.required and os.path.basename(self.path) in read_forgotten(self.root):
+                raise _forgotten(self.path, batch)
             if batch.batch_id and history.required and not history.is_job:
                 raise _missing(self.path, batch)
             return False
@@ -150,15 +152,35 @@ class QueryLedger:
                     f"The log ends at offset {log.next_offset}, and query {self.batch.query_id} has written"
                     f" to it up to offset {written.offset}",
                 )
-        there = LogDirectory([LogRoot(open_folder(self.root))])
         last_offsets = {partition: written.batch.last_offset for partition, written in ends.items()}
-        for partition, found in there.batches_at(last_offsets).items():
+        for partition, found in self._headers_at(last_offsets, logs).items():
             if is_same(ends[partition].batch, found) is False:
                 raise self._set_back(
                     partition,
                     f"The record batch at offset {last_offsets[partition]} is not the one that query"
                     f" {self.batch.query_id} has written there",
                 )
+
+    def _headers_at(
+        self, offsets: Mapping[TopicPartition, int], logs: Mapping[TopicPartition, PartitionLog]
+    ) -> dict[TopicPartition, BatchHeader]:
+        """The headers of the record batches at these offsets; for those in older segments all are listed."""
+        found, older = {}, {}
+        for partition, offset in offsets.items():
+            active = logs[partition].active
+            if active is None or offset < active.base_offset:
+                older[partition] = offset
+                continue
+            with suppress(CorruptRecordError):
+                if (header := header_at(logs[partition], offset)) is not None:
+                    found[partition] = header
+        if older:
+            from pyspark_kafkalog.filesystem.locate import open_folder
+            from pyspark_kafkalog.log.read.directory import LogDirectory
+            from pyspark_kafkalog.log.read.root import LogRoot
+
+            found |= LogDirectory([LogRoot(open_folder(self.root))]).batches_at(older)
+        return found
 
     def _set_back(self, partition: TopicPartition, message: str) -> LogDirectoryError:
         return LogDirectoryError(
@@ -204,6 +226,17 @@ def _missing(path: str, batch: QueryBatch) -> LogDirectoryError:
         hint="The directory, or this file, is gone or was restored from a copy: what earlier ones wrote may"
         f" be missing. Restore it, or give the query a new checkpoint. {_GO_ON}, also if the query has"
         " written elsewhere so far.",
+    )
+
+
+def _forgotten(path: str, batch: QueryBatch) -> LogDirectoryError:
+    return LogDirectoryError(
+        f"The directory has forgotten query {batch.query_id}: its ledger was removed by kafkalog"
+        " forget-queries, and nothing tells whether batch"
+        f" {batch.batch_id} was written",
+        file=path,
+        hint="Restore the file, or give the query a new checkpoint, which publishes its records again."
+        f" {_GO_ON}, which writes this batch, whether it is there or not.",
     )
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +26,6 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.checkpoints import read_flushed, store_flushed
-from pyspark_kafkalog.log.layout import parse_partition_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import (
@@ -39,6 +38,7 @@ from pyspark_kafkalog.log.publish.appender import (
     open_partition,
     pending_batches,
 )
+from pyspark_kafkalog.log.publish.existing import existing_partitions, numbers_of
 from pyspark_kafkalog.log.publish.ledger import Provenance, QueryLedger
 from pyspark_kafkalog.log.publish.staged_files import StagedFiles, sweep
 from pyspark_kafkalog.log.read.root import LogRoot
@@ -110,7 +110,7 @@ def publish(
         partitions = {section.topic_partition for task in staged for section in task.sections}
         settings = read_log_settings(root, {partition.topic for partition in partitions}, configs)
         is_published = ledger.is_published()
-        existing = _existing_partitions(root)
+        existing = existing_partitions(root, partitions | ledger.written.keys())
         ledger = ledger.check_there(existing)
         if is_published:
             written = {
@@ -129,7 +129,7 @@ def publish(
                     root, pending, existing, settings, num_partitions, ledger, progress
                 )
         # The records are visible: nothing may raise from here on.
-        sweep(root, batch.job)
+        sweep(root, batch.job, staged)
         then(published, progress)
         return published
 
@@ -149,7 +149,7 @@ def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_par
     folder = os.path.join(root, str(partition))
     if not os.path.lexists(folder):
         alone = QueryLedger.find(root, QueryBatch("append"), _NO_HISTORY)
-        existing = _existing_partitions(root)
+        existing = existing_partitions(root, {partition})
         published = _append_at_once(root, {partition: pending}, existing, settings, num_partitions, alone)
         return published.offsets[partition]
     of_topic = settings[partition.topic]
@@ -309,18 +309,3 @@ def _open_existing(root: LogRoot, partition: TopicPartition, settings: LogSettin
     log = open_partition(root.folder.label(name), partition, settings, root.log_start_offset(partition))
     # Its source has had other records in a gap at the end of a backup.
     return replace(log, next_offset=behind_gaps(root.gaps(partition), log.next_offset))
-
-
-def _existing_partitions(root: str) -> dict[str, set[int]]:
-    """The partition numbers of each topic, in one listing: under the lock nothing is renamed meanwhile."""
-    with os.scandir(root) as entries:
-        found = (parse_partition_folder(entry.name) for entry in entries if entry.is_dir())
-        return numbers_of(partition for partition in found if partition is not None)
-
-
-def numbers_of(partitions: Iterable[TopicPartition]) -> dict[str, set[int]]:
-    """The partition numbers of each topic."""
-    numbers = defaultdict(set)
-    for topic, number in partitions:
-        numbers[topic].add(number)
-    return numbers

@@ -3,7 +3,10 @@
 A staged file (:mod:`pyspark_kafkalog.staging`) is a regular file ``.kafkalog-staged-<job>-<task>-<unique>``
 in the log root, which brokers ignore (an unknown *folder* would stop one from starting).
 
-A job's files are removed when it is over, those of a killed job a day after their last change.
+A commit removes the files of its job by their names. Only a listing of the log root shows those that killed
+tasks have left. It costs more the more is there, so a process lists for a hundredth of its time at most.
+Files of a killed job go a day after their last change.
+
 Clocks can be set, and those of two machines differ. So each machine that writes to the directory counts that
 day by itself: it notes what it sees, with the time since it was started, in ``.kafkalog-abandoned``.
 """
@@ -21,7 +24,7 @@ import sys
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -47,24 +50,28 @@ STAGED_NAME = re.compile(
 )
 ABANDONED_FILE = ".kafkalog-abandoned"
 _ABANDONED_SECONDS = 24 * 3600
+_LISTED_SHARE = 0.01
+"""The most of a process's time that it lists a log root for files of killed tasks."""
 _MACHINES = 8
 """The most machines whose notes of a job are kept."""
 
 _log = logging.getLogger("pyspark_kafkalog")
+_next_listing: dict[str, float] = {}
+"""Times of :func:`time.perf_counter` from which on this process may list a log root again."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
     """The topics of a directory, as a task knows them; see :class:`pyspark_kafkalog.staging.TaskTopics`.
 
-    :param existing: their partitions.
-    :param num_partitions: those of any other topic.
+    :param existing: the partitions of a topic; none if it does not exist.
+    :param num_partitions: those of such a topic.
     :param encode: how to encode by the options of the write.
     :param configs: of the topics that have some.
     :param given: options that were given under the names of configurations.
     """
 
-    existing: Mapping[str, Collection[int]]
+    existing: Callable[[str], Collection[int]]
     num_partitions: int
     encode: EncodeSettings
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -72,7 +79,7 @@ class KnownTopics:
 
     def partition_count(self, topic: str) -> int:
         """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.partition_count`."""
-        return len(self.existing.get(topic, ())) or self.num_partitions
+        return len(self.existing(topic)) or self.num_partitions
 
     def has_partition(self, partition: TopicPartition) -> bool:
         """See :meth:`pyspark_kafkalog.model.sinks.TaskSink.has_partition`: no writer adds any to a topic."""
@@ -231,31 +238,39 @@ def abort(root: str, batch: QueryBatch, staged: Sequence[Staged]) -> None:
         if batch.batch_id is None:
             _remove(entry.path for job, entry in _staged(root) if job == field_of_name(batch.job))
         else:
-            names = [task.name for task in staged if task.name and STAGED_NAME.match(task.name)]
-            _remove(os.path.join(root, name) for name in names)
+            _remove(_paths(root, staged))
     except Exception as e:
         _log.warning("Could not remove the staged files of job %s in %s: %s", batch.job, root, e)
 
 
-def sweep(root: str, job: str) -> None:
-    """Remove the staged files of ``job``, which has just been published.
+def sweep(root: str, job: str, staged: Sequence[Staged]) -> None:
+    """Remove what the tasks of ``job``, which has just been published, have staged.
 
-    For a micro-batch this includes leftovers of the query's earlier ones; files of abandoned
-    jobs go, too. The caller holds the directory's lock. Never raises, as that would say that
-    the job was not published.
+    If the log root is listed, leftovers of its other attempts, of the query's earlier micro-batches and of
+    abandoned jobs go, too. The caller holds the directory's lock. Never raises, as that would say that the
+    job was not published.
     """
     try:
-        others: defaultdict[str, list[os.DirEntry[str]]] = defaultdict(list)
-        over = []
-        for staged_job, entry in _staged(root):
-            if _is_over(staged_job, field_of_name(job)):
-                over.append(entry.path)
-            else:
-                others[staged_job].append(entry)
-        _remove(over)
-        _remove_abandoned(root, others)
+        _remove(_paths(root, staged))
+        began = time.perf_counter()
+        if began >= _next_listing.get(root, 0):
+            _remove_leftovers(root, field_of_name(job))
+            ended = time.perf_counter()
+            _next_listing[root] = ended + (ended - began) / _LISTED_SHARE
     except Exception as e:
         _log.warning("Published, but could not remove leftovers in %s: %s", root, e)
+
+
+def _remove_leftovers(root: str, published: str) -> None:
+    others: defaultdict[str, list[os.DirEntry[str]]] = defaultdict(list)
+    over = []
+    for job, entry in _staged(root):
+        if _is_over(job, published):
+            over.append(entry.path)
+        else:
+            others[job].append(entry)
+    _remove(over)
+    _remove_abandoned(root, others)
 
 
 def _is_over(job: str, published: str) -> bool:
@@ -263,6 +278,10 @@ def _is_over(job: str, published: str) -> bool:
     job_query, _, job_batch = job.rpartition(".")
     numbers = batch.isdigit() and job_batch.isdigit()
     return job == published or (job_query == query != "" and numbers and int(job_batch) < int(batch))
+
+
+def _paths(root: str, staged: Sequence[Staged]) -> list[str]:
+    return [os.path.join(root, task.name) for task in staged if task.name and STAGED_NAME.match(task.name)]
 
 
 def _staged(root: str) -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -26,7 +26,8 @@ from pyspark_kafkalog.log.layout import OFFSET_CHECKPOINTS, deleted_folder, is_d
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import create_folder, new_partition
-from pyspark_kafkalog.log.publish.publish import append_batch, numbers_of
+from pyspark_kafkalog.log.publish.existing import numbers_of
+from pyspark_kafkalog.log.publish.publish import append_batch
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import forget_topic_configs, read_topic_configs, write_topic_configs

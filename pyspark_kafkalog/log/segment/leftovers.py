@@ -67,8 +67,8 @@ def clear_leftovers(folder: str) -> None:
 
     :raises LogDirectoryError: if a segment is not a regular file.
     """
-    names = [found for found in map(parse_segment_file, os.listdir(folder)) if found is not None]
-    if any(suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for _, suffix in names):
+    names = os.listdir(folder)
+    if any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) and parse_segment_file(name) for name in names):
         plan_leftovers(open_folder(folder)).run()
 
 

@@ -40,7 +40,6 @@ from pyspark_kafkalog.log.segment.producers import ProducerState
 from pyspark_kafkalog.log.segment.scan import (
     Scan,
     Stretch,
-    ends_in_zeros,
     find_behind,
     opened,
     read_at,
@@ -215,19 +214,27 @@ def write_indexes(folder: str, base_offset: int, indexes: dict[str, bytes]) -> N
 def open_active_segment(
     folder: str, partition: TopicPartition, index_interval_bytes: int
 ) -> ActiveSegment | None:
-    """Find the last segment in ``folder``, and mend its end if necessary; None if there is no segment.
+    """Find the last segment in ``folder``, and open it as :func:`open_segment` does; None without one.
 
-    What a crash left of a replacement of segments is put in order first. Verifies the batches after the last
-    index entry, or all batches if the indexes are not those of a closed segment.
+    What a crash left of a replacement of segments is put in order first.
+    """
+    clear_leftovers(folder)
+    bases = offsets_of(folder, LOG_SUFFIX)
+    return open_segment(folder, bases[-1], partition, index_interval_bytes) if bases else None
+
+
+def open_segment(
+    folder: str, base_offset: int, partition: TopicPartition, index_interval_bytes: int
+) -> ActiveSegment:
+    """Open the last segment of a partition to append to it, and mend its end if necessary.
+
+    Verifies the batches after the last index entry, or all batches if the indexes are not those of a closed
+    segment.
 
     :raises CorruptRecordError: if more than a torn tail follows the valid batches.
     :raises LogDirectoryError: if its offsets span too much.
     """
-    clear_leftovers(folder)
-    bases = offsets_of(folder, LOG_SUFFIX)
-    if not bases:
-        return None
-    base_offset, path = bases[-1], os.path.join(folder, segment_file(bases[-1], LOG_SUFFIX))
+    path = os.path.join(folder, segment_file(base_offset, LOG_SUFFIX))
     offsets = _closed_index(folder, base_offset, INDEX_SUFFIX, OFFSET_ENTRY)
     times = _closed_index(folder, base_offset, TIME_INDEX_SUFFIX, TIME_ENTRY)
     segment = None
@@ -239,7 +246,7 @@ def open_active_segment(
         segment = _rebuild(scan, partition, folder, base_offset, index_interval_bytes)
     torn = scan.size - scan.end
     if torn:
-        if not ends_in_zeros(path, scan.end):
+        if not scan.ends_in_room:
             _log.warning("Cut off the torn tail of %s: %d bytes from byte %d on", path, torn, scan.end)
         cut(path, scan.end)
     return segment
@@ -326,7 +333,7 @@ def _check_torn(scan: Scan, partition: TopicPartition) -> None:
 
     :raises CorruptRecordError: if there is more.
     """
-    if scan.fault is None:
+    if scan.fault is None or scan.ends_in_room:
         return
     cut_off = f"cut it off: truncate -s {scan.end} {scan.path}"
     found = _batch_behind(scan.path, scan.end, scan.next_offset)

@@ -115,6 +115,14 @@ class Scan:
     fault: str | None = None
     """The reason why the batches end before the file does; None if they don't."""
     _needed: int = field(default=0, init=False)
+    _room: bool | None = field(default=None, init=False)
+
+    @property
+    def ends_in_room(self) -> bool:
+        """Whether only zeros follow the last batch, as in a preallocated file; asked after all pieces."""
+        if self._room is None:
+            self._room = ends_in_zeros(self.path, self.end)
+        return self._room
 
     @property
     def is_whole(self) -> bool:

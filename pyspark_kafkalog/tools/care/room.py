@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.restore import Restored, RestoreSettings
     from pyspark_kafkalog.tools.backup.restore_records import Progress
     from pyspark_kafkalog.tools.care.compact import CompactedPartition
+    from pyspark_kafkalog.tools.care.forget import ForgottenQuery
     from pyspark_kafkalog.tools.care.repair import RepairedDirectory
     from pyspark_kafkalog.tools.care.retain import DeletedRecords
 
@@ -239,6 +240,23 @@ class LogCare:
         from pyspark_kafkalog.tools.care.retain import delete_records
 
         return delete_records(self._kafka.place_options, offsets, execute=execute)
+
+    def forget_queries(self, older_than_ms: int, *, execute: bool = False) -> list[ForgottenQuery]:
+        """Remove the ledgers of queries, and of jobs with numbers of their own, that are gone from a log
+        directory, and return these.
+
+        A ledger tells what of its query was published. One that comes back, by its old checkpoint, is refused
+        then: it is never written twice unnoticed.
+
+        :param older_than_ms: how long they have not written. That proves nothing: give more than any of
+            yours may pause.
+        :param execute: whether to do it; else nothing is changed.
+        :raises OptionError: if it is not a local log directory, or the time is negative.
+        :raises LogDirectoryLockedError: if a broker or another writer holds the directory.
+        """
+        from pyspark_kafkalog.tools.care.forget import forget_queries
+
+        return forget_queries(self.root(), older_than_ms, execute=execute)
 
     def offsets_before(
         self, partitions: Collection[TopicPartition], timestamp: int

@@ -46,9 +46,9 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     read = InputFile.read
 
-    def counted(self: InputFile, position: int, size: int) -> pa.Buffer:
+    def counted(self: InputFile, position: int, size: int, *room: pa.Buffer) -> pa.Buffer:
         sizes.append(size)
-        return read(self, position, size)
+        return read(self, position, size, *room)
 
     monkeypatch.setattr(InputFile, "read", counted)
     return sizes

@@ -1,0 +1,39 @@
+"""``kafkalog forget-queries``: remove the ledgers of queries that are gone."""
+
+from __future__ import annotations
+
+import click
+
+from pyspark_kafkalog.client.kafka import connect
+from pyspark_kafkalog.options.values import milliseconds
+from pyspark_kafkalog.tools.cli.application import kafkalog
+from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, show_rows
+from pyspark_kafkalog.tools.cli.parameters import execute_option
+
+
+@kafkalog.command("forget-queries")
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    required=True,
+    help="How long they have not written to the directory, such as 365d.",
+)
+@execute_option
+@json_option
+@click.pass_context
+def forget_queries(ctx: click.Context, directory: str, older_than: str, execute: bool, as_json: bool) -> None:
+    """Forget the streaming queries, and jobs with numbers of their own, that have written to a log directory
+    and are gone.
+
+    Removes their ledgers, by which a micro-batch is written once. One that comes back is refused, as nothing
+    tells what it has written: give it a new checkpoint, or set failOnMissingMarker to false for one run.
+    Exits with 1 if a ledger can't be read: it stays.
+    """
+    from pyspark_kafkalog.tools.care.forget import ForgottenQuery
+
+    rows = connect(directory).logs.forget_queries(milliseconds("--older-than", older_than), execute=execute)
+    show_rows(ForgottenQuery, rows, as_json=as_json)
+    say_if_dry(execute)
+    if any(row.note for row in rows):
+        ctx.exit(1)
