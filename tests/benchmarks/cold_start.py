@@ -19,7 +19,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from tests.benchmarks.java_producer import produce_with_java
-from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, verdict
+from tests.benchmarks.measure import PARTITIONS, arguments, cpu_seconds, print_ratio, verdict
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
 from tests.benchmarks.trivial import Trivial
 from tests.kafka import Broker
@@ -96,24 +96,13 @@ def _time_first_row(query: str, kind: str, bootstrap: str, folder: str) -> None:
     """In a new session, print seconds until the first row, on the clock and of CPU in all its processes."""
     with scratch_folder(Path(folder)) as scratch, benchmark_session(scratch) as spark:
         options = {"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC, "startingOffsets": "earliest"}
-        wall, cpu = time.perf_counter(), _cpu_seconds()
+        wall, cpu = time.perf_counter(), cpu_seconds()
         if kind == _FLOOR:
             # Spark looks for Python sources at the first one that is registered or asked for.
             spark.dataSource.register(Trivial)
             options = {"rows": str(COUNT), "size": str(SIZE), "partitions": str(PARTITIONS)}
         QUERIES[query](spark, kind, options, scratch)
-        print(time.perf_counter() - wall, _cpu_seconds() - cpu)
-
-
-def _cpu_seconds() -> float:
-    """Of this process and all below it, the ones that have ended included."""
-    this = psutil.Process()
-    seconds = 0.0
-    for process in (this, *this.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            spent = process.cpu_times()
-            seconds += spent.user + spent.system + spent.children_user + spent.children_system
-    return seconds
+        print(time.perf_counter() - wall, cpu_seconds() - cpu)
 
 
 def _load(folder: Path, rounds: int) -> None:

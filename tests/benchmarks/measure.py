@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 from pyspark.sql import DataFrame, SparkSession
 
 _Result = TypeVar("_Result")
@@ -79,6 +81,17 @@ def results_by_turns(
             after(name)
         order = [*order[1:], order[0]]
     return {name: results[discarded:] for name, results in found.items()}
+
+
+def cpu_seconds() -> float:
+    """Of this process and all below it, the ones that have ended included."""
+    this = psutil.Process()
+    seconds = 0.0
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent = process.cpu_times()
+            seconds += spent.user + spent.system + spent.children_user + spent.children_system
+    return seconds
 
 
 def print_rate(
