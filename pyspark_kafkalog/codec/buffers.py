@@ -94,7 +94,7 @@ def binary_column(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
         raise TypeError(f"Expected a binary or string column, got {column.type}")
     data = column.buffers()[2]
-    return _offsets(column), _validity(column), np.frombuffer(data or b"", np.uint8)
+    return _offsets(column), validity_of(column), np.frombuffer(data or b"", np.uint8)
 
 
 def value_bounds(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -108,11 +108,11 @@ def value_bounds(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def list_column(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
     """Offsets (into ``column.values``) and validity of a list column."""
-    return _offsets(column), _validity(column)
+    return _offsets(column), validity_of(column)
 
 
 def int64_column(column: pa.Array) -> np.ndarray:
-    """Values of an int64 column without nulls."""
+    """Values of an int64 column; those of null are any."""
     if not pa.types.is_int64(column.type):
         raise TypeError(f"Expected an int64 column, got {column.type}")
     return np.frombuffer(column.buffers()[1] or b"", np.int64)[column.offset :][: len(column)]
@@ -125,7 +125,8 @@ def _offsets(column: pa.Array) -> np.ndarray:
     return offsets[column.offset : column.offset + len(column) + 1]
 
 
-def _validity(column: pa.Array) -> np.ndarray:
+def validity_of(column: pa.Array) -> np.ndarray:
+    """A bitmap of the rows that are not null; empty if none is."""
     if column.null_count == 0:
         return np.empty(0, np.uint8)
     bits = np.frombuffer(column.buffers()[0], np.uint8)[column.offset // 8 :]

@@ -5,17 +5,19 @@ Results are columns of large binary, because text takes up to six times the byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec import text_kernels as kernels
-from pyspark_kafkalog.codec.buffers import allocate, as_array, binary_column, int64_column
+from pyspark_kafkalog.codec.buffers import allocate, as_array, binary_column, int64_column, validity_of
 
 TEXT = pa.large_binary()
+_PLAIN_SCALE = 6
+"""The most digits behind the point with which Java and Arrow write no exponent."""
 _HEX_PAIRS = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)], "<u2")
 
 
@@ -73,7 +75,98 @@ def hex_strings(column: pa.Array) -> pa.LargeBinaryArray:
     return _text(len(column), _ends(2 * np.diff(offsets.astype(np.int64))), out, validity)
 
 
-def joined_rows(parts: Sequence[bytes | pa.Array], rows: int) -> pa.Buffer:
+class Part(Protocol):
+    """A part of each row."""
+
+    def measure(self, sizes: np.ndarray) -> None:
+        """Add to each row's size (int64) the bytes of its part."""
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        """Write each row's part into ``out`` at ``at`` (int64), which moves behind it."""
+
+
+class _Constant:
+    def __init__(self, text: bytes) -> None:
+        self._text = as_array(text)
+
+    def measure(self, sizes: np.ndarray) -> None:
+        sizes += self._text.size
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        kernels.put_constant(self._text, at, out)
+
+
+class Decimals:
+    """Numbers in decimal digits, as a part of each row; null is empty.
+
+    :param unscaled: as int64.
+    :param scale: digits behind the point.
+    :param validity: a bitmap of the rows that are not null; empty if none is.
+    """
+
+    def __init__(self, unscaled: np.ndarray, scale: int, validity: np.ndarray) -> None:
+        self._numbers = unscaled, scale, validity
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Decimals | None:
+        """The numbers of a column of integers, or of decimals that fit; None for any other.
+
+        A decimal fits if it has at most :data:`_PLAIN_SCALE` digits behind the point, and 64 bits.
+        """
+        if pa.types.is_integer(column.type) and column.type != pa.uint64():
+            return cls(int64_column(column.cast(pa.int64())), 0, validity_of(column))
+        if not (pa.types.is_decimal128(column.type) and 0 <= column.type.scale <= _PLAIN_SCALE):
+            return None
+        words = np.frombuffer(column.buffers()[1] or b"", np.int64).reshape(-1, 2)
+        low, high = words[column.offset :][: len(column)].T
+        low = np.ascontiguousarray(low)
+        fits = (high == low >> 63).all()
+        return cls(low, column.type.scale, validity_of(column)) if fits else None
+
+    def measure(self, sizes: np.ndarray) -> None:
+        """See :meth:`Part.measure`."""
+        kernels.measure_decimals(*self._numbers, sizes)
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        """See :meth:`Part.put`."""
+        kernels.put_decimals(*self._numbers, at, out)
+
+
+class Choices:
+    """One of a few texts, as a part of each row.
+
+    :param texts: at most 256.
+    :param numbers: that of each row's text, as uint8.
+    """
+
+    def __init__(self, texts: Sequence[bytes], numbers: np.ndarray) -> None:
+        self._numbers = numbers
+        self._offsets = _ends(np.array([len(text) for text in texts], np.int64))
+        self._data = as_array(b"".join(texts))
+
+    def measure(self, sizes: np.ndarray) -> None:
+        """See :meth:`Part.measure`."""
+        kernels.measure_choices(self._numbers, self._offsets, sizes)
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        """See :meth:`Part.put`."""
+        kernels.put_choices(self._numbers, self._offsets, self._data, at, out)
+
+
+class _Texts:
+    def __init__(self, column: pa.LargeBinaryArray) -> None:
+        texts = pc.fill_null(column, b"") if column.null_count else column
+        self._offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+        self._data = as_array(texts.buffers()[2] or b"")
+
+    def measure(self, sizes: np.ndarray) -> None:
+        sizes += np.diff(self._offsets)
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        kernels.put_texts(self._offsets, self._data, at, out)
+
+
+def joined_rows(parts: Sequence[bytes | pa.Array | Part], rows: int) -> pa.Buffer:
     """The parts of the first row, one after another, then those of the next, and so on.
 
     :param parts: see :func:`joined_texts`.
@@ -81,33 +174,41 @@ def joined_rows(parts: Sequence[bytes | pa.Array], rows: int) -> pa.Buffer:
     return joined_texts(parts, rows).buffers()[2]
 
 
-def joined_texts(parts: Sequence[bytes | pa.Array], rows: int) -> pa.LargeBinaryArray:
+def joined_texts(parts: Sequence[bytes | pa.Array | Part], rows: int) -> pa.LargeBinaryArray:
     """The parts of each row, one after another. No row is null.
 
-    :param parts: text that is the same in every row, columns of integers without nulls, which become decimal
-        numbers, and columns of :data:`TEXT`, in which null is empty.
+    :param parts: text that is the same in every row, columns of integers, which become decimal numbers,
+        columns of :data:`TEXT`, and others that write themselves. Null is empty.
     """
     ends = np.zeros(rows + 1, np.int64)
-    sizes = ends[1:]
-    put: list[Callable[[np.ndarray, np.ndarray], None]] = []
-    for part in parts if rows else ():
-        if isinstance(part, bytes):
-            sizes += len(part)
-            put.append(partial(kernels.put_constant, as_array(part)))
-        elif pa.types.is_integer(part.type):
-            values = int64_column(part.cast(pa.int64()))
-            kernels.measure_decimals(values, sizes)
-            put.append(partial(kernels.put_decimals, values))
-        else:
-            texts = pc.fill_null(part, b"") if part.null_count else part
-            offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: rows + 1]
-            sizes += np.diff(offsets)
-            put.append(partial(kernels.put_texts, offsets, as_array(texts.buffers()[2] or b"")))
+    each_row = [_part(part) for part in parts] if rows else []
+    for part in each_row:
+        part.measure(ends[1:])
     np.cumsum(ends, out=ends)
     at, out = ends[:-1].copy(), allocate(int(ends[-1]))
-    for put_part in put:
-        put_part(at, out)
+    for part in each_row:
+        part.put(at, out)
     return _text(rows, ends, out, None)
+
+
+def _part(given: bytes | pa.Array | Part) -> Part:
+    if isinstance(given, bytes):
+        return _Constant(given)
+    if not isinstance(given, pa.Array):
+        return given
+    if pa.types.is_integer(given.type):
+        return Decimals(int64_column(given.cast(pa.int64())), 0, validity_of(given))
+    return _Texts(given)
+
+
+def texts_of_lists(items: pa.LargeBinaryArray, offsets: np.ndarray) -> pa.LargeBinaryArray:
+    """The texts of the items of each list, one after another.
+
+    :param items: without nulls, not a slice.
+    :param offsets: where each list begins in ``items``, and the last one ends.
+    """
+    ends = np.frombuffer(items.buffers()[1], np.int64)[offsets]
+    return _text(len(offsets) - 1, ends, as_array(items.buffers()[2] or b""), None)
 
 
 def _ends(sizes: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy import int64, uint8, uint64
 
 from pyspark_kafkalog.codec.kernel import Integer, copy_bytes, inlined, kernel
-from pyspark_kafkalog.codec.signature import BYTES, INT32S, INT64S, OUT_BYTES, OUT_INT64
+from pyspark_kafkalog.codec.signature import BYTES, INT32S, INT64, INT64S, OUT_BYTES, OUT_INT64
 
 NULL, PLAIN, ESCAPED, BASE64 = range(4)
 """The forms of a row in JSON: ``null``, in quotes as it is, with escapes, an object with its base64."""
@@ -190,34 +190,49 @@ def _magnitude(value: Integer) -> Integer:
 
 
 @inlined
-def _decimal_size(value: Integer) -> Integer:
+def _decimal_size(value: Integer, scale: Integer) -> Integer:
     magnitude, digits = _magnitude(value), 1
     while digits < _POWERS_OF_TEN.size and magnitude >= _POWERS_OF_TEN[digits]:
         digits += 1
-    return int64(digits + (value < 0))
+    return int64(max(digits, scale + 1) + (scale > 0) + (value < 0))
 
 
-@kernel(INT64S, OUT_INT64)
-def measure_decimals(values: np.ndarray, sizes: np.ndarray) -> None:
-    """Add to each row's size that of its number in decimal digits, with a minus sign if it has one."""
+@kernel(INT64S, INT64, BYTES, OUT_INT64)
+def measure_decimals(values: np.ndarray, scale: Integer, validity: np.ndarray, sizes: np.ndarray) -> None:
+    """Add to each row's size that of its number in decimal digits, with its sign if it is negative.
+
+    :param scale: digits behind the point; without any there is no point.
+    """
     for row in range(values.size):
-        sizes[row] += _decimal_size(values[row])
+        if not _is_null(validity, row):
+            sizes[row] += _decimal_size(values[row], scale)
 
 
-@kernel(INT64S, OUT_INT64, OUT_BYTES)
-def put_decimals(values: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
+@kernel(INT64S, INT64, BYTES, OUT_INT64, OUT_BYTES)
+def put_decimals(
+    values: np.ndarray, scale: Integer, validity: np.ndarray, at: np.ndarray, out: np.ndarray
+) -> None:
     """Write each row's number at ``at``, which moves behind it."""
     for row in range(values.size):
+        if _is_null(validity, row):
+            continue
         value = values[row]
-        end = at[row] + _decimal_size(value)
+        end = at[row] + _decimal_size(value, scale)
         rest, to = _magnitude(value), uint64(end)
+        for _ in range(scale):
+            to -= uint64(1)
+            out[to] = uint8(0x30 + rest % uint64(10))
+            rest //= uint64(10)
+        if scale:
+            to -= uint64(1)
+            out[to] = _POINT
         while rest >= 10:
             to -= uint64(1)
             out[to] = uint8(0x30 + rest % uint64(10))
             rest //= uint64(10)
         out[to - uint64(1)] = uint8(0x30 + rest)
         if value < 0:
-            out[at[row]] = 0x2D
+            out[at[row]] = _MINUS
         at[row] = end
 
 
@@ -329,4 +344,24 @@ def put_texts(offsets: np.ndarray, data: np.ndarray, at: np.ndarray, out: np.nda
     for row in range(at.size):
         size = offsets[row + 1] - offsets[row]
         copy_bytes(out, at[row], data, offsets[row], size)
+        at[row] += size
+
+
+@kernel(BYTES, INT64S, OUT_INT64)
+def measure_choices(numbers: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> None:
+    """Add to each row's size that of the text with its number."""
+    for row in range(numbers.size):
+        number = numbers[row]
+        sizes[row] += offsets[number + 1] - offsets[number]
+
+
+@kernel(BYTES, INT64S, BYTES, OUT_INT64, OUT_BYTES)
+def put_choices(
+    numbers: np.ndarray, offsets: np.ndarray, data: np.ndarray, at: np.ndarray, out: np.ndarray
+) -> None:
+    """Write in each row the text with its number at ``at``, which moves behind it."""
+    for row in range(numbers.size):
+        number = numbers[row]
+        size = offsets[number + 1] - offsets[number]
+        copy_bytes(out, at[row], data, offsets[number], size)
         at[row] += size

@@ -1,7 +1,7 @@
 """Values of many shapes, whole queries: JSON and Avro written to a broker, and Avro read from it.
 
 Against ``to_json`` and ``to_avro`` with Spark's ``kafka`` sink, and its source with ``from_avro``. Ratios are
-of time: below 1 ours is faster.
+of time: below 1 ours is faster. Beside each write is that of a Python sink that only counts the same rows.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark_kafkalog.extensions.typed_values.avro.encoder import schema_of
 from tests.benchmarks.measure import PARTITIONS, arguments, print_ratio, seconds_by_turns
 from tests.benchmarks.session import FORMATS, benchmark_session, scratch_folder
+from tests.benchmarks.trivial import Trivial
 from tests.kafka import Broker
 from tests.kafka_service import running
 
 _OURS, _PEER = FORMATS
+_FLOOR = "a sink that counts"
 _NAME = "concat('user-', id % 1000)"
 _ITEMS = "struct(concat('sku-', id + n) AS sku, int(n) AS count, n * 1.5D AS price)"
 _AFTER = f"struct(id, {_NAME} AS name, CAST(id % 100000 / 100.0 AS decimal(10, 2)) AS amount)"
@@ -77,6 +79,7 @@ def main() -> None:
         running(Broker(folder / "broker", {"log.segment.delete.delay.ms": 0})) as broker,
         benchmark_session(folder, {"spark.sql.session.timeZone": "Europe/Berlin"}) as spark,
     ):
+        spark.dataSource.register(Trivial)
         for shape in SHAPES:
             _contests(spark, broker, shape, max(int(shape.rows * args.scale), PARTITIONS), args.rounds)
 
@@ -115,6 +118,7 @@ def _written(
     frames: dict[str, tuple[DataFrame, str, Mapping[str, str]]] = {
         _OURS: (data, "kafkalog", typed),
         _PEER: (encoded, "kafka", {}),
+        _FLOOR: (data, "trivial", {}),
     }
     topic = ""
 
@@ -143,7 +147,8 @@ def _writer(
 
 def _print(what: str, seconds: Mapping[str, float], bar: float) -> None:
     ours, theirs = seconds[_OURS], seconds[_PEER]
-    print_ratio(f"{what}: {ours:.2f} s, {_PEER} {theirs:.2f}", ours / theirs, at_most=bar)
+    floor = f", {_FLOOR} {seconds[_FLOOR]:.2f}" if _FLOOR in seconds else ""
+    print_ratio(f"{what}: {ours:.2f} s, {_PEER} {theirs:.2f}{floor}", ours / theirs, at_most=bar)
 
 
 if __name__ == "__main__":

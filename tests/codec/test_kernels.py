@@ -109,6 +109,9 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     jit.compiled(text.measure_json.function, text.measure_json.signature)(*words, forms, ends)
     np.cumsum((np.diff(words[0]) + 2) // 3 * 4, out=base64_ends[1:])
     numbers = int64s(*(rng.randrange(-(2**63), 2**63) >> rng.randrange(64) for _ in range(rows)))
+    decimals = numbers, rng.randrange(7), words[1]
+    choices = partitions.astype(np.uint8), int64s(0, 0, 5, 7), data_of(b"abcdefg")
+    varints = numbers, rng.choice((np.empty(0, np.uint8), (chosen % 2).astype(np.uint8)))
     digests = np.frombuffer(rng.randbytes(16 * 9), np.int64).reshape(2, 9)
     slots = np.zeros((12, 3), np.int64)
     digested = (np.arange(9), int64s(*(rng.choice((-1, 3)) for _ in range(9))), digests)
@@ -163,8 +166,12 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
             (*number_texts(rng, rows), int64s(*[0] * (rows + 1)), np.zeros(40 * rows, np.uint8)),
         ),
         (text.fill_base64, (words[0], words[2], base64_ends, np.zeros(base64_ends[-1], np.uint8))),
-        (text.measure_decimals, (numbers, np.zeros(rows, np.int64))),
-        (text.put_decimals, (numbers, 20 * np.arange(rows), np.zeros(20 * rows, np.uint8))),
+        (text.measure_decimals, (*decimals, np.zeros(rows, np.int64))),
+        (text.put_decimals, (*decimals, 30 * np.arange(rows), np.zeros(30 * rows, np.uint8))),
+        (text.measure_choices, (*choices[:2], np.zeros(rows, np.int64))),
+        (text.put_choices, (*choices, 5 * np.arange(rows), np.zeros(5 * rows, np.uint8))),
+        (avro.measure_varints, (*varints, np.zeros(rows, np.int64))),
+        (avro.put_varints, (*varints, 10 * np.arange(rows), np.zeros(10 * rows, np.uint8))),
         (text.put_constant, (data[:9], 9 * np.arange(rows), np.zeros(9 * rows, np.uint8))),
         (
             text.put_texts,

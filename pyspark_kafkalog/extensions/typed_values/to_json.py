@@ -7,6 +7,7 @@ Numbers with a point have the shortest digits that are read as the same number, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,17 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, as_utf8
-from pyspark_kafkalog.codec.text import TEXT, base64_strings, java_numbers, joined_texts, json_strings
+from pyspark_kafkalog.codec.text import (
+    TEXT,
+    Choices,
+    Decimals,
+    Part,
+    base64_strings,
+    java_numbers,
+    joined_texts,
+    json_strings,
+    texts_of_lists,
+)
 from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError, OptionError
 from pyspark_kafkalog.extensions.typed_values.json.times import BEGIN_OF_2037, seconds_east_of_utc, zone
 
@@ -58,21 +69,11 @@ def to_json(column: pa.Array, *, in_full: bool = False) -> pa.LargeBinaryArray:
         the microseconds of times.
     :raises InvalidRecordError: for a time that is too large for Spark's.
     """
-    kind, rows = column.type, len(column)
+    kind = column.type
     if pa.types.is_struct(kind):
         texts = _structs(column, in_full)
     elif pa.types.is_map(kind) or pa.types.is_list(kind):
-        offsets, _ = list_column(column)
-        first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
-        if pa.types.is_map(kind):
-            keys, items = column.keys.slice(first, count), column.items.slice(first, count)
-            quoted = _strings(_as_text(keys))
-            inner = joined_texts([quoted, b":", to_json(items, in_full=in_full).fill_null(_NULL)], count)
-        else:
-            inner = to_json(column.values.slice(first, count), in_full=in_full).fill_null(_NULL)
-        lists = pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), inner)
-        opening, closing = (b"{", b"}") if pa.types.is_map(kind) else (b"[", b"]")
-        texts = joined_texts([opening, pc.binary_join(lists, pa.scalar(b",", TEXT)), closing], rows)
+        texts = _lists(column, in_full)
     else:
         write = _texts_of(kind)
         assert write is not None, "the types are checked where a write or a read is planned"
@@ -83,26 +84,56 @@ def to_json(column: pa.Array, *, in_full: bool = False) -> pa.LargeBinaryArray:
 
 
 def _structs(column: pa.StructArray, in_full: bool) -> pa.LargeBinaryArray:
-    parts: list[bytes | pa.Array] = [b"{"]
+    parts: list[bytes | pa.Array | Part] = [b"{"]
     before: np.ndarray | None = np.zeros(len(column), bool)
     """Whether a row has a field before; None: each has."""
     for number, field in enumerate(column.type):
-        texts = to_json(column.field(number), in_full=in_full)
-        if in_full:
-            texts = texts.fill_null(_NULL)
-        (name,) = _strings(pa.array([field.name])).to_pylist()
-        names = [b"", name + b":", b"," + name + b":"]
-        given = texts.is_valid().to_numpy(zero_copy_only=False)
-        if before is None and not texts.null_count:
-            parts.append(names[2])
+        values = column.field(number)
+        name = _name(field.name)
+        is_given = in_full or not values.null_count
+        if before is None and is_given:
+            parts.append(b"," + name)
         else:
-            number_of = np.where(given, 2 if before is None else 1 + before, 0)
-            parts.append(pa.array(names, TEXT).take(pa.array(number_of)))
-        parts.append(texts)
-        if before is not None:
-            before = before | given
-            before = None if before.all() else before
+            given = True if is_given else values.is_valid().to_numpy(zero_copy_only=False)
+            choice = np.where(given, 2 if before is None else 1 + before, 0)
+            parts.append(Choices((b"", name, b"," + name), choice.astype(np.uint8)))
+            if before is not None:
+                before = before | given
+                before = None if before.all() else before
+        parts.append(_value(values, in_full, with_null=in_full))
     return joined_texts([*parts, b"}"], len(column))
+
+
+def _lists(column: pa.ListArray, in_full: bool) -> pa.LargeBinaryArray:
+    """Arrays, and maps."""
+    offsets = list_column(column)[0].astype(np.int64)
+    first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    offsets -= first
+    follows = np.ones(count, np.uint8)
+    follows[offsets[:-1][offsets[:-1] < offsets[1:]]] = 0
+    parts: list[bytes | pa.Array | Part] = [Choices((b"", b","), follows)]
+    opening, closing, items = b"[", b"]", column.values
+    if pa.types.is_map(column.type):
+        opening, closing, items = b"{", b"}", column.items
+        parts += [_strings(_as_text(column.keys.slice(first, count))), b":"]
+    parts.append(_value(items.slice(first, count), in_full, with_null=True))
+    inner = texts_of_lists(joined_texts(parts, count), offsets)
+    return joined_texts([opening, inner, closing], len(column))
+
+
+def _value(column: pa.Array, in_full: bool, *, with_null: bool) -> pa.Array | Part:
+    """The values of each row, as a part of it: null is ``null``, or empty."""
+    numbers = None if with_null and column.null_count else Decimals.of(column)
+    if numbers is not None:
+        return numbers
+    texts = to_json(column, in_full=in_full)
+    return texts.fill_null(_NULL) if with_null else texts
+
+
+@lru_cache(maxsize=10_000)
+def _name(name: str) -> bytes:
+    (text,) = _strings(pa.array([name])).to_pylist()
+    return bytes(text) + b":"
 
 
 def _strings(column: pa.Array) -> pa.Array:
@@ -117,7 +148,8 @@ def _as_text(column: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array) -> pa.Array:
-    return _as_text(column).cast(TEXT)
+    numbers = Decimals.of(column)
+    return _as_text(column).cast(TEXT) if numbers is None else joined_texts([numbers], len(column))
 
 
 def _booleans(column: pa.Array) -> pa.Array:

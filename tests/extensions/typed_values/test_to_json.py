@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import zoneinfo
 from typing import Any
 
@@ -177,3 +178,86 @@ def test_a_zone_that_does_not_exist() -> None:
 )
 def test_small_numbers_have_two_digits(value: Any, text: str) -> None:
     assert texts(pa.array([value])) == [text]
+
+
+_LEAVES: tuple[tuple[pa.DataType, st.SearchStrategy[Any]], ...] = (
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.uint64(), st.integers(0, 2**64 - 1)),
+    (pa.decimal128(10, 2), st.decimals(-1000, 1000, places=2)),
+    (pa.decimal128(30, 9), st.decimals(-1000, 1000, places=9)),
+    (pa.bool_(), st.booleans()),
+    (pa.string(), st.text(max_size=3)),
+    (pa.null(), st.none()),
+)
+
+
+def _nested(
+    inner: st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]],
+) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
+    def struct(fields: list[tuple[pa.DataType, st.SearchStrategy[Any]]]) -> Any:
+        names = [f"f{number}" for number in range(len(fields))]
+        kind = pa.struct([(name, field[0]) for name, field in zip(names, fields, strict=True)])
+        return kind, st.fixed_dictionaries(dict(zip(names, (field[1] for field in fields), strict=True)))
+
+    return st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map(struct),
+        inner.map(lambda item: (pa.list_(item[0]), st.lists(item[1], max_size=3))),
+        inner.map(
+            lambda item: (
+                pa.map_(pa.string(), item[0]),
+                st.dictionaries(st.text(max_size=2), item[1], max_size=3).map(lambda d: [*d.items()]),
+            )
+        ),
+    )
+
+
+_kinds = st.recursive(
+    st.sampled_from(_LEAVES).map(lambda leaf: (leaf[0], st.none() | leaf[1])),
+    lambda inner: _nested(inner).map(lambda kind: (kind[0], st.none() | kind[1])),
+    max_leaves=6,
+)
+
+
+def _as_python(kind: pa.DataType, value: Any, in_full: bool) -> str:
+    """JSON by Python, row by row."""
+    if value is None:
+        return "null"
+    if pa.types.is_struct(kind):
+        fields = [
+            f'"{field.name}":{_as_python(field.type, value[field.name], in_full)}'
+            for field in kind
+            if in_full or value[field.name] is not None
+        ]
+        return f"{{{','.join(fields)}}}"
+    if pa.types.is_list(kind):
+        return f"[{','.join(_as_python(kind.value_type, item, in_full) for item in value)}]"
+    if pa.types.is_map(kind):
+        items = [f"{_quoted(key)}:{_as_python(kind.item_type, item, in_full)}" for key, item in value]
+        return f"{{{','.join(items)}}}"
+    if pa.types.is_decimal(kind):
+        return pa.array([value], kind).cast(pa.string())[0].as_py()
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    return to_json(pa.array([text]))[0].as_py().decode()
+
+
+@given(st.data(), _kinds, st.integers(0, 5), st.booleans())
+def test_nested_values(
+    data: st.DataObject, of: tuple[pa.DataType, st.SearchStrategy[Any]], skipped: int, in_full: bool
+) -> None:
+    """Of every shape, with nulls at any depth, also in a slice of a longer column."""
+    kind, values = of
+    column = pa.array(data.draw(st.lists(values, max_size=8)), kind).slice(skipped)
+    found = to_json(column, in_full=in_full).to_pylist()
+    expected = [None if row is None else _as_python(kind, row, in_full) for row in column.to_pylist()]
+    assert [None if text is None else text.decode() for text in found] == expected
+
+
+def test_lists_that_are_null_may_have_items() -> None:
+    offsets, items = pa.array([0, 2, 3, 3], pa.int32()), pa.array([1, 2, 3])
+    column = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False, True, False]))
+    assert texts(column) == ["[1,2]", None, "[]"]
+    assert texts(column.slice(1)) == [None, "[]"]

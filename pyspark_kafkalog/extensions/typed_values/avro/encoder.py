@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
-from pyspark_kafkalog.codec.text import TEXT, joined_texts
+from pyspark_kafkalog.codec.text import TEXT, Part, joined_texts, texts_of_lists
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
+from pyspark_kafkalog.extensions.typed_values.avro import kernels
 from pyspark_kafkalog.extensions.typed_values.avro.schema import (
     NAME,
     Array,
@@ -27,8 +28,8 @@ from pyspark_kafkalog.extensions.typed_values.avro.schema import (
 )
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
 
-_Part: TypeAlias = bytes | pa.Array
-"""A part of each body: the same in all, or a column of :data:`.text.TEXT`, in which null is empty."""
+_Part: TypeAlias = bytes | pa.Array | Part
+"""A part of each body, as :func:`.text.joined_texts` takes it."""
 _PROMOTED = {
     pa.int8(): (pa.int32(), pa.int64()),
     pa.int16(): (pa.int32(), pa.int64()),
@@ -42,6 +43,25 @@ _MOST_DIGITS = 38
 _LARGEST_DEFAULT = 1 << 20
 """Bytes of one field's default, with one for each value: records with defaults may be in one another."""
 _MOST_LONG = (1 << 63) - 1
+
+
+class _Varints:
+    """Numbers in zigzag, by seven bits from the lowest on, as a part of each row.
+
+    :param valid: whether each row has one; None if all have.
+    """
+
+    def __init__(self, values: np.ndarray, valid: np.ndarray | None = None) -> None:
+        has = np.empty(0, np.uint8) if valid is None else valid.view(np.uint8)
+        self._numbers = values, np.ascontiguousarray(has)
+
+    def measure(self, sizes: np.ndarray) -> None:
+        """See :meth:`.text.Part.measure`."""
+        kernels.measure_varints(*self._numbers, sizes)
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        """See :meth:`.text.Part.put`."""
+        kernels.put_varints(*self._numbers, at, out)
 
 
 def check_fits(schema: Schema, kind: pa.DataType, path: str) -> None:
@@ -215,7 +235,7 @@ class Encoder:
         """
         given = column.drop_null() if column.null_count else column
         parts = [given.cast(TEXT)] if self._is_bare else _parts(self._schema, given, self._path)
-        bodies = _joined([self._prefix, *parts], len(given))
+        bodies = joined_texts([self._prefix, *parts], len(given))
         return _spread(bodies, column).cast(pa.binary())
 
 
@@ -261,11 +281,11 @@ def _union(schema: Union, column: pa.Array, path: str) -> Iterator[_Part]:
     if len(members) == 1 and not column.null_count:
         yield _varint(others[0][0])
     else:
-        yield _varints(chosen)
+        yield _Varints(chosen)
     for (_, branch), member in zip(others, members, strict=True):
         if member.null_count and (isinstance(branch, _NESTED)):
             given = member.drop_null()
-            yield _spread(_joined(_parts(branch, given, path), len(given)), member)
+            yield _spread(joined_texts(_parts(branch, given, path), len(given)), member)
         elif member.null_count:
             yield from _leaf(branch, member, path)
         else:
@@ -280,11 +300,9 @@ def _items(schema: Array | Map, column: pa.Array, path: str) -> list[_Part]:
         inner = [*keys, *_parts(schema.values, column.items.slice(first, count), f"{path}.value")]
     else:
         inner = [*_parts(schema.items, column.values.slice(first, count), f"{path}.element")]
-    bodies = _joined(inner, count)
-    ends = np.frombuffer(bodies.buffers()[1], np.int64)[offsets.astype(np.int64) - first]
-    lists = pa.Array.from_buffers(TEXT, len(column), [None, pa.py_buffer(ends), bodies.buffers()[2]])
+    bodies = joined_texts(inner, count)
     counts = np.diff(offsets).astype(np.int64)
-    return [_varints(counts, counts > 0), lists, b"\0"]
+    return [_Varints(counts, counts > 0), texts_of_lists(bodies, offsets - first), b"\0"]
 
 
 def _leaf(schema: Schema, column: pa.Array, path: str) -> list[_Part]:
@@ -303,16 +321,16 @@ def _leaf(schema: Schema, column: pa.Array, path: str) -> list[_Part]:
         numbers = pc.index_in(column, pa.array(schema.symbols, pa.string()))
         if numbers.null_count > column.null_count:
             raise InvalidRecordError(f"{path}: a row has a text that its {schema} has not")
-        return [_varints(numbers.fill_null(0).to_numpy().astype(np.int64), valid)]
+        return [_Varints(numbers.fill_null(0).to_numpy().astype(np.int64), valid)]
     if schema.kind == "boolean":
         return [_of_width(column.fill_null(False).to_numpy(zero_copy_only=False), np.uint8, valid)]
     if schema.kind in ("float", "double"):
         kind = np.float32 if schema.kind == "float" else np.float64
         return [_of_width(column.fill_null(0).to_numpy(), kind, valid)]
     if pa.types.is_timestamp(column.type):
-        return [_varints(_timestamps(schema, column, path), valid)]
+        return [_Varints(_timestamps(schema, column, path), valid)]
     numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
-    return [_varints(numbers.fill_null(0).to_numpy().astype(np.int64), valid)]
+    return [_Varints(numbers.fill_null(0).to_numpy().astype(np.int64), valid)]
 
 
 def _timestamps(schema: Schema, column: pa.Array, path: str) -> np.ndarray:
@@ -360,7 +378,7 @@ def _sized(column: pa.Array) -> list[_Part]:
     """The length of each row before it."""
     valid = _validity(column)
     lengths = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-    return [_varints(lengths, valid), column]
+    return [_Varints(lengths, valid), column]
 
 
 def _of_width(
@@ -371,26 +389,6 @@ def _of_width(
     width = np.dtype(kind).itemsize if width is None else width
     rows = len(values)
     return _text(np.full(rows, width, np.int64), data, valid)
-
-
-def _varints(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
-    """Numbers in zigzag, by seven bits from the lowest on; null where they are not valid."""
-    left = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    if not left.size or int(left.max()) < 128:
-        return _text(np.ones(left.size, np.int64), left.astype(np.uint8), valid)
-    sizes = np.ones(left.size, np.int64)
-    limit, most = 1 << 7, int(left.max())
-    while limit <= most:
-        sizes += left >= np.uint64(limit)
-        limit <<= 7
-    ends = np.cumsum(sizes)
-    out = np.zeros(int(ends[-1]), np.uint8)
-    at, last = ends - sizes, sizes - 1
-    for byte in range(int(sizes.max())):
-        rows = slice(None) if byte == 0 else np.flatnonzero(sizes > byte)
-        bits = (left[rows] >> np.uint64(7 * byte)) & np.uint64(127)
-        out[at[rows] + byte] = bits.astype(np.uint8) | np.where(last[rows] > byte, 128, 0).astype(np.uint8)
-    return _text(sizes, out, valid)
 
 
 def _varint(value: int) -> bytes:
@@ -408,10 +406,6 @@ def _text(sizes: np.ndarray, data: np.ndarray, valid: np.ndarray | None) -> pa.A
     np.cumsum(sizes, out=ends[1:])
     found = pa.Array.from_buffers(TEXT, len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
     return found if valid is None else pc.if_else(pa.array(valid), found, pa.scalar(None, TEXT))
-
-
-def _joined(parts: Sequence[_Part], rows: int) -> pa.Array:
-    return joined_texts(parts, rows)
 
 
 def _spread(bodies: pa.Array, column: pa.Array) -> pa.Array:

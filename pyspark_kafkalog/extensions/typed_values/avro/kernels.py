@@ -409,3 +409,39 @@ def repeats(ends: np.ndarray, key_ends: np.ndarray, keys: np.ndarray, most: Inte
                 if same == size:
                     return int64(1)
     return int64(0)
+
+
+@inlined
+def _zigzag(value: Integer) -> Integer:
+    return (value << 1) ^ (value >> 63)
+
+
+@kernel(INT64S, BYTES, OUT_INT64)
+def measure_varints(values: np.ndarray, valid: np.ndarray, sizes: np.ndarray) -> None:
+    """Add to each row's size that of its number in zigzag.
+
+    :param valid: whether each row has one; empty if all have.
+    """
+    for row in range(values.size):
+        if valid.size and not valid[row]:
+            continue
+        rest, size = _zigzag(values[row]), 1
+        while rest & ~0x7F:
+            rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+            size += 1
+        sizes[row] += size
+
+
+@kernel(INT64S, BYTES, OUT_INT64, OUT_BYTES)
+def put_varints(values: np.ndarray, valid: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
+    """Write each row's number in zigzag at ``at``, by seven bits from the lowest on; that moves behind it."""
+    for row in range(values.size):
+        if valid.size and not valid[row]:
+            continue
+        rest, to = _zigzag(values[row]), at[row]
+        while rest & ~0x7F:
+            out[to] = (rest & 0x7F) | 0x80
+            rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+            to += 1
+        out[to] = rest
+        at[row] = to + 1
