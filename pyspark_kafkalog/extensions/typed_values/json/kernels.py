@@ -322,6 +322,24 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
 
 
 @inlined
+def with_digit(
+    byte: Integer, digits: Integer, count: Integer, fraction: Integer, left_out: Integer
+) -> Integers:
+    """What :func:`digits_of` knows of a number, with one more digit: its first 19 digits, how many there are
+    in all, how many of the first are in the fraction, and how many others are before the point.
+    """
+    if digits != 0 or byte != _ZERO:
+        count += 1
+    if count <= _MOST_DIGITS:
+        digits = digits * 10 + (byte - _ZERO)
+        if fraction >= 0:
+            fraction += 1
+    elif fraction < 0:
+        left_out += 1
+    return digits, count, fraction, left_out
+
+
+@inlined
 def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
     """A number: the place behind it, or -1 if it is odd; its first 19 digits as one whole number of 64 bits
     without sign, the power of ten by which they are too large, how many of them are in the fraction, or -1
@@ -341,14 +359,7 @@ def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
         byte = int64(data[uint64(at)])
         at += 1
         if is_digit(byte):
-            if digits != 0 or byte != _ZERO:
-                count += 1
-            if count <= _MOST_DIGITS:
-                digits = digits * 10 + (byte - _ZERO)
-                if fraction >= 0:
-                    fraction += 1
-            elif fraction < 0:
-                left_out += 1
+            digits, count, fraction, left_out = with_digit(byte, digits, count, fraction, left_out)
         elif byte == _POINT:
             fraction = int64(0)
         else:
@@ -384,14 +395,7 @@ def quoted_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
         at += 1
         if is_digit(byte):
             has_digits = True
-            if digits != 0 or byte != _ZERO:
-                count += 1
-            if count <= _MOST_DIGITS:
-                digits = digits * 10 + (byte - _ZERO)
-                if fraction >= 0:
-                    fraction += 1
-            elif fraction < 0:
-                left_out += 1
+            digits, count, fraction, left_out = with_digit(byte, digits, count, fraction, left_out)
         elif byte == _POINT and fraction < 0:
             fraction = int64(0)
         elif byte == _QUOTE and has_digits:
@@ -536,6 +540,15 @@ def double_of(digits: Integer, power: Integer, powers: np.ndarray) -> Integer:
     if exponent >= 2047:
         return int64(-1)
     return int64(mantissa & ((uint64(1) << uint64(52)) - uint64(1))) | exponent << 52
+
+
+@inlined
+def put_floating(out32: np.ndarray, out64: np.ndarray, to: Integer, bits: Integer, kind: Integer) -> None:
+    """Store the bits of a double, or the float that is nearest to it."""
+    if kind == DOUBLE:
+        out64[to] = bits
+    else:
+        out32[to] = np.float32(int64(bits).view(np.float64)).view(np.int32)
 
 
 @inlined
@@ -1330,15 +1343,13 @@ def decode(
                             break
                         if is_negative and (digits != 0 or fraction >= 0):
                             bits |= int64(-1) << 63
-                        if kind == DOUBLE:
-                            out64[to] = bits
-                        else:
+                        if kind == FLOAT:
                             # Right between two floats it may have been rounded; others are not normal.
                             exponent = bits >> 52 & 2047
                             is_between = (bits & 0x1FFFFFFF) == 0x10000000
                             if digits != 0 and (is_between or exponent <= 896 or exponent > 1149):
                                 break
-                            out32[to] = np.float32(int64(bits).view(np.float64)).view(np.int32)
+                        put_floating(out32, out64, to, bits, kind)
                     else:
                         if digits < 0 or count > _MOST_DIGITS:
                             break
@@ -1385,10 +1396,7 @@ def decode(
                         bits = int64(0x7FF8 if byte == _UPPER_N else 0x7FF0) << 48
                         if byte == _MINUS:
                             bits |= int64(-1) << 63
-                        if kind == DOUBLE:
-                            out64[to] = bits
-                        else:
-                            out32[to] = np.float32(int64(bits).view(np.float64)).view(np.int32)
+                        put_floating(out32, out64, to, bits, kind)
                         fits = int64(_FITS)
                 if fits == _FITS:
                     out[columns[target, VALIDITY] + position] = what
