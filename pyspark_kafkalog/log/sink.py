@@ -118,6 +118,7 @@ class DirectorySink:
             from pyspark_kafkalog.log.publish.ledger import Provenance
             from pyspark_kafkalog.log.publish.publish import publish
 
+        _known_topics.cache_clear()
         staged = [task for task in finished if task.sections]
         history = Provenance(plan, self.is_job, self.required)
         publish(
@@ -147,6 +148,7 @@ class DirectorySink:
         """Remove the staged files. Failed tasks have removed their own."""
         from pyspark_kafkalog.log.publish.staged_files import abort
 
+        _known_topics.cache_clear()
         abort(self.root, batch, finished)
 
 
@@ -156,7 +158,7 @@ def _known_topics(
 ) -> tuple[Callable[[str], Collection[int]], Mapping[str, Mapping[str, str]]]:
     """The topics of a log directory: the partitions of each, and their configurations.
 
-    All tasks of a stage see what the first one saw.
+    All tasks of a stage see what the first one saw, of each topic.
     """
     with loading():
         from pyspark_kafkalog.filesystem.locate import open_folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ def test_partitions_that_follow_one_another(tmp_path: Path, listed: list[str]) -
     assert TopicPartitions(root).of("another") == ()
 
 
-@pytest.mark.parametrize("numbers", [(0, 1, 5), (3,), (0, 99)])
+@pytest.mark.parametrize("numbers", [(0, 1, 5), (3,), (0, 10), tuple(range(101))])
 def test_a_topic_that_lacks_partitions_is_listed(
     tmp_path: Path, listed: list[str], numbers: tuple[int, ...]
 ) -> None:
@@ -67,7 +66,7 @@ def test_one_listing_is_for_all_topics_that_follow(
     tmp_path: Path, listed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first topic that is missing, or one of many."""
-    monkeypatch.setattr(existing, "_BY_NAME", 2)
+    monkeypatch.setattr(existing, "_MOST_TOPICS", 2)
     root = folders(tmp_path, 0, 1)
     known = TopicPartitions(root)
     assert [known.of(topic) for topic in ("new", "t", "newer", "other", "t")] == [
@@ -102,7 +101,6 @@ def test_a_topic_that_is_made_meanwhile_is_listed(
 ) -> None:
     """Another writer makes partition 1 after it was looked for, and is done before the last look."""
     root = folders(tmp_path, 0)
-    os.utime(root, (0, 0))
     really = existing._is_there
 
     def look(root: str, partition: TopicPartition) -> bool:
@@ -114,6 +112,32 @@ def test_a_topic_that_is_made_meanwhile_is_listed(
     monkeypatch.setattr(existing, "_is_there", look)
     assert TopicPartitions(root).of("t") == (0, 1)
     assert listed
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_listed(
+    tmp_path: Path, listed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = folders(tmp_path, 0, 1)
+    really = existing._is_there
+
+    def look(root: str, partition: TopicPartition) -> bool:
+        found = really(root, partition)
+        if partition == T1 and found:
+            (tmp_path / "t-1").rmdir()
+        return found
+
+    monkeypatch.setattr(existing, "_is_there", look)
+    assert TopicPartitions(root).of("t") == (0,)
+    assert listed
+
+
+def test_another_topic_whose_name_the_file_system_finds_is_listed(tmp_path: Path, listed: list[str]) -> None:
+    """It hides what may be partitions of this one."""
+    root = folders(tmp_path, 0, 1)
+    (tmp_path / "T-0").mkdir()
+    (tmp_path / "T-1").symlink_to(tmp_path / "t-1")
+    assert TopicPartitions(root).of("T") == LogDirectory.open(root).topics()["T"]
+    assert len(listed) == 2
 
 
 def test_what_is_wanted_is_looked_for_and_all_are_listed_where_one_is_missing(tmp_path: Path) -> None:

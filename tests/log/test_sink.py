@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +53,19 @@ def test_a_task_in_another_folder_than_the_driver_writes_nothing(tmp_path: Path)
             run_task(replace(sink, root=str(folder)))
         assert sorted(tmp_path.rglob("*")) == before
     assert run_task(sink) is not None
+
+
+@pytest.mark.parametrize("end", [DirectorySink.abort, lambda *run: DirectorySink.commit(*run, Plan())])
+def test_a_batch_that_runs_again_in_a_process_sees_the_partitions_of_now(
+    tmp_path: Path, end: Callable[..., None]
+) -> None:
+    sink = sink_on(tmp_path / "log")
+    for number in (0, 1):
+        (tmp_path / "log" / f"u-{number}").mkdir()
+        for _ in range(2):
+            with sink.open(QueryBatch("job"), ATTEMPT) as staging:
+                assert staging.partition_count("u") == number + 1
+        end(sink, QueryBatch("job"), [])
 
 
 def test_marks_of_hosts_that_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,20 +8,18 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import (
     BACKUP_FILE,
     JOURNAL_FILE,
     META_PROPERTIES_FILE,
     parse_partition_folder,
 )
-from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.model import TopicPartition
 
-_FURTHER = 100
+_FURTHER = 10
 """Numbers behind a topic's last partition that are looked for, too: a topic that lacks one is listed."""
-_BY_NAME = 20
-"""Topics that are looked for by their names; with more a listing costs less."""
+_MOST_TOPICS, _MOST_PARTITIONS = 20, 100
+"""The most topics, and partitions of one, that are looked for by their names: a listing costs less."""
 
 
 def existing_partitions(root: str, wanted: Collection[TopicPartition]) -> dict[str, set[int]]:
@@ -67,7 +65,7 @@ class TopicPartitions:
 
     def _look_for(self, topic: str) -> tuple[int, ...]:
         if self._listed is None:
-            if len(self._found) < _BY_NAME and (count := _count(self._root, topic)):
+            if len(self._found) < _MOST_TOPICS and (count := _count(self._root, topic)):
                 return tuple(range(count))
             from pyspark_kafkalog.log.read.directory import LogDirectory
 
@@ -77,16 +75,17 @@ class TopicPartitions:
 
 def _count(root: str, topic: str) -> int:
     """The number of a topic's partitions, from 0 on; 0 if that can't be told by their names."""
-    log_root = LogRoot(open_folder(root))
-    before = log_root.changed()
     if _is_special(root):
         return 0
     count = 0
-    while _is_there(root, TopicPartition(topic, count)):
+    while count <= _MOST_PARTITIONS and _is_there(root, TopicPartition(topic, count)):
         count += 1
-    further = (TopicPartition(topic, count + number) for number in range(1, _FURTHER))
-    is_all = count > 0 and not any(_is_there(root, partition) for partition in further)
-    return count if is_all and not _is_special(root) and log_root.changed() == before else 0
+    # A topic that was made meanwhile has more of them now, and one that was deleted lacks the last.
+    if not 0 < count <= _MOST_PARTITIONS or _is_special(root):
+        return 0
+    further = (os.path.join(root, f"{topic}-{count + number}") for number in range(_FURTHER))
+    is_all = _is_there(root, TopicPartition(topic, count - 1)) and not any(map(os.path.lexists, further))
+    return count if is_all else 0
 
 
 def _is_special(root: str) -> bool:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection
 
 from pyspark_kafkalog.errors import UNREADABLE
-from pyspark_kafkalog.log.checkpoints import read_if_there
+from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log.publish import journal
 
 FORGOTTEN_FILE = ".kafkalog-forgotten"
@@ -24,17 +24,18 @@ def read_forgotten(root: str) -> set[str]:
 
     :raises LogDirectoryError: if the file can't be read.
     """
-    path = os.path.join(root, FORGOTTEN_FILE)
-    text = read_if_there(path)
-    if not text:
+    text = local_folder(root).read(FORGOTTEN_FILE)
+    if text is None:
         return set()
     try:
         content = json.loads(text)
-        if content["version"] != _VERSION or not all(isinstance(name, str) for name in content["ledgers"]):
+        names = content["ledgers"]
+        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if content["version"] != _VERSION or not is_list:
             raise ValueError(content)
-        return set(content["ledgers"])
+        return set(names)
     except UNREADABLE as e:
-        raise journal.unusable(path) from e
+        raise journal.unusable(os.path.join(root, FORGOTTEN_FILE)) from e
 
 
 def write_forgotten(root: str, ledgers: Collection[str]) -> None:

@@ -99,7 +99,16 @@ def test_a_ledger_that_makes_no_sense_stays(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"version": 2, "ledgers": []}', '{"version": 1, "ledgers": [1]}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"version": 2, "ledgers": []}',
+        '{"version": 1, "ledgers": [1]}',
+        '{"version": 1, "ledgers": "abc"}',
+        '{"version": 1, "ledgers": {"abc": 1}}',
+    ],
 )
 def test_what_was_forgotten_cannot_be_read(root: Path, text: str) -> None:
     (root / FORGOTTEN_FILE).write_text(text)
