@@ -132,6 +132,7 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
                 int64s(0, 60, 120),
                 counts,
                 int64s(-1, 5, -1),
+                int64s(0, 7, 2**40),
                 value[2],
                 *(np.sort(int64s(*(rng.randrange(2**40) for _ in range(9)))) for _ in range(2)),
                 np.zeros(9, np.int64),
@@ -149,6 +150,7 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         ),
         (read.index_messages, (data, messages, 0, np.zeros((9, 3), np.int64))),
         (read.fill_offsets, (sizes, np.zeros(rows + 1, np.int32), np.zeros(rows, np.uint8))),
+        (read.whole_records, (data, rng.randrange(9))),
         (
             read.gather,
             (value[2], positions, value[0], gathered),

@@ -20,6 +20,8 @@ from tests.extensions.typed_values.json.cases import CASES, KIND, WITHOUT_A_ZONE
 from tests.extensions.typed_values.json.fuzz import hostile, zone_of
 from tests.extensions.typed_values.json.values import KINDS, made_type
 
+_SLOW = re.compile(rb"[eE][+-]?\d{5}")
+"""Exponents with which Java takes minutes to round a decimal."""
 _NUMBER = re.compile(r"-?\d+\.\d+(?:E-?\d+)?")
 
 
@@ -69,5 +71,5 @@ def test_rows_are_those_of_from_json(
     kinds += [(made_type(chance), 1000) for _ in range(100 if soak else 4)]
     for kind, count in kinds:
         zone = chance.choice(["UTC", "America/New_York", "America/St_Johns", "Asia/Kolkata", "-03:00"])
-        values = hostile(chance, kind, count)
+        values = [value for value in hostile(chance, kind, count) if not _SLOW.search(value or b"")]
         check(values, ours(values, kind, zone), theirs(spark, values, kind, zone))
