@@ -325,8 +325,8 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
 def with_digit(
     byte: Integer, digits: Integer, count: Integer, fraction: Integer, left_out: Integer
 ) -> Integers:
-    """What :func:`digits_of` knows of a number, with one more digit: its first 19 digits, how many there are
-    in all, how many of the first are in the fraction, and how many others are before the point.
+    """A number with one more digit: its first 19 digits, how many there are in all, how many of the first
+    are in the fraction, or -1 without one, and how many others are before the point.
     """
     if digits != 0 or byte != _ZERO:
         count += 1

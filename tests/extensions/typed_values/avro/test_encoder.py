@@ -29,7 +29,7 @@ def encoded(schema: Any, column: pa.Array, **settings: Any) -> list[bytes | None
 
 
 def read(schema: Any, bodies: list[bytes | None]) -> list[Any]:
-    """By fastavro, and as plain types: it refuses what is no UUID, and times before midnight."""
+    """By fastavro, and as plain types: it refuses texts that aren't UUIDs, and times before midnight."""
     parsed = fastavro.parse_schema(json.loads(json.dumps(schema).replace('"logicalType"', '"doc"')))
     return [None if b is None else fastavro.schemaless_reader(io.BytesIO(b), parsed, None) for b in bodies]
 
