@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog import CommittedOffset, connect
@@ -19,7 +18,7 @@ from pyspark_kafkalog.log.publish.journal import ledger_file
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.stream.checkpoint import QueryLog
-from tests.benchmarks.measure import arguments, verdict
+from tests.benchmarks.measure import arguments, exponent, verdict
 from tests.benchmarks.session import scratch_folder
 from tests.log.partitions import batch, write_index, write_segment, write_time_index
 
@@ -147,11 +146,9 @@ def least_cpu_seconds(work: Callable[[], object], repeats: int = REPEATS) -> flo
 
 def show(what: str, seconds: Mapping[int, float], bar: float) -> None:
     """One line: CPU by size, and the exponent of the line that fits the last sizes best."""
-    last = list(seconds.items())[-FITTED:]
-    sizes, taken = (np.log(values) for values in zip(*last, strict=True))
-    exponent = float(np.polyfit(sizes, taken, 1)[0]) if len(set(sizes)) > 1 else 0.0
+    found = exponent(dict([*seconds.items()][-FITTED:]))
     costs = ", ".join(f"{size:,}: {took * 1000:.1f} ms" for size, took in seconds.items())
-    print(f"{what}: {costs}; exponent {exponent:.2f}{verdict(exponent, at_most=bar)}", flush=True)
+    print(f"{what}: {costs}; exponent {found:.2f}{verdict(found, at_most=bar)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pyspark_kafkalog import connect
-from tests.benchmarks.measure import arguments, cpu_seconds, verdict
+from tests.benchmarks.measure import arguments, cpu_seconds, exponent, verdict
 from tests.benchmarks.session import benchmark_session, scratch_folder
 
 SIZES = (5, 20, 100)
@@ -38,10 +37,9 @@ def main() -> None:
             figures["start"][count], figures["later micro-batch"][count] = started, later
             print(f"{count} queries: {mb:.0f} MB (PSS) of Python for each", flush=True)
     for what, seconds in figures.items():
-        sizes, taken = np.log([*seconds]), np.log([*seconds.values()])
-        exponent = float(np.polyfit(sizes, taken, 1)[0]) if len(seconds) > 1 else 0.0
+        found = exponent(seconds)
         costs = ", ".join(f"{count}: {spent / count * 1000:.0f} ms" for count, spent in seconds.items())
-        print(f"CPU of each query, {what}: {costs}; exponent {exponent:.2f}{verdict(exponent, at_most=BAR)}")
+        print(f"CPU of each query, {what}: {costs}; exponent {found:.2f}{verdict(found, at_most=BAR)}")
 
 
 def _measure(spark: SparkSession, folder: Path, count: int) -> tuple[float, float, float]:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import psutil
 from pyspark.sql import DataFrame, SparkSession
 
@@ -81,6 +82,12 @@ def results_by_turns(
             after(name)
         order = [*order[1:], order[0]]
     return {name: results[discarded:] for name, results in found.items()}
+
+
+def exponent(costs: Mapping[int, float]) -> float:
+    """How costs grow with sizes: at 1 twice the size costs twice as much, at 0 the same."""
+    sizes, taken = np.log([*costs]), np.log([*costs.values()])
+    return float(np.polyfit(sizes, taken, 1)[0]) if len(costs) > 1 else 0.0
 
 
 def cpu_seconds() -> float:
