@@ -53,8 +53,8 @@ QUERIES = [
     *((idiom, 2.0) for idiom in IDIOMS),
 ]
 """Values, and the bar against Spark's."""
-BYTES, MADE_BYTES, LARGEST = 200_000_000, 10_000_000, 1_000_000
-"""Of all values of a query, of different ones, and of one that a topic takes by default."""
+BYTES, MADE_BYTES, LARGEST = 200_000_000, 10_000_000, 10_000_000
+"""Of all values of a query, of different ones, and of one record batch."""
 
 
 def values_of(idiom: Idiom, count: int) -> pa.Array:
@@ -68,17 +68,16 @@ def values_of(idiom: Idiom, count: int) -> pa.Array:
 def measure_queries(folder: Path, scale: float, rounds: int) -> None:
     """Print the rates of whole queries. The broker adopts the log that the values are written to."""
     broker = Broker(folder / "broker")
-    queries = {
-        f"query-{number}": each for number, each in enumerate(QUERIES) if len(each[0].make(1)) < LARGEST
-    }
+    queries = {f"query-{number}": each for number, each in enumerate(QUERIES)}
     rows: dict[str, int] = {}
+    of_topics = {"numPartitions": str(PARTITIONS), "max.message.bytes": str(LARGEST)}
     with benchmark_session(folder) as spark:
         for topic, (idiom, _) in queries.items():
             values = values_of(idiom, MADE)
             times = max(int(BYTES * scale) // values.nbytes, 1)
             rows[topic] = len(values) * times
             repeated = pa.concat_tables([pa.table({"value": values})] * times)
-            connect(folder / "kafka-logs").write(repeated, topic, options={"numPartitions": str(PARTITIONS)})
+            connect(folder / "kafka-logs").write(repeated, topic, options=of_topics)
         broker.start()
         try:
             for topic in queries:
