@@ -167,7 +167,7 @@ def _usage_message(error: click.UsageError) -> str:
     hint = f"Try '{error.ctx.command_path} --help'."
     if extra := _EXTRA.fullmatch(message):
         options = {option for param in error.ctx.command.params for option in param.opts}
-        meant = [option for option in ("--topic", "--group") if option in options]
+        meant = [option for option in ("--group",) if option in options]
         if "%" in extra[1] and "--follow" in options:
             hint = "-f is --follow: write --format for a format."
         elif meant:

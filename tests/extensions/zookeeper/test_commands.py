@@ -70,7 +70,7 @@ def test_a_group_moves_into_a_directory(topic: Topic, place: str, tmp_path: Path
     topic.produce(10)
     read = topic.read_by_the_old_consumer(4, "auto.offset.reset=smallest")
     directory = tmp_path / "backup"
-    copied = run("backup", topic.broker.bootstrap, directory, "--topic", topic.name)
+    copied = run("backup", topic.broker.bootstrap, directory, topic.name)
     assert copied.code == 0, copied.err
     moved(place, directory, topic, tmp_path)
     with connect(str(directory)) as kafka, kafka.changes(topic.name, group=topic.name) as changes:
@@ -125,7 +125,7 @@ def test_a_live_consumer_is_shown_and_left_alone(topic: Topic, place: str, tmp_p
         consumer.send_signal(signal.SIGTERM)
         consumer.communicate(timeout=60)
     assert run("lag", place, "--group", topic.name, "--max-lag", "0").code == 0
-    reset = ["offsets", "reset", place, "--group", topic.name, "--topic", f"{topic.name}:1", "--to-earliest"]
+    reset = ["offsets", "reset", place, "--group", topic.name, f"{topic.name}:1", "--to-earliest"]
     assert run(*reset, "--execute").code == 0
     assert topic.read_by_the_old_consumer(2) == ["1", "3"]
     assert run(*whole).code == 0

@@ -61,11 +61,11 @@ def test_adoption(root: Path, tmp_path: Path) -> None:
     for topic, adopted in (("t", {"u"}), (".*", set())):
         planned = run("adopt", backup, log_dir, "--no-groups", "--exclude", topic, "--json").json
         assert {row["topic"] for row in planned} == adopted
-    assert run("adopt", backup, log_dir, "--no-groups", "--exclude", "t", "--topic", "u").code == 2
+    assert run("adopt", backup, log_dir, "--no-groups", "--exclude", "t", "u").code == 2
 
 
 def test_retention_and_compaction(root: Path) -> None:
-    due = ("retain", root, "--retention-ms", "1", "--json")
+    due = ("retain", root, "--set", "retention.ms=1", "--json")
     assert {row["topic"] for row in run(*due).json} >= {"t", "u"}
     assert "t" not in {row["topic"] for row in run(*due, "--exclude", "t").json}
     assert run(*due, "--exclude", ".*").json == []
@@ -85,15 +85,15 @@ def test_offsets_of_all_topics_but_some(root: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["topics", "{}", "--topic", "u"],
-        ["lag", "{}", "--topic", "u"],
-        ["verify", "{}", "--topic", "u"],
-        ["offsets", "{}", "--topic", "u"],
-        ["offsets", "export", "{}", "--topic", "u"],
-        ["copy", "{}", "{}-new", "--topic", "u"],
+        ["topics", "{}", "u"],
+        ["lag", "{}", "u"],
+        ["verify", "{}", "u"],
+        ["offsets", "{}", "u"],
+        ["offsets", "export", "{}", "u"],
+        ["copy", "{}", "{}-new", "u"],
         ["retain", "{}", "u"],
         ["compact", "{}", "u"],
-        ["restore", "{}", "127.0.0.1:1", "--topic", "u"],
+        ["restore", "{}", "127.0.0.1:1", "u"],
     ],
 )
 def test_named_topics_leave_nothing_to_exclude(root: Path, words: list[str]) -> None:
@@ -105,9 +105,9 @@ def test_named_topics_leave_nothing_to_exclude(root: Path, words: list[str]) -> 
 @pytest.mark.parametrize(
     "words",
     [
-        ["reset", "--to-earliest", "--topic", "t"],
+        ["reset", "--to-earliest", "t"],
         ["reset", "--from-file", "-"],
-        ["delete", "--topic", "t"],
+        ["delete", "t"],
         ["delete", "--whole-group"],
     ],
 )

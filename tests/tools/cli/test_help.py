@@ -43,3 +43,27 @@ def test_sentences_are_whole_and_fit(path: tuple[str, ...], monkeypatch: pytest.
         for one in command.commands.values():
             sentence = " ".join((one.help or "").split("\n\n")[0].split()).split(". ")[0].removesuffix(".")
             assert f"{sentence}." in listing
+
+
+def test_one_thing_is_said_one_way() -> None:
+    """Places, topics, partitions, files and configurations have one name in all commands."""
+    arguments: dict[str, list[tuple[str, ...]]] = {}
+    options: dict[str, dict[tuple[str, str], list[tuple[str, ...]]]] = {}
+    for path, command in COMMANDS.items():
+        for param in command.params:
+            if isinstance(param, click.Argument):
+                arguments.setdefault(param.make_metavar(click.Context(command)).strip("[]."), []).append(path)
+            for word in param.opts if isinstance(param, click.Option) else ():
+                shown = (str(param.metavar), param.help.split(".")[0] if param.help else "")
+                options.setdefault(word, {}).setdefault(shown, []).append(path)
+    of_records = {"TOPIC[:PARTITIONS", "TOPIC[:PARTITION", "TOPIC:PARTITIONS", "TOPIC:PARTITION"}
+    assert {name.rstrip("]") for name in arguments} - of_records == {
+        *("PLACE", "BACKUP", "TOPIC", "FILE", "TOPIC[:PARTITIONS][=OFFSET")
+    }
+    assert "--topic" not in options
+    assert {metavar for metavar, _ in options["--config"]} == {"FILE"}
+    assert {metavar for metavar, _ in options["--set"]} == {"NAME=VALUE"}
+    for name in ("--since", "--until", "--to-datetime"):
+        assert {metavar for metavar, _ in options[name]} == {"TIME"}
+    assert options["--to-datetime"].popitem()[1] == [("offsets", "reset")]
+    assert len(options["--json"]) == 3, "a table, an object per line, or lines that are read"

@@ -105,7 +105,7 @@ def test_topics(at: str) -> None:
     assert NO_LEADER in down["note"]
     assert SILENT in hung["note"]
     assert done.code == 1
-    assert run("topics", at, "--topic", "whole").code == 0
+    assert run("topics", at, "whole").code == 0
 
 
 @pytest.mark.long
@@ -134,8 +134,8 @@ def test_lag_and_offsets(at: str) -> None:
     assert UNLISTED in done.out
     assert f"The groups of broker {HUNG} are not listed" in done.out
     assert done.lines[-1] == ["Total", "lag:", "unknown"]
-    assert run("lag", at, "--group", name, "--topic", "whole", "--max-lag", 29).code == 0
-    assert run("lag", at, "--group", name, "--topic", "half", "--max-lag", 1000).code == 1
+    assert run("lag", at, "--group", name, "whole", "--max-lag", 29).code == 0
+    assert run("lag", at, "--group", name, "half", "--max-lag", 1000).code == 1
 
 
 @pytest.mark.long
@@ -186,11 +186,11 @@ def test_other_commands(at: str) -> None:
     (deletion,) = run("topics", "delete", at, "half", "--json").json
     assert (deletion["partitions"], deletion["records"]) == (3, None)
     assert deletion["note"].startswith("half-1 and 1 more: ")
-    reset = run("offsets", "reset", at, "--group", GROUPS[FINE], "--topic", "half", "--to-latest")
+    reset = run("offsets", "reset", at, "--group", GROUPS[FINE], "half", "--to-latest")
     assert reset.code == 3
     assert "Or name only partitions that kafkalog topics shows" in reset.err
     assert "Nor can be used half-2: " in reset.err
-    assert run("offsets", "reset", at, "--group", GROUPS[FINE], "--topic", "half:0", "--to-latest").code == 0
+    assert run("offsets", "reset", at, "--group", GROUPS[FINE], "half:0", "--to-latest").code == 0
 
 
 def test_the_doctor_names_internal_partitions_without_a_leader(at: str) -> None:
@@ -201,7 +201,7 @@ def test_the_doctor_names_internal_partitions_without_a_leader(at: str) -> None:
 
 @pytest.mark.long
 def test_verify(at: str) -> None:
-    done = run("verify", at, "--topic", "half", "--topic", "whole", "--json")
+    done = run("verify", at, "half", "whole", "--json")
     fine, down, hung, whole = done.json["partitions"]
     assert (fine["records"], fine["problem"]) == (whole["records"], whole["problem"]) == (30, "")
     assert NO_LEADER in down["problem"]
@@ -216,7 +216,7 @@ def test_verify(at: str) -> None:
         ["cat", "half"],
         ["export", "half", "rows.parquet"],
         ["redrive", "half", "--group", GROUPS[FINE]],
-        ["delete-records", "--topic", "half", "--to-datetime", "1h"],
+        ["delete-records", "half", "--until", "1h"],
         ["restore", "{at}", "--state", "restore.json"],
     ],
     ids=lambda words: words[0],

@@ -34,7 +34,7 @@ def test_topics(root: Path) -> None:
     assert titles[3:5] == ["END", "STABLE"]
     assert rows[2][3:5] == ["3", "3"]
     assert "2020-09-13T12:26:40.002Z" in rows[2]
-    (row,) = run("topics", root, "--topic", "u", "--json").json
+    (row,) = run("topics", root, "u", "--json").json
     assert (row["topic"], row["highWatermark"], row["segments"]) == ("u", 3, 1)
     assert (row["earliestTimestamp"], row["latestTimestamp"]) == (1_600_000_000_000, 1_600_000_000_002)
     assert "__consumer_offsets" in run("topics", root, "--internal").out
@@ -78,7 +78,7 @@ def test_offsets(root: Path, words: list[str]) -> None:
         ("g", "t", 0, ""),
         ("other", "u", 3, ""),
     ]
-    assert [row["group"] for row in run(*words, root, "--topic", "u", "--json").json] == ["other"]
+    assert [row["group"] for row in run(*words, root, "u", "--json").json] == ["other"]
 
 
 def test_an_alarm_over_nothing_is_not_green(root: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_an_alarm_over_nothing_is_not_green(root: Path, tmp_path: Path) -> None:
         done = run("lag", empty, *words)
         assert done.code == code
         assert "No group has committed offsets here: nothing was checked." in done.err
-    assert run("lag", root, "--max-lag", 5, "--topic", "t", "--exclude", "x").code == 2
+    assert run("lag", root, "--max-lag", 5, "t", "--exclude", "x").code == 2
     assert "nothing was checked" not in run("lag", root, "--max-lag", 100).err
 
 
@@ -123,10 +123,10 @@ def test_lag_has_an_exit_code(root: Path) -> None:
 
 
 def test_segments(root: Path) -> None:
-    titles, *rows = run("topics", root, "--segments", "--topic", "u").lines
+    titles, *rows = run("topics", root, "--segments", "u").lines
     assert titles == ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"]
     assert [row[:3] for row in rows] == [["u", "0", "0"]]
-    (row,) = run("topics", root, "--segments", "--topic", "u", "--json").json
+    (row,) = run("topics", root, "--segments", "u", "--json").json
     assert (row["segment"], row["baseOffset"], row["active"]) == (f"{0:020d}.log", 0, True)
     assert (row["file"], row["indexState"]) == (f"{root}/u-0/{row['segment']}", "ok")
     assert run("topics", root, "--segments", "--wide").lines[0][-1] == "FILE"
@@ -226,9 +226,9 @@ def test_an_alarm_that_cannot_work_says_so(root: Path, groups: DirectoryGroups) 
     (row,) = run("offsets", root, "--group", "ahead", "--json").json
     assert (row["lag"], row["state"]) == (-497, "beyond")
     groups.delete_offsets("ahead", [U0])
-    done = run("lag", root, "--topic", "u", "--group", "g", "--max-lag", 1000)
+    done = run("lag", root, "u", "--group", "g", "--max-lag", 1000)
     assert (done.code, done.lines[1][:4]) == (1, ["g", "-", "-", "0"])
-    assert run("lag", root, "--topic", "u", "--max-lag", 1000).code == 0, "of others nothing is expected"
+    assert run("lag", root, "u", "--max-lag", 1000).code == 0, "of others nothing is expected"
 
 
 def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> None:
@@ -253,7 +253,7 @@ def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> No
 def test_offsets_of_a_deleted_topic(root: Path) -> None:
     """A group keeps them. They are shown, but their lag is not known: a monitor of it must not be green."""
     shutil.rmtree(root / "u-0")
-    (row,) = run("offsets", root, "--topic", "u", "--json").json
+    (row,) = run("offsets", root, "u", "--json").json
     assert (row["group"], row["offset"], row["lag"]) == ("other", 0, None)
     assert run("lag", root).lines[2] == [
         "other",
@@ -263,20 +263,23 @@ def test_offsets_of_a_deleted_topic(root: Path) -> None:
         "1",
         *["the", "partition", "does", "not", "exist"],
     ]
-    done = run("lag", root, "--topic", "u", "--max-lag", 10)
+    done = run("lag", root, "u", "--max-lag", 10)
     assert (done.code, done.out) == (3, "")
     assert "No such topic: u." in done.err
-    assert run("offsets", root, "--topic", "u", "--group", "g").code == 3, "g has no offset of it"
+    assert run("offsets", root, "u", "--group", "g").code == 3, "g has no offset of it"
 
 
 def test_what_does_not_exist(root: Path) -> None:
     for words, said in (
-        (["topics", root, "--topic", "nothing"], "No such topic: nothing"),
-        (["groups", root, "--group", "missing"], "No such consumer group: 'missing'"),
+        (["topics", root, "nothing"], "No such topic: nothing"),
+        (
+            ["groups", root, "--group", "othe"],
+            "No such consumer group: 'othe'. Did you mean other? There are 2 consumer groups: g, other.",
+        ),
         (["offsets", root, "--group", "missing"], "No such consumer group: 'missing'"),
-        (["offsets", root, "--topic", "nothing"], "No such topic: nothing"),
-        (["offsets", "export", root, "--topic", "nothing"], "No such topic: nothing"),
-        (["lag", root, "--topic", "tt", "--max-lag", 10], "No such topic: tt. Did you mean t?"),
+        (["offsets", root, "nothing"], "No such topic: nothing"),
+        (["offsets", "export", root, "nothing"], "No such topic: nothing"),
+        (["lag", root, "tt", "--max-lag", 10], "No such topic: tt. Did you mean t?"),
         (["dump", root, "tt-0"], "No such topic: tt. Did you mean t?"),
         (["topics", root / "nowhere"], "The log directory does not exist"),
     ):

@@ -15,15 +15,15 @@ def test_a_topic_is_made_changed_and_deleted(root: Path) -> None:
         ["new", "3", "created"],
         ["newer", "3", "created"],
     ]
-    assert len(run("topics", root, "--topic", "new", "--json").json) == 3
+    assert len(run("topics", root, "new", "--json").json) == 3
 
     change = ("topics", "alter", root, "new", "--partitions", 4, "--unset", "retention.ms")
     dry = run(*change)
     assert dry.lines[1:] == [["new", "partitions", "3", "4"], ["new", "retention.ms", "-1", "-"]]
     assert "Dry run" in dry.err
-    assert len(run("topics", root, "--topic", "new", "--json").json) == 3
+    assert len(run("topics", root, "new", "--json").json) == 3
     assert run(*change, "--execute").err == ""
-    assert len(run("topics", root, "--topic", "new", "--json").json) == 4
+    assert len(run("topics", root, "new", "--json").json) == 4
     assert run(*change, "--json").json == []
 
     dry = run("topics", "delete", root, "t", "new")
@@ -48,7 +48,7 @@ def test_topics_are_described(root: Path) -> None:
     ]
     both = run("topics", "describe", root, "--json").json
     assert [(topic["topic"], len(topic["partitions"])) for topic in both] == [("t", 2), ("u", 1)]
-    assert both[0]["topicId"] == run("topics", root, "--topic", "t", "--json").json[0]["topicId"]
+    assert both[0]["topicId"] == run("topics", root, "t", "--json").json[0]["topicId"]
     assert both[1]["configs"] == []
     assert both[1]["partitions"][0]["storedBytes"] > 0
     missing = run("topics", "describe", root, "v")
@@ -79,7 +79,7 @@ def test_a_dry_run_never_executes(root: Path) -> None:
     for both in ("--dry-run", "--execute"), ("--execute", "--dry-run"):
         refused = run("topics", "delete", root, "kept", *both)
         assert (refused.code, "Give only one of --execute and --dry-run." in refused.err) == (2, True)
-    assert run("topics", root, "--topic", "kept").code == 0
+    assert run("topics", root, "kept").code == 0
 
 
 def test_times_and_sizes_have_units(root: Path) -> None:

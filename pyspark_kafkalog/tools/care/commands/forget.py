@@ -12,10 +12,10 @@ from pyspark_kafkalog.tools.cli.parameters import execute_option
 
 
 @kafkalog.command("forget-queries")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", metavar="PLACE")
 @click.option(
     "--older-than",
-    metavar="TIME",
+    metavar="AGE",
     required=True,
     help="How long they have not written to the directory, such as 365d.",
 )
