@@ -99,7 +99,7 @@ def test_writers_and_tools(base: int, timestamp: int, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     shutil.copytree(root, kept)
     lines("verify", root)
-    lines("compact", kept, "t", "--any-policy", "--execute", "--config", "min.cleanable.dirty.ratio=0")
+    lines("compact", kept, "t", "--any-policy", "--execute", "--set", "min.cleanable.dirty.ratio=0")
     lines("verify", kept)
     write(kept, {T0: values(2)})
     lines("delete-records", root, f"t:0={base + 16}", "--execute")

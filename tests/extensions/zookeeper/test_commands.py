@@ -103,7 +103,7 @@ def test_a_live_consumer_is_shown_and_left_alone(topic: Topic, place: str, tmp_p
     try:
         assert consumer.stdout is not None
         assert sorted(consumer.stdout.readline().strip() for _ in topic.produced) == topic.produced
-        (shown,) = run("groups", place, "--group", topic.name, "--json").json
+        (shown,) = run("groups", place, "--group", topic.name, "--json").rows
         assert (shown["state"], shown["protocolType"]) == ("Stable", "consumer")
         (member,) = shown["members"]
         assert member["memberId"].startswith(f"{topic.name}_{member['host']}-")
@@ -148,10 +148,10 @@ def test_an_export_says_which_group_it_leaves_out(topic: Topic, place: str) -> N
     both = [place, "--group", topic.name, "--group", other]
     done = run("offsets", "export", *both)
     unreadable = f"Group '{other}' can't be read: Expected an offset of 0 or more, got b'many'"
-    assert (done.code, [row["group"] for row in done.json]) == (1, [topic.name])
+    assert (done.code, [row["group"] for row in done.rows]) == (1, [topic.name])
     assert done.err.startswith(unreadable)
     shown = run("offsets", *both, "--json")
-    assert (shown.code, {row["group"]: row["state"] for row in shown.json}) == (
+    assert (shown.code, {row["group"]: row["state"] for row in shown.rows}) == (
         1,
         {topic.name: "ok", other: "failed"},
     )

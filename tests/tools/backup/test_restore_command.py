@@ -188,7 +188,7 @@ def test_topics_that_exist(root: Path, broker: Broker, tmp_path: Path) -> None:
 
 
 def broker_topics(at: str) -> set[str]:
-    return {row["topic"] for row in run("topics", at, "--json").json}
+    return {row["topic"] for row in run("topics", at, "--json").rows}
 
 
 def test_wrong_commands(root: Path) -> None:

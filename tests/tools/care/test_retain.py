@@ -53,7 +53,7 @@ def test_retain(root: Path, words: list[str], expected: dict[TopicPartition, int
     done = run("retain", root, *words, "--execute")
     assert (done.code, done.out, done.err) == (0, dry.out, "")
     assert {p: start_of(root, p) for p in expected} == expected
-    assert not any(row["segments"] for row in run("retain", root, *words, "--json").json)
+    assert not any(row["segments"] for row in run("retain", root, *words, "--json").rows)
 
 
 def test_what_retain_shows(root: Path) -> None:
@@ -105,7 +105,7 @@ def test_delete_records(root: Path, words: list[str], expected: list[int]) -> No
 def test_delete_records_by_the_file_of_kafkas_tool(root: Path) -> None:
     partitions = [{"topic": "t", "partition": 0, "offset": 30}, {"topic": "u", "partition": 0, "offset": -1}]
     text = json.dumps({"partitions": partitions, "version": 1})
-    rows = run("delete-records", root, "--offset-json-file", "-", "--execute", "--json", text=text).json
+    rows = run("delete-records", root, "--offset-json-file", "-", "--execute", "--json", text=text).rows
     assert [(row["topic"], row["logStartOffset"], row["newLogStartOffset"]) for row in rows] == [
         ("t", 0, 30),
         ("u", 0, 90),
@@ -165,7 +165,7 @@ def test_what_cannot_be_used_is_a_row_and_the_rest_is_done(
     for more in [], ["--execute"]:
         done = run(command, root, *rest, *more, "--json")
         assert done.code == 1
-        rows = {f"{row['topic']}-{row['partition']}": row for row in done.json}
+        rows = {f"{row['topic']}-{row['partition']}": row for row in done.rows}
         assert "leads out of" in rows["t-0"]["note"]
         assert "leader-epoch-checkpoint" in rows["t-1"]["note"]
         assert rows["t-0"]["newLogStartOffset"] is rows["t-1"]["newLogStartOffset"] is None
@@ -184,7 +184,7 @@ def test_admin_refuses_unknown_configurations(root: Path) -> None:
 
 def test_a_single_partition(root: Path) -> None:
     done = run("retain", root / "u-0", "--set", "retention.bytes=0", "--execute", "--json")
-    assert [(row["topic"], row["newLogStartOffset"]) for row in done.json] == [("u", 90)]
+    assert [(row["topic"], row["newLogStartOffset"]) for row in done.rows] == [("u", 90)]
     assert start_of(root) == 0
     write(root, {U0: values(1)})
     assert read(root)[U0] == values(1)
@@ -203,7 +203,7 @@ def test_brokers(broker: Broker, tmp_path: Path) -> None:
     ours, theirs = topics
 
     def bounds(topic: str) -> list[int]:
-        return [row["logStartOffset"] for row in run("topics", at, topic, "--json").json]
+        return [row["logStartOffset"] for row in run("topics", at, topic, "--json").rows]
 
     at = broker.bootstrap
     file = tmp_path / "offsets.json"
@@ -219,7 +219,7 @@ def test_brokers(broker: Broker, tmp_path: Path) -> None:
         done = run("delete-records", at, "--offset-json-file", file, "--execute")
         assert (done.code, done.out) == (0, dry.out)
     assert bounds(ours) == bounds(theirs) == [3, 10]
-    assert run("delete-records", at, f"{ours}:0=1", "--execute", "--json").json[0]["newLogStartOffset"] == 3
+    assert run("delete-records", at, f"{ours}:0=1", "--execute", "--json").rows[0]["newLogStartOffset"] == 3
     assert run("delete-records", at, f"{ours}:0", "--until", "36h", "--execute").code == 0
     assert bounds(ours) == [8, 10]
     refused = run("delete-records", at, f"{ours}:0=11", "--execute")

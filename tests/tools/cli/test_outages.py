@@ -98,7 +98,7 @@ def at(outage: Cluster) -> str:
 def test_topics(at: str) -> None:
     done = run_command("topics", at, "--json")
     assert "Retrying" not in done.err
-    fine, down, hung, whole = done.json
+    fine, down, hung, whole = done.rows
     assert (fine["logStartOffset"], fine["highWatermark"], fine["note"]) == (0, 30, "")
     assert (whole["highWatermark"], whole["note"]) == (30, "")
     assert down["highWatermark"] is hung["highWatermark"] is None
@@ -113,7 +113,7 @@ def test_lag_and_offsets(at: str) -> None:
     name = GROUPS[FINE]
     named = run("offsets", at, "--group", name, "--json")
     assert named.code == 0
-    rows = {(row["topic"], row["partition"]): row for row in named.json}
+    rows = {(row["topic"], row["partition"]): row for row in named.rows}
     assert [rows["half", number]["state"] for number in range(3)] == ["ok", "unknown", "unknown"]
     assert NO_LEADER in rows["half", 1]["note"]
     assert SILENT in rows["half", 2]["note"]
@@ -153,7 +153,7 @@ def test_prometheus(at: str) -> None:
 
 def test_groups(at: str) -> None:
     done = run("groups", at, "--json")
-    found = {row["group"]: row for row in done.json}
+    found = {row["group"]: row for row in done.rows}
     assert found[GROUPS[FINE]]["state"] == "Empty"
     assert not {GROUPS[DOWN], GROUPS[HUNG]} & found.keys()
     assert done.code == 1
@@ -181,9 +181,9 @@ def test_other_commands(at: str) -> None:
     described = run("topics", "describe", at)
     assert described.code == 0
     assert "no leader" in described.out
-    brokers = {row["id"]: row for row in run("brokers", at, "--json").json}
+    brokers = {row["id"]: row for row in run("brokers", at, "--json").rows}
     assert [brokers[node]["answers"] for node in sorted(brokers)] == [False, True, False]
-    (deletion,) = run("topics", "delete", at, "half", "--json").json
+    (deletion,) = run("topics", "delete", at, "half", "--json").rows
     assert (deletion["partitions"], deletion["records"]) == (3, None)
     assert deletion["note"].startswith("half-1 and 1 more: ")
     reset = run("offsets", "reset", at, "--group", GROUPS[FINE], "half", "--to-latest")
@@ -232,7 +232,7 @@ def test_all_partitions_in_the_way_are_named_at_once(at: str, tmp_path: Path, wo
 
 def test_deleted_records(at: str) -> None:
     done = run("delete-records", at, "half=0", "--execute", "--json")
-    fine, down, hung = done.json
+    fine, down, hung = done.rows
     assert (fine["newLogStartOffset"], fine["note"]) == (0, "")
     assert NO_LEADER in down["note"]
     assert SILENT in hung["note"]
@@ -263,7 +263,7 @@ def test_a_backup(at: str, tmp_path: Path) -> None:
         ["half", "2"],
         ["whole", "0"],
     ]
-    saved = run_command("offsets", tmp_path / "backup", "--json").json
+    saved = run_command("offsets", tmp_path / "backup", "--json").rows
     assert {row["group"] for row in saved} >= {GROUPS[FINE]}
 
 

@@ -53,7 +53,7 @@ def test_reset_for_large_messages(tmp_path: Path) -> None:
 
 def test_reset_from_a_file_of_kafkas_tool(root: Path, groups: DirectoryGroups) -> None:
     words = ["offsets", "reset", root, "--group", "g", "--from-file", "-"]
-    steps = run(*words, "--execute", "--json", text="t,0,7\nt,1,99\n").json
+    steps = run(*words, "--execute", "--json", text="t,0,7\nt,1,99\n").rows
     assert [(step["current"], step["offset"], step["note"]) for step in steps] == [
         (4, 7, ""),
         (4, 4, "the log ends before 99"),

@@ -34,7 +34,7 @@ def test_topics(root: Path) -> None:
     assert titles[3:5] == ["END", "STABLE"]
     assert rows[2][3:5] == ["3", "3"]
     assert "2020-09-13T12:26:40.002Z" in rows[2]
-    (row,) = run("topics", root, "u", "--json").json
+    (row,) = run("topics", root, "u", "--json").rows
     assert (row["topic"], row["highWatermark"], row["segments"]) == ("u", 3, 1)
     assert (row["earliestTimestamp"], row["latestTimestamp"]) == (1_600_000_000_000, 1_600_000_000_002)
     assert "__consumer_offsets" in run("topics", root, "--internal").out
@@ -46,7 +46,7 @@ def test_groups(root: Path) -> None:
         ["g", "Empty"],
         ["other", "Empty"],
     ]
-    (row,) = run("groups", root, "--group", "g", "--json").json
+    (row,) = run("groups", root, "--group", "g", "--json").rows
     assert row == {
         "group": "g",
         "state": "Empty",
@@ -72,13 +72,13 @@ def test_offsets(root: Path, words: list[str]) -> None:
         ["g", "t", "0", "4", "10", "6"],
         ["g", "t", "1", "4", "4", "0"],
     ]
-    rows = run(*words, "--json", root).json
+    rows = run(*words, "--json", root).rows
     assert [(row["group"], row["topic"], row["lag"], row["metadata"]) for row in rows] == [
         ("g", "t", 6, "note"),
         ("g", "t", 0, ""),
         ("other", "u", 3, ""),
     ]
-    assert [row["group"] for row in run(*words, root, "u", "--json").json] == ["other"]
+    assert [row["group"] for row in run(*words, root, "u", "--json").rows] == ["other"]
 
 
 def test_an_alarm_over_nothing_is_not_green(root: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_segments(root: Path) -> None:
     titles, *rows = run("topics", root, "--segments", "u").lines
     assert titles == ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"]
     assert [row[:3] for row in rows] == [["u", "0", "0"]]
-    (row,) = run("topics", root, "--segments", "u", "--json").json
+    (row,) = run("topics", root, "--segments", "u", "--json").rows
     assert (row["segment"], row["baseOffset"], row["active"]) == (f"{0:020d}.log", 0, True)
     assert (row["file"], row["indexState"]) == (f"{root}/u-0/{row['segment']}", "ok")
     assert run("topics", root, "--segments", "--wide").lines[0][-1] == "FILE"
@@ -223,7 +223,7 @@ def test_an_alarm_that_cannot_work_says_so(root: Path, groups: DirectoryGroups) 
     assert run(*lag, "--watch", "0.01", "--count", "1").code == 1
     done = run(*lag, "--prometheus")
     assert (done.code, 'partition="0",state="beyond"} 1' in done.out) == (1, True)
-    (row,) = run("offsets", root, "--group", "ahead", "--json").json
+    (row,) = run("offsets", root, "--group", "ahead", "--json").rows
     assert (row["lag"], row["state"]) == (-497, "beyond")
     groups.delete_offsets("ahead", [U0])
     done = run("lag", root, "u", "--group", "g", "--max-lag", 1000)
@@ -243,7 +243,7 @@ def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> No
     assert run("lag", root, "--group", "kafkalog-x", "--max-lag", 6).code == 1
     (row,) = run("groups", root, "--group", "kafkalog-x").lines[1:]
     assert row[:4] == ["kafkalog-x", "Empty", "marker", "the-query"]
-    (row,) = run("offsets", root, "--group", "kafkalog-x", "--json").json
+    (row,) = run("offsets", root, "--group", "kafkalog-x", "--json").rows
     assert (row["state"], row["note"], row["lag"]) == ("marker", "of query the-query", None)
     assert "kafkalog-x" not in run("offsets", "export", root).out
     done = run("offsets", "reset", root, "--group", "kafkalog-x", "--all-topics", "--to-earliest")
@@ -253,7 +253,7 @@ def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> No
 def test_offsets_of_a_deleted_topic(root: Path) -> None:
     """A group keeps them. They are shown, but their lag is not known: a monitor of it must not be green."""
     shutil.rmtree(root / "u-0")
-    (row,) = run("offsets", root, "u", "--json").json
+    (row,) = run("offsets", root, "u", "--json").rows
     assert (row["group"], row["offset"], row["lag"]) == ("other", 0, None)
     assert run("lag", root).lines[2] == [
         "other",

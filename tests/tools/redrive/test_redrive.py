@@ -115,7 +115,7 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
     assert sum(count for name, count in counts if name == orders) == 3
     done = topics.redrive("--first", "--execute", "--json")
     assert done.code == 0, done.err
-    assert sum(row["records"] for row in done.json if row["destination"]) == 4
+    assert sum(row["records"] for row in done.rows if row["destination"]) == 4
     found = rows(place, orders)
     assert [int(row["value"]) for row in found] == [0, 3, 4]
     assert [row["partition"] for row in found if row["value"] != b"3"] == [2, 2]

@@ -157,7 +157,7 @@ def adopt(
     found = connect(directory).logs.adopt(
         log_dir, named_topics(topics, exclude), exclude=exclude, groups=not no_groups, execute=execute
     )
-    show_rows(AdoptedPartition, found, as_json=as_json)
+    show_rows(AdoptedPartition, found, "partitions", as_json=as_json)
     if not as_json:
         for topic, note in dict.fromkeys((row.topic, row.note) for row in found if row.note):
             click.echo(one_line(f"{topic}: {note}"))

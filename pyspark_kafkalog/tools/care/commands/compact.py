@@ -64,5 +64,5 @@ def compact(
             dedupe_buffer_size=dedupe_buffer_size,
             progress=done,
         )
-    show_rows(CompactedPartition, found, as_json=as_json)
+    show_rows(CompactedPartition, found, "partitions", as_json=as_json)
     say_if_dry(execute)

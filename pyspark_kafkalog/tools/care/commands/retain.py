@@ -68,7 +68,7 @@ def retain(
 def _show(ctx: click.Context, rows: Sequence[DeletedRecords], *, as_json: bool, execute: bool) -> None:
     from pyspark_kafkalog.tools.care.retain import DeletedRecords
 
-    show_rows(DeletedRecords, rows, as_json=as_json)
+    show_rows(DeletedRecords, rows, "partitions", as_json=as_json)
     say_if_dry(execute)
     if any(row.note for row in rows):
         ctx.exit(1)

@@ -64,7 +64,7 @@ def show(
 ) -> None:
     """Show each committed offset and its lag. Exits with 1 if a group can't be read."""
     rows = offsets_of(kafka, groups, selection(topics, exclude))
-    show_rows(GroupOffset, rows, as_json=as_json, wide=wide)
+    show_rows(GroupOffset, rows, "offsets", as_json=as_json, wide=wide)
     say_unreadable(ctx, _unreadable(rows))
 
 
@@ -214,7 +214,7 @@ def delete(
         kafka.groups.delete(group)
     elif execute:
         kafka.groups.delete_offsets(group, list(committed))
-    show_rows(_DeletedOffset, rows, as_json=as_json)
+    show_rows(_DeletedOffset, rows, "offsets", as_json=as_json)
     say_if_dry(execute)
 
 
@@ -266,7 +266,7 @@ def _carry_out(kafka: Kafka, steps: Sequence[ResetStep], *, execute: bool, as_js
     created = [group for group in sorted({step.group for step in steps}) if _is_new(kafka, group, steps)]
     if execute:
         kafka.groups.reset(steps)
-    show_rows(ResetStep, steps, as_json=as_json)
+    show_rows(ResetStep, steps, "offsets", as_json=as_json)
     for group in created:
         click.echo(
             one_line(f"There was no group {group!r}: {'it was' if execute else 'it would be'} created."),

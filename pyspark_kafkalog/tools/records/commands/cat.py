@@ -214,8 +214,9 @@ def export(
 
     The suffix of FILE says which: .parquet, .csv, .jsonl, .ndjson or .json. FILE appears when it is complete.
     Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as
-    say otherwise, and typed columns of those that --key-format and --value-format decode. In CSV headers and
-    what is decoded are JSON. Lines of JSON are those of kafkalog cat --json.
+    say otherwise, and typed columns of those that --key-format and --value-format decode. Lines
+    of JSON are those of kafkalog cat --json. CSV has timestamps in milliseconds as they have, and headers and
+    what is decoded as JSON.
     """
     from pyspark_kafkalog.tools.records.export import export as export_records
 

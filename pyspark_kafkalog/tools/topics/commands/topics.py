@@ -66,7 +66,7 @@ def show(
         return
     with said("Looking up partitions"):
         rows = kafka.topics.partitions(chosen, internal=internal)
-    show_rows(PartitionState, rows, as_json=as_json, wide=wide)
+    show_rows(PartitionState, rows, "partitions", as_json=as_json, wide=wide)
     if any(row.note for row in rows):
         ctx.exit(1)
 
@@ -76,7 +76,7 @@ def _show_segments(kafka: Kafka, chosen: Selection, internal: bool, wide: bool, 
         raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
     with said("Looking up segments"):
         rows = kafka.topics.segments(chosen, internal=internal)
-    show_rows(SegmentState, rows, as_json=as_json, wide=wide)
+    show_rows(SegmentState, rows, "segments", as_json=as_json, wide=wide)
 
 
 @topics.command()
@@ -91,7 +91,7 @@ def describe(kafka: Kafka, topics: tuple[str, ...], as_json: bool) -> None:
     with said("Looking up topics"):
         found = kafka.topics.describe(topics or None)
     if as_json:
-        show_json(found)
+        show_json({"topics": found})
         return
     show_rows(TopicPartitionInfo, [row for topic in found for row in topic.partitions])
     if any(topic.configs for topic in found):
@@ -125,7 +125,7 @@ def create(
     new = [NewTopic(name, partitions, replication_factor, configs) for name in names]
     with said("Creating topics"):
         rows = kafka.topics.create(new, if_not_exists=if_not_exists)
-    show_rows(CreatedTopic, rows, as_json=as_json)
+    show_rows(CreatedTopic, rows, "topics", as_json=as_json)
 
 
 @topics.command()
@@ -145,7 +145,7 @@ def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool,
     if execute:
         with said("Deleting topics"):
             kafka.topics.delete(rows)
-    show_rows(TopicToDelete, rows, as_json=as_json)
+    show_rows(TopicToDelete, rows, "topics", as_json=as_json)
     say_if_dry(execute)
 
 
@@ -182,7 +182,7 @@ def alter(
     if execute:
         with said("Changing topics"):
             kafka.topics.alter(changes)
-    show_rows(TopicChange, changes, as_json=as_json)
+    show_rows(TopicChange, changes, "changes", as_json=as_json)
     if changes:
         say_if_dry(execute)
     else:
