@@ -30,6 +30,13 @@ _SHARE = "share"
 RESET = "kafkalog offsets reset"
 
 
+_OF_QUERY = "of query "
+_NOTE = NOTE._replace(
+    text=lambda note: MARKER if note.startswith(_OF_QUERY) else note or None, wide_text=NOTE.text
+)
+"""A note; only a wide table has room for the id of a marker's query."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
     """The committed offset of a group for one partition; None where the place does not say.
@@ -58,7 +65,7 @@ class GroupOffset:
     log_end_offset: int | None = field(default=None, metadata=column(BIGINT, "END"))
     expired: int | None = field(default=None, metadata=column(BIGINT))
     state: str = field(default=OK, metadata=column(STRING))
-    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True, rank=1))
+    note: str = field(default="", metadata=column(_NOTE, "NOTE", if_any=True, rank=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,7 @@ class GroupLag:
     beyond: int = field(default=0, metadata=column(INT))
     expired: int = field(default=0, metadata=column(BIGINT, "EXPIRED", if_any=True))
     state: str = field(default=OK, metadata=column(STRING))
-    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
+    note: str = field(default="", metadata=column(_NOTE, "NOTE", if_any=True))
 
     def is_alarming(self, max_lag: int, *, named: bool) -> bool:
         """Whether the lag is above ``max_lag`` or can't be trusted; of a ``named`` group it must be known."""
@@ -151,7 +158,7 @@ def group_offsets(
             continue
         for partition, offset in sorted(committed[group].items()):
             if (query := queries[group]) is not None:
-                row = replace(_commit(group, partition, offset), state=MARKER, note=f"of query {query}")
+                row = replace(_commit(group, partition, offset), state=MARKER, note=f"{_OF_QUERY}{query}")
             elif place is None:
                 note = "no broker tells where the log ends"
                 row = replace(_commit(group, partition, offset), state=UNKNOWN, note=note)

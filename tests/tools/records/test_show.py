@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.extensions.exactly_once.group_marker import MarkerDetails, marker_metadata
+from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.model.rows import table_columns
@@ -239,15 +241,30 @@ def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> No
         assert "kafkalog-x" not in run("lag", root, *words.split()).out, words
     assert run("lag", root, "--max-lag", 6).code == 0
     shown = run("lag", root, "--all").lines[2]
-    assert shown == ["kafkalog-x", "-", "-", "1", "0", *["of", "query", "the-query"]]
+    assert shown == ["kafkalog-x", "-", "-", "1", "0", "marker"]
+    shown = run("lag", root, "--all", "--wide").lines[2]
+    assert shown[-3:] == ["of", "query", "the-query"]
     assert run("lag", root, "--group", "kafkalog-x", "--max-lag", 6).code == 1
     (row,) = run("groups", root, "--group", "kafkalog-x").lines[1:]
+    assert row[:3] == ["kafkalog-x", "Empty", "marker"]
+    (row,) = run("groups", root, "--group", "kafkalog-x", "--wide").lines[1:]
     assert row[:4] == ["kafkalog-x", "Empty", "marker", "the-query"]
     (row,) = run("offsets", root, "--group", "kafkalog-x", "--json").rows
     assert (row["state"], row["note"], row["lag"]) == ("marker", "of query the-query", None)
     assert "kafkalog-x" not in run("offsets", "export", root).out
     done = run("offsets", "reset", root, "--group", "kafkalog-x", "--all-topics", "--to-earliest")
     assert (done.code, done.out) == (3, "")
+
+
+def test_tables_with_the_marker_of_a_query_fit_80_columns(root: Path, groups: DirectoryGroups) -> None:
+    query = str(uuid.uuid4())
+    metadata = marker_metadata(MarkerDetails(query, "c", "", 5, 7, 0, (0, 0, 0), ()))
+    groups.commit(transactional_id(query), {U0: CommittedOffset(1, metadata=metadata)})
+    for words in (("groups", root), ("offsets", root), ("lag", root, "--all")):
+        shown = run(*words).out
+        assert transactional_id(query) in shown
+        assert max(map(len, shown.splitlines())) <= 80
+        assert query in run(*words, "--wide").out
 
 
 def test_offsets_of_a_deleted_topic(root: Path) -> None:
