@@ -17,6 +17,7 @@ from pyspark_kafkalog.options.settings import PlaceOptions, place_options, sever
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_place, open_report
+from pyspark_kafkalog.saying import show_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,6 +101,7 @@ class Kafka:
     def __init__(self, options: Mapping[str, str]) -> None:
         UserOptions(options, Use.ADMIN | Use.READ | Use.WRITE).check_names()
         self.options = dict(options)
+        show_warnings()
 
     def __enter__(self) -> Kafka:
         return self

@@ -295,10 +295,7 @@ def names(broker: Broker) -> dict[str, str]:
     broker.create_topic(topic, 1, {"retention.ms": "86400000"})
     at = broker.bootstrap
     assert run("produce", at, topic, "-K", ":", text="k1:one\nk2:two\nk3:three\n").code == 0
-    assert (
-        run("offsets", "reset", at, "--group", group, "--topic", topic, "--to-offset", 1, "--execute").code
-        == 0
-    )
+    assert run("offsets", "reset", at, "--group", group, topic, "--to-offset", 1, "--execute").code == 0
     return {"TOPIC": topic, "GROUP": group, "NEW": f"new-{unique}", "HOST": at}
 
 

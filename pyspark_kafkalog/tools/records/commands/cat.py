@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
-from pyspark_kafkalog.tools.cli.output import progress, said_until_first, say
+from pyspark_kafkalog.tools.cli.output import progress, said_until_first, warnings
 from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers
 
 if TYPE_CHECKING:
@@ -270,27 +269,11 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 @contextmanager
 def _damage_shown(ctx: click.Context, wanted: WantedRecords) -> Iterator[None]:
-    """Show on stderr what is left out, and exit with 1 then; without --skip-damaged say how to read on."""
-    shown = _Shown()
-    logger = logging.getLogger("pyspark_kafkalog")
-    logger.addHandler(shown)
+    """Exit with 1 if something is left out, which is said; without --skip-damaged say how to read on."""
+    before = warnings.said
     try:
         yield
     except (CorruptRecordError, DataLossError) as e:
         raise e.with_hint("Read on with --skip-damaged.") from e
-    finally:
-        logger.removeHandler(shown)
-    if shown.any and wanted.skip_damaged:
+    if warnings.said > before and wanted.skip_damaged:
         ctx.exit(1)
-
-
-class _Shown(logging.Handler):
-    """Prints warnings as errors of commands are printed."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.any = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.any = True
-        say(record.getMessage())
