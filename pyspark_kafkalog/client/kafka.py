@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ _PORTLESS = re.compile(
 )
 """A host without the port, which can hardly be a folder's name."""
 _ZOOKEEPER_SCHEME = "zk://"
+_CREDENTIALS = re.compile(r"(?<=://)[^,]*@|\?[^,]*")
+"""The login of a URI, up to its last @, and its query."""
 _LOGIN = re.compile(rf"{_LISTENER}(?![/.~]|\w+://).*@{_HOST}(?:,.*)?", re.ASCII | re.DOTALL)
 """Brokers with a login before one of them, which no client of Kafka takes."""
 
@@ -102,6 +105,20 @@ class Kafka:
         UserOptions(options, Use.ADMIN | Use.READ | Use.WRITE).check_names()
         self.options = dict(options)
         show_warnings()
+
+    @property
+    def name(self) -> str:
+        """The place as it was given, without what may be credentials in a URI."""
+        for option, before in (SERVERS, ""), (ZOOKEEPER, _ZOOKEEPER_SCHEME):
+            if option in self.options:
+                return f"{before}{self.options[option]}"
+        path = self.options.get("path", "")
+        with suppress(ValueError):
+            path = ", ".join(json.loads(path))
+        return _CREDENTIALS.sub("", path)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
 
     def __enter__(self) -> Kafka:
         return self

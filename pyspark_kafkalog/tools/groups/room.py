@@ -32,6 +32,9 @@ class GroupAdmin:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._kafka.name})"
+
     @cached_property
     def _options(self) -> PlaceOptions:
         UserOptions(self._kafka.options, Use.ADMIN).check_names()

@@ -24,6 +24,9 @@ class TopicAdmin:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._kafka.name})"
+
     @cached_property
     def _topics(self) -> Topics:
         return open_topics(self._kafka.place_options)
