@@ -22,7 +22,7 @@ from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
 from pyspark_kafkalog.tools.cli.output import progress, said_until_first, warnings
-from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers
+from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers, topic_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ class WantedRecords:
 def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument TOPIC and the options that select records; the command gets :class:`WantedRecords`."""
 
-    @click.argument("topic", metavar="TOPIC[:PARTITIONS]")
+    @click.argument("topic", metavar="TOPIC[:PARTITIONS]", shell_complete=topic_names)
     @click.option(
         "-p",
         "--partition",
