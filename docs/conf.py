@@ -158,10 +158,13 @@ class Cards(Transform):
     default_priority = 1
 
     def apply(self) -> None:
-        """Give the lists their class."""
+        """Give the lists their class, and take away the colon between a link and what it is for."""
         if self.document.settings.env.docname == START:
             for found in self.document.findall(nodes.bullet_list):
                 found["classes"].append("cards")
+                for item in found:
+                    after = item[0][1]
+                    item[0].replace(after, nodes.Text(after.astext().removeprefix(": ")))
 
 
 def _edit_what_it_is_made_from(
