@@ -20,11 +20,13 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from pyspark_kafkalog import __version__  # noqa: E402
+from pyspark_kafkalog.options.table import BY_NAME  # noqa: E402
 
 START = "docs/index"
 NOTEBOOKS = "notebooks/README"
+OPTIONS = "docs/options"
 MADE_FROM = {
-    "docs/options": "pyspark_kafkalog/options/table.py",
+    OPTIONS: "pyspark_kafkalog/options/table.py",
     "docs/commands": "pyspark_kafkalog/tools/cli/page.py",
     **{f"notebooks/{path.stem}": f"notebooks/{path.name}" for path in ROOT.glob("notebooks/[0-9]*.py")},
 }
@@ -167,6 +169,49 @@ class Cards(Transform):
                     item[0].replace(after, nodes.Text(after.astext().removeprefix(": ")))
 
 
+class NotRun(Transform):
+    """Says below a block that the tests don't run it, not in a comment, which people would copy."""
+
+    default_priority = 1
+
+    def apply(self) -> None:
+        """Change all blocks of the page."""
+        for block in list(self.document.findall(nodes.literal_block)):
+            if found := _NOT_RUN.search(block.astext()):
+                said = f"Not run by the tests: {found[1]}"
+                below = nodes.paragraph("", "", nodes.inline("", said, classes=["not-run"]))
+                code = _NOT_RUN.sub("", block.astext(), count=1)
+                block[:] = [nodes.Text(code)]
+                block.rawsource = code
+                block.parent.insert(block.parent.index(block) + 1, below)
+
+
+_NOT_RUN = re.compile(r"^# not run: (.+)\n", re.M)
+
+
+def _link_options(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Link the first mention of an option in a paragraph to its entry, if its name is no other word."""
+    if app.builder.format != "html":
+        return
+    options = app.builder.get_relative_uri(page, OPTIONS)
+    for paragraph in doctree.findall(nodes.paragraph):
+        linked = set()
+        for name in list(paragraph.findall(nodes.literal)):
+            text = name.astext()
+            if text in _LINKED - linked and not isinstance(name.parent, nodes.reference):
+                linked.add(text)
+                link = nodes.reference("", "", internal=True, refuri=f"{options}#{text}", classes=["option"])
+                name.replace_self(link)
+                link += name
+
+
+_LINKED = {
+    option.name
+    for option in BY_NAME.values()
+    if option.name.startswith("kafka.") or re.search("[a-z][A-Z]", option.name)
+}
+
+
 def _edit_what_it_is_made_from(
     app: Sphinx, page: str, template: str, context: dict[str, object], doctree: nodes.document | None
 ) -> None:
@@ -180,5 +225,7 @@ def setup(app: Sphinx) -> None:
     app.add_source_parser(Notebook)
     app.add_transform(Addresses)
     app.add_transform(Cards)
+    app.add_transform(NotRun)
     app.connect("source-read", _add_navigation)
+    app.connect("doctree-resolved", _link_options)
     app.connect("html-page-context", _edit_what_it_is_made_from)

@@ -121,6 +121,18 @@ def test_a_notebook_can_be_downloaded_and_its_first_cell_is_folded(site: Path, n
 
 
 @pytest.mark.slow
+def test_options_are_linked_where_pages_name_them(site: Path) -> None:
+    page = (site / "docs" / "operate.html").read_text(encoding="utf-8")
+    assert 'href="options.html#maxBytesPerTrigger"' in page
+
+
+@pytest.mark.slow
+def test_blocks_can_be_copied_as_they_are(site: Path) -> None:
+    for page in (site / "docs").glob("*.html"):
+        assert "# not run:" not in re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")), page.name
+
+
+@pytest.mark.slow
 def test_the_start_page_has_code_pictures_and_cards(site: Path) -> None:
     page = (site / "docs" / "index.html").read_text(encoding="utf-8")
     assert 'class="highlight-python' in page
