@@ -148,6 +148,23 @@ class Kafka:
             raise OptionError("A log directory has no brokers", hint="Name brokers, as host:port.")
         return tools.describe_brokers(self.place_options.brokers.of_report)
 
+    def doctor(self) -> tools.Report:
+        """The findings about what keeps this machine from reading and writing the place, and what to do.
+
+        ::
+
+            from pyspark_kafkalog import connect
+
+            print(connect("host:9092").doctor())
+
+        It needs no Spark; :func:`pyspark_kafkalog.doctor` looks at a session and its executors, too. Each
+        line that is not fine says what to do, and ``ok`` is true if there is no problem. A place that can't
+        be reached is such a line.
+
+        :raises OptionError: if an option is wrong.
+        """
+        return tools.examine(self.options)
+
     def read(
         self,
         topic: str | None = None,
