@@ -173,7 +173,7 @@ class Kafka:
         filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> pa.RecordBatchReader:
-        """The records that are there now as Arrow, for pyarrow, DuckDB, Polars or pandas.
+        """The records that are there now as Arrow: for pyarrow, DuckDB, Polars; ``read_pandas()`` for pandas.
 
         ::
 
