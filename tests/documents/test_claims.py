@@ -257,6 +257,18 @@ def of_connect(pages: Pages) -> Iterator[str]:
         yield f"{README} does not say what connect offers"
 
 
+def of_calls(pages: Pages) -> Iterator[str]:
+    """The calls of ``connect(…)`` that are named are there."""
+    for page, text in {**pages, "CHANGELOG.md": read("CHANGELOG.md")}.items():
+        for first, second in re.findall(r"\bconnect\((?:[^()]|\([^()]*\))*\)\.(\w+)(?:\.(\w+))?", text):
+            room = ROOMS.get(first)
+            is_there = hasattr(Kafka, first) if room is None else not second or hasattr(room, second)
+            if not is_there:
+                yield f"{page} names connect(…).{first}{f'.{second}' if second else ''}, which is not there"
+        for name in re.findall(r"`admin\.(\w+)", text):
+            yield f"{page} names admin.{name}, which no user can import"
+
+
 def of_dry_runs(pages: Pages) -> Iterator[str]:
     """The commands that only show what they would do are those with ``--execute``."""
     text = " ".join(pages[SHELL].split())
@@ -312,6 +324,7 @@ CLAIMS: tuple[Callable[[Pages], Iterator[str]], ...] = (
     of_versions,
     of_install,
     of_connect,
+    of_calls,
     of_dry_runs,
     of_numbers,
 )
@@ -344,6 +357,9 @@ WRONG = [
     (of_install, README, ".venv/bin/pip install --constraint", ".venv/bin/pip install -U --constraint"),
     (of_connect, SHELL, ", all but `run-broker`", ""),
     (of_connect, SHELL, ", all but `run-broker`", ", all but `run-broker` and `doctor`"),
+    (of_calls, "docs/troubleshooting.md", '("host:9092").doctor()', '("host:9092").doctors()'),
+    (of_calls, "docs/platforms.md", "connect(hubs).write(", "connect(hubs).logs.write("),
+    (of_calls, "docs/api.md", "`connect`, `reassemble`", "`admin.compact`, `reassemble`"),
     (of_dry_runs, SHELL, "`delete-records`, ", ""),
     (of_numbers, README, "has seven notebooks", "has six notebooks"),
     (of_numbers, README, "the 138 cases", "the 139 cases"),
