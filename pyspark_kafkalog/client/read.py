@@ -98,7 +98,7 @@ class Reading:
             assert self._transform is not None, "one is set"
             allowed = self._transform.schema
             default_names = allowed.names
-        self.filters = filters = _checked(filters or (), allowed)
+        self.filters = filters = _checked(() if filters is None else filters, allowed)
         names = default_names if columns is None else list(columns)
         if not names:
             raise OptionError(
@@ -297,6 +297,10 @@ def _checked(filters: Iterable[tuple[str, str, Any]], columns: pa.Schema) -> tup
     :raises OptionError: for what is not a condition, and for a time without a zone.
     """
     found = []
+    if isinstance(filters, (str, bytes, Mapping, pc.Expression)) or not isinstance(filters, Iterable):
+        raise _not_a_filter(f"expected a list of conditions, got {type(filters).__name__}")
+    if isinstance(filters, tuple) and filters and isinstance(filters[0], str):
+        raise _not_a_filter("expected a list of conditions, got one")
     for each in filters:
         if not (isinstance(each, (tuple, list)) and len(each) == 3 and isinstance(each[0], str)):
             raise _not_a_filter(f"expected a column, an operator and a value, got {each!r}")
@@ -321,7 +325,10 @@ def _plain(value: Any, *, is_binary: bool) -> Any:
         except UnicodeEncodeError as e:
             raise _not_a_filter(f"expected text that UTF-8 can hold, got {value!r}: {e.reason}") from None
     if isinstance(value, datetime.datetime) and value.tzinfo is None:
-        raise _not_a_filter(f"expected a time with a zone, such as UTC, got {value!r}")
+        raise _not_a_filter(
+            f"expected a time with a zone, got {value!r}",
+            f"If it is UTC, write {value.replace(tzinfo=datetime.timezone.utc)!r}.",
+        )
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -356,8 +363,9 @@ def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
     return condition
 
 
-def _not_a_filter(why: str) -> OptionError:
-    return OptionError(f"Not a filter: {why}", hint='Write, for example, ("offset", ">=", 100).')
+def _not_a_filter(why: str, hint: str | None = None) -> OptionError:
+    example = 'Write, for example, filters=[("offset", ">=", 100)].'
+    return OptionError(f"Not a filter: {why}", hint=hint or example)
 
 
 def _bounds(filters: Filters) -> Bounds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CORRUPT_FIELD, DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
@@ -91,11 +91,17 @@ def check_different(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> None:
+def check_written_columns(
+    columns: Mapping[str, str],
+    *,
+    topic: str | None,
+    to_written: Callable[[str, str], str] | None = None,
+) -> None:
     """Refuse rows that cannot be records, before any work starts.
 
     :param columns: name -> Spark type, as ``simpleString`` writes it.
     :param topic: the option ``topic``; with it the column is not needed.
+    :param to_written: gives the expression that converts a column of this name and type; by default Spark's.
     :raises OptionError: naming the column and its possible types.
     """
     if "value" not in columns:
@@ -118,7 +124,7 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
-            advice = f"Convert it, for example with {_to_written(name, kind)}."
+            advice = f"Convert it, for example with {(to_written or _to_written)(name, kind)}."
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
                 hint=_or_format(name, kind, advice),

@@ -411,6 +411,7 @@ def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
                 f"UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {starting.option} {start} "
                 f"is greater than {ending.option} {end}",
                 topic_partition=topic_partition,
+                hint=f"End at {start} or later, or start at {end} or before.",
             )
 
 

@@ -125,6 +125,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
                 f"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {options.starting.option} gives "
                 f"{offsets.start}, {options.ending.option} gives {offsets.end}",
                 topic_partition=partition,
+                hint=_where_to_start(options, offsets, watermarks[partition]),
             )
     existing = {p: _existing(offsets, watermarks[p]) for p, offsets in requested.items()}
     within = offsets_within(place, bounds, watermarks)
@@ -152,6 +153,13 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     if not options.read_committed:
         return planned
     return with_decided(place, planned, look=lambda split: bool(cuts.get(split.partition)))
+
+
+def _where_to_start(options: ReadOptions, offsets: OffsetRange, bounds: Watermarks) -> str:
+    end = bounds.end(read_committed=options.read_committed)
+    if offsets.start > end:
+        return f"The log ends at {end}: start at an offset up to that, or at latest."
+    return f"The log ends at {end}: end at {offsets.start} or later, or start at {offsets.end} or before."
 
 
 def _is_open(options: ReadOptions) -> bool:

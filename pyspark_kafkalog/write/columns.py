@@ -18,6 +18,7 @@ from pyspark_kafkalog.write.values import written_values_of
 if TYPE_CHECKING:
     from pyspark_kafkalog.write.values import EncodedColumn
 
+_NESTED = ("struct", "list", "large_list", "fixed_size_list", "map")
 _TO_RETURN = f"Have the function return value, or more of {', '.join(SINK_FIELDS)}."
 
 
@@ -96,8 +97,22 @@ def check_columns(schema: pa.Schema, topic: str | None) -> list[str]:
     """
     names = [name for name in schema.names if name in SINK_FIELDS]
     check_different(names)
-    check_written_columns({field.name: _spark_type(field.type) for field in schema}, topic=topic)
+    kinds = {field.name: _spark_type(field.type) for field in schema}
+    check_written_columns(kinds, topic=topic, to_written=_to_written)
     return names
+
+
+def _to_written(name: str, kind: str) -> str:
+    """Arrow's expression for a column as a sink takes it, or one that makes such a column."""
+    if name == "headers":
+        return 'pa.array([[{"key": "name", "value": b"text"}], ...])'
+    if name in ("key", "value", "topic"):
+        if kind.startswith(_NESTED):
+            return f'pa.array([json.dumps(each) for each in rows["{name}"].to_pylist()])'
+        return f'rows["{name}"].cast(pa.string())'
+    if name == "partition":
+        return 'rows["partition"].cast(pa.int32())'
+    return 'rows["timestamp"].cast(pa.timestamp("ms"))'
 
 
 def _as_column(name: str, column: pa.Array) -> pa.Array:

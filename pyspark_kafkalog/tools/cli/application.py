@@ -34,6 +34,7 @@ _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 _TYPED = f"{__name__}.typed"
 """The key under which click's context has all words of the command line."""
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
+_ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)+)=True\b")
 _VERBS = ("list", "ls", "describe")
 """The words of other tools for ``show``."""
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
@@ -92,11 +93,16 @@ class Application(click.Group):
         try:
             return super().invoke(ctx)
         except OptionError as e:
-            ctx.exit(_failed(USAGE, str(e)))
+            ctx.exit(_failed(USAGE, _in_shell(e)))
         except UnicodeDecodeError as e:
             ctx.exit(_failed(USAGE, f"A file is not valid UTF-8: {e.reason} at byte {e.start}"))
         except KafkaLogError as e:
-            ctx.exit(_failed(FAILED, str(e)))
+            ctx.exit(_failed(FAILED, _in_shell(e)))
+
+
+def _in_shell(error: KafkaLogError) -> str:
+    """The text of an error, with a flag where it names an argument of Python."""
+    return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", str(error))
 
 
 def _load_commands() -> None:
