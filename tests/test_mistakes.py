@@ -245,6 +245,11 @@ MISTAKES: list[Mistake] = [
             )
         ),
         (
+            {"startingTimestamp": "1600000000"},
+            "before 1980. Expected ms, .*Write 1600000000000, or 2020-09-13T",
+        ),
+        ({"endingTimestamp": "1600000000000000"}, "after 2200. Expected ms, .*Write 1600000000000, or 2020"),
+        (
             {"startingTimestamp": "-1h"},
             r"after \d+ \(20.*Z\), .*Set startingOffsetsByTimestampStrategy=latest",
         ),
@@ -483,7 +488,6 @@ def test_a_mistake_is_an_error_of_one_line(given: Given, make: Callable[[Given],
 
 
 ALLOWED = [
-    ({"startingTimestamp": "1600000000"}, "before 1980. Expected ms, not seconds"),
     ({"startingTimestamp": "2020-01-01 12:00:00"}, "12:00:00 has no time zone, and is taken as UTC. Write Z"),
     ({"assign": '{"orders":[7]}'}, r"No such partition: orders-7\. Topic orders has 2\."),
     (
