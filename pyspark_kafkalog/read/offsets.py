@@ -42,7 +42,7 @@ def start_from_group(
 ) -> ReadOptions:
     """The options with the group's committed offsets in place of ``startingOffsets=committed``.
 
-    :param may_be_new: whether a group without commits is no mistake.
+    :param may_be_new: whether a group may have no commits.
     :raises GroupError: if no partition has one and startingOffsetsByCommittedStrategy does not say where to
         start; if a partition has none and that is ``error``; or if one is not of its log, unless
         failOnDataLoss is false.
