@@ -175,6 +175,10 @@ MISTAKES: list[Mistake] = [
         ({"path": "~/logs"}, r"use os\.path\.expanduser"),
         ({"path": "$HOME/logs"}, r"use os\.path\.expandvars"),
         ({"path": "dbfs:/logs"}, "Write /dbfs/.* /Volumes/"),
+        *(
+            ({"path": path}, "expected a path of this machine, got one of Windows.*/mnt/c/")
+            for path in ("C:\\kafka\\logs", "c:/kafka/logs", r"\\server\logs", "file:///C:/kafka/logs")
+        ),
         ({"path": "minio:/logs"}, "expected :// behind minio.*Give a path, or a URI"),
         ({"path": "file://tmp/logs"}, "Unsupported hostname .*Give a path"),
         ({"path": "nowhere/logs"}, r"does not exist \(file /.*nowhere/logs\)"),
@@ -200,6 +204,9 @@ MISTAKES: list[Mistake] = [
         ({"path": "~/logs"}, r"use os\.path\.expanduser"),
         ({"path": "${HOME}/logs"}, r"use os\.path\.expandvars"),
         ({"path": "dbfs:/logs"}, "Write /dbfs/"),
+        ({"path": r"C:\kafka\logs"}, "'path': expected a path of this machine, got one of Windows"),
+        ({"path": "C:/kafka/logs"}, "'path': expected a path of this machine, got one of Windows"),
+        ({"checkpointLocation": r"D:\ck"}, "'checkpointLocation': expected a path of this machine"),
         ({"path": "s3://bucket/logs"}, "can be read but not written.*Write to a local or mounted folder"),
     ),
     # Which partitions, from where to where.
@@ -526,6 +533,12 @@ COMMANDS = [
     (["topics", "alter", "{}", "orders", "--set", "retention=5"], 2, r"Did you mean retention\.ms"),
     (["topic", "{}"], 2, "Write kafkalog topics"),
     (["cat", "~/logs", "orders"], 2, r"use os\.path\.expanduser"),
+    (["cat", r"C:\kafka\logs", "orders"], 2, "Expected a path of this machine, got one of Windows"),
+    (["topics", "C:/kafka/logs"], 2, "Expected a path of this machine, got one of Windows"),
+    (["repair", r"\\server\logs"], 2, "of this machine, got one of Windows"),
+    (["adopt", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    (["copy", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    (["compact", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
 ]
 
 
