@@ -177,6 +177,10 @@ MISTAKES: list[Mistake] = [
         ({"path": "~/logs"}, r"use os\.path\.expanduser"),
         ({"path": "$HOME/logs"}, r"use os\.path\.expandvars"),
         ({"path": "dbfs:/logs"}, "Write /dbfs/.* /Volumes/"),
+        *(
+            ({"path": path}, "expected a path of this machine, got one of Windows.*/mnt/c/")
+            for path in ("C:\\kafka\\logs", "c:/kafka/logs", r"\\server\logs", "file:///C:/kafka/logs")
+        ),
         ({"path": "minio:/logs"}, "expected :// behind minio.*Give a path, or a URI"),
         ({"path": "file://tmp/logs"}, "Unsupported hostname .*absolute path: file:///data"),
         ({"path": "nowhere/logs"}, r"does not exist \(file /.*nowhere/logs\)"),
@@ -202,6 +206,9 @@ MISTAKES: list[Mistake] = [
         ({"path": "~/logs"}, r"use os\.path\.expanduser"),
         ({"path": "${HOME}/logs"}, r"use os\.path\.expandvars"),
         ({"path": "dbfs:/logs"}, "Write /dbfs/"),
+        ({"path": r"C:\kafka\logs"}, "'path': expected a path of this machine, got one of Windows"),
+        ({"path": "C:/kafka/logs"}, "'path': expected a path of this machine, got one of Windows"),
+        ({"checkpointLocation": r"D:\ck"}, "'checkpointLocation': expected a path of this machine"),
         ({"path": "s3://bucket/logs"}, "can be read but not written.*Write to a local or mounted folder"),
     ),
     # Which partitions, from where to where.
@@ -246,6 +253,11 @@ MISTAKES: list[Mistake] = [
                 "2026-01-31 Europe/Berlin",
             )
         ),
+        (
+            {"startingTimestamp": "1600000000"},
+            "before 1980. Expected ms, .*Write 1600000000000, or 2020-09-13T",
+        ),
+        ({"endingTimestamp": "1600000000000000"}, "after 2200. Expected ms, .*Write 1600000000000, or 2020"),
         (
             {"startingTimestamp": "-1h"},
             r"after \d+ \(20.*Z\), .*Set startingOffsetsByTimestampStrategy=latest",
@@ -550,7 +562,6 @@ def test_a_mistake_is_an_error_of_one_line(given: Given, make: Callable[[Given],
 
 
 ALLOWED = [
-    ({"startingTimestamp": "1600000000"}, "before 1980. Expected ms, not seconds"),
     ({"startingTimestamp": "2020-01-01 12:00:00"}, "12:00:00 has no time zone, and is taken as UTC. Write Z"),
     ({"assign": '{"orders":[7]}'}, r"No such partition: orders-7\. Topic orders has 2\."),
     (
@@ -614,6 +625,12 @@ COMMANDS = [
         2,
         "expected bytes such as 1073741824, or a size such as 1g, got '1x5'",
     ),
+    (["cat", r"C:\kafka\logs", "orders"], 2, "Expected a path of this machine, got one of Windows"),
+    (["topics", "C:/kafka/logs"], 2, "Expected a path of this machine, got one of Windows"),
+    (["repair", r"\\server\logs"], 2, "of this machine, got one of Windows"),
+    (["adopt", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    (["copy", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    (["compact", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
 ]
 
 

@@ -16,6 +16,7 @@ from pyspark_kafkalog.model import BrokerState, Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, several_or_none
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.values import check_system
 from pyspark_kafkalog.places import open_place, open_report
 
 if TYPE_CHECKING:
@@ -73,8 +74,10 @@ def _not_a_place(place: object) -> OptionError:
 def options_of(place: str) -> dict[str, str]:
     """The option that names a place: ``path``, ``kafka.bootstrap.servers`` or ``zookeeper.connect``.
 
-    :raises OptionError: for brokers without a port, and for those with a login, without quoting it.
+    :raises OptionError: for brokers without a port, for those with a login, without quoting it, and for a
+        path of Windows.
     """
+    check_system("Expected", place)
     if _is_folder(place):
         return {"path": json.dumps([place])}  # its name may have commas
     if place.lower().startswith(_ZOOKEEPER_SCHEME):

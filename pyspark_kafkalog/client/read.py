@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafkalog.codec.isolation import AbortedRecords
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets, GroupOffsets
@@ -38,6 +40,12 @@ from pyspark_kafkalog.read.reader import (
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import PARALLELISM, Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.read.ranges import SplitReader
+    from pyspark_kafkalog.read.values import Decode
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
 """Conditions that every row meets: column, one of ``= == < <= > >= != in``, and a value (or values)."""
@@ -159,9 +167,20 @@ class Reading:
 
     def rows(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """The rows of some splits, one after the other; no batch is empty."""
-        place, rules = self.place(), read_rules(self.options, self._read)
+        place, aborted = self.place(), AbortedRecords()
+        rules = replace(read_rules(self.options, self._read), aborted=aborted)
         reader = self._messages.reader(place, rules)
         decoding = self._values.decoding(self._decoded)
+        try:
+            yield from self._rows(reader, decoding, splits)
+        finally:
+            if aborted.count:
+                said = aborted.among(is_narrowed=bool(self.filters))
+                _log.warning("%s; kafka.isolation.level=read_committed leaves them out", said)
+
+    def _rows(
+        self, reader: SplitReader, decoding: Decode | None, splits: Sequence[Split]
+    ) -> Iterator[pa.RecordBatch]:
         for split in splits:
             found = reader.read(split)
             if decoding is not None:

@@ -258,6 +258,7 @@ VALUES = [
     "a.b:c",
     '{"t":[0]}',
     '{"t":{"0":5}}',
+    '{"t":{"0":1600000000000}}',
     "groups",
     "LogAppendTime",
     "measured",

@@ -190,7 +190,9 @@ def cat(
     with _damage_shown(ctx, wanted):
         if count:
             with said(f"Counting the records of {topic}"):
-                number = kafka.records.count(topic, wanted.selection, skip_damaged=wanted.skip_damaged)
+                number = kafka.records.count(
+                    topic, wanted.selection, skip_damaged=wanted.skip_damaged, on_aborted=_say_aborted
+                )
             click.echo(number)
             return
         for rows in _records(kafka, wanted, columns=lines.columns, follow=follow):
@@ -215,6 +217,9 @@ def export(
     Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as
     say otherwise, and typed columns of those that --key-format and --value-format decode. In CSV headers and
     what is decoded are JSON. Lines of JSON are those of kafkalog cat --json.
+
+    Records of aborted transactions are written, too, which kcat and confluent-kafka leave out: give
+    --read-committed to leave them out.
     """
     from pyspark_kafkalog.tools.records.export import export as export_records
 
@@ -232,9 +237,19 @@ def export(
 
 
 def _records(kafka: Kafka, wanted: WantedRecords, **settings: Any) -> pa.RecordBatchReader:
-    found = kafka.records.select(wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings)
+    found = kafka.records.select(
+        wanted.topic,
+        wanted.selection,
+        skip_damaged=wanted.skip_damaged,
+        on_aborted=_say_aborted,
+        **settings,
+    )
     shown = said_until_first(f"Looking for records of {wanted.topic}", found)
     return found.from_batches(found.schema, shown)
+
+
+def _say_aborted(sentence: str) -> None:
+    say(f"{sentence}; --read-committed leaves them out.")
 
 
 def _write(text: Any) -> None:
