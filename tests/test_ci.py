@@ -27,7 +27,7 @@ def requirements() -> list[Requirement]:
     return [Requirement(line) for line in lines if line]
 
 
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
 def test_every_requirement_is_pinned_within_its_bounds(python: str) -> None:
     lines = (ROOT / "ci" / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
