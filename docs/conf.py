@@ -195,10 +195,11 @@ def _link_options(app: Sphinx, doctree: nodes.document, page: str) -> None:
         return
     options = app.builder.get_relative_uri(page, OPTIONS)
     for paragraph in doctree.findall(nodes.paragraph):
-        linked = set()
+        links = list(paragraph.findall(nodes.reference))
+        linked = {name.astext() for link in links for name in link.findall(nodes.literal)}
         for name in list(paragraph.findall(nodes.literal)):
             text = name.astext()
-            if text in _LINKED - linked and not isinstance(name.parent, nodes.reference):
+            if text in _LINKED - linked:
                 linked.add(text)
                 link = nodes.reference("", "", internal=True, refuri=f"{options}#{text}", classes=["option"])
                 name.replace_self(link)

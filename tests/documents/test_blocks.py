@@ -64,6 +64,11 @@ def test_every_block_is_run_or_is_no_code(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= RUN | SHOWN
 
 
+def test_readme_shows_what_its_first_read_prints() -> None:
+    _, read, *_ = code_blocks(README)
+    assert "|orders|" in (read.printed or "")
+
+
 def test_pages_of_a_tier_are_there() -> None:
     assert set(map(name_of, RUNNABLE)) >= SOAKED | TESTED
 

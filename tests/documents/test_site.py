@@ -124,6 +124,9 @@ def test_a_notebook_can_be_downloaded_and_its_first_cell_is_folded(site: Path, n
 def test_options_are_linked_where_pages_name_them(site: Path) -> None:
     page = (site / "docs" / "operate.html").read_text(encoding="utf-8")
     assert 'href="options.html#maxBytesPerTrigger"' in page
+    for path in site.glob("docs/*.html"):
+        links = re.findall(r"<a [^>]*>(.*?)</a>", path.read_text(encoding="utf-8"), re.S)
+        assert not [link for link in links if "<a " in link], path.name
 
 
 @pytest.mark.slow
