@@ -17,7 +17,11 @@ from pyspark_kafkalog.client.partitions import with_way_out
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.isolation import AbortedRecords
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
-from pyspark_kafkalog.errors import BrokerError, OptionError, UnknownTopicOrPartitionError, listed
+from pyspark_kafkalog.errors import (
+    BrokerError,
+    OptionError,
+    no_such_partition,
+)
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
@@ -241,9 +245,7 @@ class _Reading:
             return found
         wanted = {TopicPartition(self._topic, number) for number in self._wanted.partitions}
         if missing := wanted.difference(found):
-            raise UnknownTopicOrPartitionError(
-                f"No such partition: {listed(missing, 20)}", hint=f"Topic {self._topic} has {len(found)}."
-            )
+            raise no_such_partition(missing, count=len(found))
         return tuple(sorted(wanted))
 
     def _bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:

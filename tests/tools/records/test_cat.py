@@ -202,7 +202,10 @@ def test_export(root: Path, tmp_path: Path) -> None:
     assert sorted(tmp_path.glob("x.*")) == sorted([parquet, csv, jsonl])
     table = pyarrow.parquet.read_table(parquet)
     assert table.column("value").to_pylist()[0] == b"0000000000"
-    assert (table.num_rows, pyarrow.csv.read_csv(csv).num_rows) == (14, 14)
+    assert table.num_rows == 14
+    same = ("topic", "partition", "offset", "timestamp", "timestampType")
+    of_csv = pyarrow.csv.read_csv(csv).select(same).to_pylist()
+    assert of_csv == [{name: row[name] for name in same} for row in records(root, "t")]
     assert jsonl.read_text() == run("cat", root, "t", "--json").out
     done = run("export", case("txn-basic").directory, "txn-basic", tmp_path / "y.csv")
     assert done.code == 3
