@@ -90,8 +90,7 @@ def test_no_script_removes_the_site() -> None:
     for script in (ROOT / "ci").iterdir():
         removed = re.findall(r"\brm -rf ([^\n;&|']*)", script.read_text(encoding="utf-8"))
         targets = {word.rstrip("/") for words in removed for word in words.split()}
-        assert not targets & {"build", "build/*"}, script.name
-        assert script.name == "docs" or not any(target.startswith("build/s") for target in targets)
+        assert script.name == "docs" or "site" not in targets, script.name
 
 
 def test_every_mutant_can_be_seeded() -> None:
