@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -125,7 +124,7 @@ def check_system(expected: str, path: str) -> None:
     :param expected: the beginning of the error.
     :raises OptionError: for such a path.
     """
-    if sys.platform != "win32" and _OF_WINDOWS.match(path):
+    if _OF_WINDOWS.match(path):
         raise OptionError(
             f"{expected} a path of this machine, got one of Windows",
             hint="Give the path that this machine has, such as /mnt/c/kafka-logs for C:\\kafka-logs in WSL.",

@@ -181,7 +181,8 @@ class Reader:
             "/mnt/dead-disk": str(folder / "dead-disk"),
             '"/checkpoints/': f'"{folder}/checkpoints/',
             '"/audit"': f'"{folder}/audit"',
-            "/tmp/kafkalog": str(folder / "tmp"),
+            "/tmp/kafkalog": str(folder / "kafkalog"),
+            "/tmp/out": str(folder / "out"),
             ".venv/bin/": f"{BIN}/",
         }
         """What stands for a name in the pages."""

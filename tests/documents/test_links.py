@@ -40,6 +40,13 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not dead
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_nothing_but_partitions_is_put_into_the_log_directory_of_the_pages(document: Path) -> None:
+    """A broker does not start beside a folder of Parquet, and ``payments-1`` is taken for a partition."""
+    text = document.read_text(encoding="utf-8")
+    assert not re.findall(r"/tmp/kafkalog/[\w.-]+", text), "write /tmp/out/ and the name"
+
+
 def test_the_description_has_no_link_that_is_dead_elsewhere() -> None:
     description = importlib.metadata.metadata("pyspark-kafkalog").get_payload()
     assert "First read" in description

@@ -103,11 +103,11 @@ class Given:
             writer = rows.writeStream.format("noop").option("checkpointLocation", where)
             writer.trigger(availableNow=True).start().awaitTermination()
 
-    def stream(self, path: str, mode: str = "append", **options: Any) -> None:
+    def stream(self, path: str, mode: str = "append", checkpoint: str | None = None, **options: Any) -> None:
         """A stream from a directory that copies to another one, until it ends."""
         rows = self.spark.readStream.format("kafkalog").options(**_dotted(options)).load(path)
         writer = rows.writeStream.format("kafkalog").option("topic", "copy").outputMode(mode)
-        where = tempfile.mkdtemp(dir=self.folder)
+        where = checkpoint or tempfile.mkdtemp(dir=self.folder)
         writer = writer.option("checkpointLocation", where).trigger(availableNow=True)
         writer.start(str(self.folder / "copy")).awaitTermination()
 
@@ -255,6 +255,13 @@ MISTAKES = [
         "CREATE TABLE",
         lambda given: given.read_table(),
         "CREATE TEMPORARY VIEW",
+    ),
+    Mistake(
+        "checkpoint in the log directory",
+        lambda given: given.stream(
+            given.path, checkpoint=str(given.folder / "copy/checkpoint"), startingOffsets="earliest"
+        ),
+        "'checkpointLocation' is inside the log directory that 'path' names",
     ),
     Mistake(
         "toTable",
