@@ -248,6 +248,19 @@ def together(errors: Mapping[Any, KafkaLogError]) -> KafkaLogError:
     return error.with_hint(f"Nor can be used {named}.{f' {error.hint}' if error.hint else ''}")
 
 
+def no_such_partition(
+    partitions: Collection[Any], *, count: int | None = None, file: str | None = None
+) -> UnknownTopicOrPartitionError:
+    """The error of partitions that do not exist.
+
+    :param count: the partitions that their topic has, if it is one topic, and known.
+    :param file: the path or URI of the log directory.
+    """
+    first = min(partitions)
+    hint = None if count is None else f"Topic {first.topic} has {count}."
+    return UnknownTopicOrPartitionError(f"No such partition: {listed(partitions, 20)}", file=file, hint=hint)
+
+
 def listed(partitions: Collection[Any], limit: int) -> str:
     """The ``partitions`` for a message: at most ``limit`` of them, in order, and how many more there are."""
     names = ", ".join(map(str, sorted(partitions)[:limit]))

@@ -10,7 +10,10 @@ from kafka.protocol.admin import DeleteRecordsRequest
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.leaders import by_topic, call_leaders
 from pyspark_kafkalog.broker.wire.error_codes import Refused
-from pyspark_kafkalog.errors import KafkaLogError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.errors import (
+    KafkaLogError,
+    no_such_partition,
+)
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
 
@@ -43,9 +46,7 @@ def delete_records(
         failures=failures,
     )
     for missing in offsets.keys() - found.keys() - failures.keys():
-        failures[missing] = UnknownTopicOrPartitionError(
-            "The partition does not exist", topic_partition=missing
-        )
+        failures[missing] = no_such_partition([missing])
     return found, failures
 
 

@@ -26,6 +26,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
+    no_such_partition,
 )
 from pyspark_kafkalog.model import (
     BatchHeader,
@@ -273,7 +274,7 @@ class Brokers:
         found = self._list_offsets(times, make_requests, list_offsets.read_offsets)
         for partition in times:
             if partition not in found:
-                raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+                raise no_such_partition([partition])
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
     def newest_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

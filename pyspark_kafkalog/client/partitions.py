@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.errors import BrokerError, KafkaLogError, UnknownTopicOrPartitionError, why
+from pyspark_kafkalog.errors import (
+    BrokerError,
+    KafkaLogError,
+    no_such_partition,
+    why,
+)
 from pyspark_kafkalog.model import Files, Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.model.rows import BIGINT, BOOLEAN, INT, NOTE, SIZE, STRING, TIMESTAMP, column
 from pyspark_kafkalog.options.settings import Selection
@@ -131,9 +136,8 @@ def bounds_of(place: Place, partitions: Collection[TopicPartition]) -> dict[Topi
         bounds = place.watermarks(partitions, read_committed=False) if partitions else {}
     except BrokerError as e:
         raise e if len(partitions) < 2 else with_way_out(e) from e
-    for partition in sorted(partitions):
-        if partition not in bounds:
-            raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+    if missing := set(partitions).difference(bounds):
+        raise no_such_partition(missing)
     return bounds
 
 

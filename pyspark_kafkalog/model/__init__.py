@@ -586,7 +586,7 @@ class Group:
     group: str = field(metadata=column(STRING, "GROUP"))
     state: str = field(metadata=column(_STATE, "STATE"))
     protocol_type: str = field(default="", metadata=column(NOTE, "TYPE"))
-    protocol: str = field(default="", metadata=column(NOTE, "PROTOCOL"))
+    protocol: str = field(default="", metadata=column(NOTE, "PROTOCOL", wide=True))
     members: tuple[GroupMember, ...] | None = field(default=(), metadata=column(_MEMBERS, "MEMBERS"))
     coordinator: int = field(default=-1, metadata=column(_BROKER, "COORDINATOR"))
     note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))

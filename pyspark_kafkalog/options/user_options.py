@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,6 +67,8 @@ _MANY = 40
 """The number of names beyond which an error does not list them: no one looks through more."""
 _ALMOST = 0.9
 """The likeness of names, by difflib's ratio, from which on one counts as a slip of the other."""
+_LISTED = 10
+"""The most names that an error lists."""
 
 
 def check_is_mapping(options: Mapping[str, object]) -> None:
@@ -363,6 +365,20 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     letters = _letters(name)
     same = [candidate for candidate in by_lower if _letters(candidate) in (letters, f"kafka{letters}")]
     return [by_lower[match] for match in same or difflib.get_close_matches(name.lower(), by_lower, n=3)]
+
+
+def names_like(wanted: Iterable[str], known: Collection[str], kind: str) -> str:
+    """The hint of an error: the names that are near the ``wanted`` ones, and which there are.
+
+    :param kind: what they are names of, such as ``topic``.
+    """
+    near = dict.fromkeys(name for given in wanted for name in near_names(given, known))
+    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    if not known:
+        return f"There are no {kind}s."
+    number = f"is 1 {kind}" if len(known) == 1 else f"are {len(known)} {kind}s"
+    before = ":" if len(known) <= _LISTED else ", such as"
+    return f"{meant}There {number}{before} {', '.join(sorted(known)[:_LISTED])}."
 
 
 def is_slip(name: str, known: str) -> bool:

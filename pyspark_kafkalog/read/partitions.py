@@ -9,14 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from pyspark_kafkalog.errors import UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.options.user_options import near_names
+from pyspark_kafkalog.options.user_options import names_like
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 _ATTEMPTS = 3
 _LOOK_PAUSE = 0.1
-_LISTED = 10
-"""The most topics that an error names."""
 
 
 def select_partitions(
@@ -35,22 +33,12 @@ def select_partitions(
         named = tuple(topic for topic in topics if selection.covers(topic))
     unknown = [topic for topic in named if topic not in topics]
     if unknown and must_exist:
-        hint = _existing_topics(topics)
-        if near := dict.fromkeys(name for topic in unknown for name in near_names(topic, topics)):
-            hint = f"Did you mean {' or '.join(near)}? {hint}"
+        hint = names_like(unknown, topics, "topic")
         raise UnknownTopicOrPartitionError(f"No such topic: {', '.join(unknown)}", hint=hint)
     found = [TopicPartition(topic, number) for topic in named for number in topics.get(topic, ())]
     if selection.partitions is not None:
         found = list(set(selection.partitions).intersection(found))
     return tuple(sorted(found))
-
-
-def _existing_topics(topics: Collection[str]) -> str:
-    if not topics:
-        return "There are no topics."
-    number = "is 1 topic" if len(topics) == 1 else f"are {len(topics)} topics"
-    before = ":" if len(topics) <= _LISTED else ", such as"
-    return f"There {number}{before} {', '.join(sorted(topics)[:_LISTED])}."
 
 
 def _warn_of_what_is_missing(
@@ -60,9 +48,9 @@ def _warn_of_what_is_missing(
     if selection.pattern is not None and not found:
         text = "No topic matches subscribePattern %r%s, so nothing is read. %s"
         rest = " without being excluded" if selection.exclude else ""
-        _log.warning(text, selection.pattern, rest, _existing_topics(topics))
+        _log.warning(text, selection.pattern, rest, names_like((), topics, "topic"))
     elif selection.exclude and not found:
-        _log.warning("Every topic is excluded, so nothing is read. %s", _existing_topics(topics))
+        _log.warning("Every topic is excluded, so nothing is read. %s", names_like((), topics, "topic"))
     missing = set(selection.partitions or ()).difference(found)
     for topic in sorted({partition.topic for partition in missing}):
         names = names_of([partition for partition in missing if partition.topic == topic])

@@ -206,20 +206,19 @@ def test_a_backup_is_written_back(service: Service, tmp_path: Path) -> None:
 def test_the_command_line(service: Service, tmp_path: Path) -> None:
     at, topic, group, backup = service.bootstrap, unused_topic(), unused_topic(), tmp_path / "backup"
     idempotence = [] if service.year == "2023" else ["-o", "kafka.enable.idempotence=false"]
-    of_topic = ("--topic", topic)
     for words, text, out in (
         (("topics", "create", at, topic, "--partitions", 1, "--replication-factor", 1), None, "created"),
         (("produce", at, topic, "-K", "=", *idempotence), "a=1\nb=2\n", "2 records were written"),
-        (("topics", at, *of_topic), None, f"{topic} 0 0 2"),
+        (("topics", at, topic), None, f"{topic} 0 0 2"),
         (("cat", at, topic, "--format", r"%o %k %v\n"), None, "1 b 2"),
-        (("verify", at, *of_topic), None, f"{topic} 0 1 2"),
+        (("verify", at, topic), None, f"{topic} 0 1 2"),
         (("dump", at, f"{topic}-0"), None, "count: 2"),
-        (("offsets", "reset", at, "--group", group, *of_topic, "--to-offset", 1, "--execute"), None, group),
+        (("offsets", "reset", at, "--group", group, topic, "--to-offset", 1, "--execute"), None, group),
         (("offsets", at, "--group", group), None, f"{group} {topic} 0 1 2 1"),
         (("lag", at, "--group", group), None, "Total lag: 1"),
         (("groups", at), None, f"{group} Empty"),
-        (("backup", at, backup, *of_topic), None, f"{topic} 0 0 2 2"),
-        (("backup", at, backup, *of_topic), None, f"{topic} 0 0 2 2 0 B"),
+        (("backup", at, backup, topic), None, f"{topic} 0 0 2 2"),
+        (("backup", at, backup, topic), None, f"{topic} 0 0 2 2 0 B"),
         (("cat", backup, topic, "--format", r"%o %k %v\n"), None, "1 b 2"),
         (("topics", "delete", at, topic, "--execute"), None, topic),
     ):
@@ -383,9 +382,9 @@ def test_deleted_records_are_data_loss(service: Service) -> None:
 def test_a_backup_of_a_recreated_topic_stops(service: Service, tmp_path: Path) -> None:
     topic = service.topic()
     add(service.broker.bootstrap, topic, 10)
-    assert run("backup", service.bootstrap, tmp_path, "--topic", topic).code == 0
+    assert run("backup", service.bootstrap, tmp_path, topic).code == 0
     service.recreate(topic, 15)
-    done = run("backup", service.bootstrap, tmp_path, "--topic", topic)
+    done = run("backup", service.bootstrap, tmp_path, topic)
     assert done.code == 1, done.out
     assert connect(str(tmp_path)).read(topic).read_all().num_rows == 10
 

@@ -149,8 +149,7 @@ class Backups:
                 self.findings.append(f"a backup ended with {code}: {said[-1000:]}")
 
     def _backup(self) -> tuple[int, str]:
-        topics = [word for topic in self._copied for word in ("--topic", topic)]
-        words = command("backup", self._cluster.proxied_bootstrap, self._log, *topics)
+        words = command("backup", self._cluster.proxied_bootstrap, self._log, *self._copied)
         with self._at_rest:
             with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
                 self._process = run
@@ -162,8 +161,7 @@ class Backups:
 
     def _restore(self, renamed: Mapping[str, str]) -> None:
         words = [word for pair in renamed.items() for word in ("--rename", "=".join(pair))]
-        words += [word for topic in renamed for word in ("--topic", topic)]
-        self._must(_run("restore", self._log, self._cluster.bootstrap, *words, "--execute"))
+        self._must(_run("restore", self._log, self._cluster.bootstrap, *renamed, *words, "--execute"))
 
     def _adopt(self, broker: Broker, backup: Path) -> None:
         """Let a broker of another cluster adopt a backup."""

@@ -415,7 +415,7 @@ class Faults:
             if "Traceback" in done.stderr or done.returncode not in (0, 1):
                 self._backups.findings.append(f"{said} ended with {done.returncode}: {done.stderr[-1000:]}")
             elif of_partitions:
-                rows = {row["topic"]: row for row in json.loads(done.stdout)}
+                rows = {row["topic"]: row for row in json.loads(done.stdout)["partitions"]}
                 if rows[alone]["highWatermark"] is not None or rows[kept]["highWatermark"] is None:
                     self._backups.findings.append(f"{said} shows {rows[alone]} and {rows[kept]}")
 

@@ -21,9 +21,11 @@ def links_of(text: str) -> list[str]:
 
 
 def anchors_of(text: str) -> set[str]:
-    """Those of headings, as code hosts and the site make them."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+    """Those of headings, as code hosts and the site make them, and those that the text gives itself."""
+    without_code = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"</?a\b[^>]*>", "", without_code), re.M)
+    slugs = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', without_code))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

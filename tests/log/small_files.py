@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "cat": ("t",),
     "produce": ("t",),
     "compact": ("t", "--any-policy"),
-    "retain": ("t", "--retention-bytes", "0", "--cleanup-policy", "delete", "--execute"),
+    "retain": ("t", "--set", "retention.bytes=0", "--set", "cleanup.policy=delete", "--execute"),
 }
 
 

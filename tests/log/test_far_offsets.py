@@ -99,12 +99,12 @@ def test_writers_and_tools(base: int, timestamp: int, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     shutil.copytree(root, kept)
     lines("verify", root)
-    lines("compact", kept, "t", "--any-policy", "--execute", "--config", "min.cleanable.dirty.ratio=0")
+    lines("compact", kept, "t", "--any-policy", "--execute", "--set", "min.cleanable.dirty.ratio=0")
     lines("verify", kept)
     write(kept, {T0: values(2)})
     lines("delete-records", root, f"t:0={base + 16}", "--execute")
     assert visible(root) == [*range(base + 16, end)]
-    lines("retain", root, "--retention-bytes", "300", "--cleanup-policy", "delete", "--execute")
+    lines("retain", root, "--set", "retention.bytes=300", "--set", "cleanup.policy=delete", "--execute")
     write(root, {T0: values(2)})
     assert visible(root)[-1] == end + 1
     for folder in (root, kept, copy):

@@ -167,7 +167,7 @@ def test_a_broker_that_preallocates(
     log = folder / f"{0:020d}.log"
 
     def is_sound(root: Path) -> None:
-        assert run("verify", root, "--topic", "room").code == 0
+        assert run("verify", root, "room").code == 0
         assert len(records(root, "room")) == 500
         assert run("topics", root).code == 0
         assert not [record for record in caplog.records if record.name.startswith("pyspark_kafkalog")]

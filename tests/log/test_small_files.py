@@ -71,7 +71,7 @@ def test_a_partition_that_is_a_link_out_of_the_directory(tmp_path: Path) -> None
     assert run("delete-records", root, "u:0=5", "--execute").code == 0
     done = run("delete-records", root, "t:0=5", "--execute")
     assert (done.code, link in done.out) == (1, True)
-    retained = ("--retention-bytes", "0", "--cleanup-policy", "delete", "--execute")
+    retained = ("--set", "retention.bytes=0", "--set", "cleanup.policy=delete", "--execute")
     assert run("retain", root, "u", *retained).code == 0
     done = run("retain", root, *retained)
     assert (done.code, link in done.out) == (1, True)

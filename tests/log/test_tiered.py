@@ -159,7 +159,7 @@ def test_only_its_broker_deletes_records(root: Path) -> None:
 
     before = all_files()
     for words in (
-        ("retain", root, "t", "--retention-bytes", "1"),
+        ("retain", root, "t", "--set", "retention.bytes=1"),
         ("delete-records", root, "t:0=31"),
         ("delete-records", root, "t:0=25"),
         ("delete-records", root, "t:0=20"),

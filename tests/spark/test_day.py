@@ -257,7 +257,7 @@ def test_14_json_that_is_malformed_goes_to_another_topic(day: Day) -> None:
 
 def test_15_a_group_is_reset(day: Day) -> None:
     group, at = f"{day.topic}-etl", day.broker.bootstrap
-    reset = ("offsets", "reset", at, "--group", group, "--topic", day.topic, "--to-earliest")
+    reset = ("offsets", "reset", at, "--group", group, day.topic, "--to-earliest")
     assert run(*reset).code == 0
     unread = {"kafka.group.id": group, "startingOffsets": "committed"}
     assert day.read(**unread).count() == 100, "that was a dry run"

@@ -274,7 +274,7 @@ class DirectoryGroups:
         """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.delete_group`."""
         with self._writing(group) as target:
             if target.state is None or target.table is None:
-                raise GroupError(f"The group {group!r} does not exist", file=target.root)
+                raise GroupError(f"No such consumer group: {group!r}", file=target.root)
             self._refuse_members(target)
             entries = target.table.groups.get(group.encode(), {})
             keys = {key for key, entry in entries.items() if entry.value is not None}

@@ -21,6 +21,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     OptionError,
     UnknownTopicOrPartitionError,
+    no_such_partition,
 )
 from pyspark_kafkalog.extensions.retention.retention import Deletion, RetentionRules, delete, plan_deletion
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace
@@ -33,6 +34,7 @@ from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.options.user_options import names_like
 
 CHECK_MS = 300_000
 """The pause between looks at partitions without new segments: log.retention.check.interval.ms."""
@@ -67,7 +69,8 @@ def retain(
     roots = [_local_root(path) for path in paths]
     existing = {partition.topic for root in roots for partition in root.live_partitions()}
     for topic in sorted(set(topics or ()) - existing):
-        raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=", ".join(paths))
+        hint = names_like([topic], existing, "topic")
+        raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=", ".join(paths), hint=hint)
     wanted = existing if topics is None else topics
     due = partial(_due, wanted, configs)
     return _together([_carried_out([root], due, execute, progress) for root in roots])
@@ -85,10 +88,8 @@ def delete_records(
     """
     roots = [_local_root(path) for path in paths]
     holders = {partition: root for root in roots for partition in root.live_partitions()}
-    for missing in sorted(offsets.keys() - holders.keys()):
-        raise UnknownTopicOrPartitionError(
-            "The partition does not exist", topic_partition=missing, file=", ".join(paths)
-        )
+    if missing := offsets.keys() - holders.keys():
+        raise no_such_partition(missing, file=", ".join(paths))
 
     def below(root: LogRoot, open_partition: _Open) -> Deletions:
         own = {partition: offset for partition, offset in offsets.items() if holders[partition] is root}
@@ -265,7 +266,7 @@ def _local_root(path: str) -> LogRoot:
 def _partition(root: LogRoot, partition: TopicPartition) -> Partition:
     folder = root.find_live(partition)
     if folder is None:
-        raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=partition)
+        raise no_such_partition([partition])
     return Partition(partition, folder, root.log_start_offset, checkpointed=root.start_in_checkpoint)
 
 

@@ -19,8 +19,8 @@ from pyspark_kafkalog.errors import (
     GroupError,
     KafkaLogError,
     OptionError,
-    UnknownTopicOrPartitionError,
     ZooKeeperError,
+    no_such_partition,
 )
 from pyspark_kafkalog.extensions.zookeeper.client import Znode, ZooKeeper
 from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOptions
@@ -270,9 +270,7 @@ class ZooKeeperGroups:
         existing = registered_partitions(self.zookeeper, {partition.topic for partition in offsets})
         for partition, committed in sorted(offsets.items()):
             if partition.partition not in existing.get(partition.topic, ()):
-                raise UnknownTopicOrPartitionError(
-                    "The partition does not exist, as ZooKeeper knows", topic_partition=partition
-                )
+                raise no_such_partition([partition]).with_hint("ZooKeeper knows the others of its topic.")
             if committed.offset < 0:
                 raise GroupError(
                     f"Group {group!r} cannot commit offset {committed.offset}", topic_partition=partition

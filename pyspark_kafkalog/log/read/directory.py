@@ -19,6 +19,7 @@ from pyspark_kafkalog.errors import (
     LogDirectoryError,
     UnconfirmedError,
     UnknownTopicOrPartitionError,
+    no_such_partition,
 )
 from pyspark_kafkalog.filesystem.folder import Folder, wait
 from pyspark_kafkalog.filesystem.locate import locate
@@ -516,10 +517,8 @@ class LogDirectory:
     def _existing(self, topic_partition: TopicPartition) -> Partition:
         partition = self._find(topic_partition)
         if partition is None:
-            raise UnknownTopicOrPartitionError(
-                "The partition does not exist",
-                topic_partition=topic_partition,
-                file=", ".join(root.folder.label() for root in self._roots),
+            raise no_such_partition(
+                [topic_partition], file=", ".join(root.folder.label() for root in self._roots)
             )
         return partition
 

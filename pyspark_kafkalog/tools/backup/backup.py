@@ -135,7 +135,7 @@ def _adopt_groups(
             raise OptionError(
                 f"The broker has no {OFFSETS_TOPIC} yet: nothing was adopted",
                 hint="Adopt without groups (--no-groups), start the broker, and give it the groups by:"
-                " kafkalog offsets export DIR > offsets.json;"
+                " kafkalog offsets export BACKUP > offsets.json;"
                 " kafkalog offsets import BROKERS offsets.json --execute",
             )
         if execute:

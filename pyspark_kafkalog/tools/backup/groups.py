@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.errors import BrokerConnectionError, GroupError, KafkaLogError, listed
+from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError, listed
 from pyspark_kafkalog.extensions.exactly_once.group_marker import marked_query
 from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupPlan
+from pyspark_kafkalog.tools.groups.consumer_groups import no_such_group
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.restore_state import PlannedPartition, RestoredOffsets
@@ -51,9 +52,7 @@ def check_groups_exist(
         except KafkaLogError:
             continue
         if not is_known and group not in also():
-            raise GroupError(
-                f"No such group: {group!r}", hint="See kafkalog lag for those that have committed offsets."
-            )
+            raise no_such_group(groups, [group], *also())
 
 
 class SavedGroups:

@@ -15,6 +15,7 @@ from pyspark_kafkalog.model.rows import BIGINT, INT, SIZE, STRING, column
 from pyspark_kafkalog.model.topics import CLEANUP_POLICY, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, cleanup_policies
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
+from pyspark_kafkalog.options.user_options import names_like
 from pyspark_kafkalog.tools.care.compacting import compact_partition
 from pyspark_kafkalog.tools.care.compaction import CompactionSettings
 
@@ -101,7 +102,8 @@ def _chosen(
     found = place.topics(topics or None)
     for topic in topics:
         if topic not in found:
-            raise UnknownTopicOrPartitionError(f"No such topic: {topic}")
+            hint = names_like([topic], place.topics(), "topic")
+            raise UnknownTopicOrPartitionError(f"No such topic: {topic}", hint=hint)
     selection = Selection(exclude=tuple(exclude))
     chosen = {}
     for topic, numbers in found.items():

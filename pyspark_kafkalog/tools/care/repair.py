@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     LogDirectoryError,
     OptionError,
-    UnknownTopicOrPartitionError,
+    no_such_partition,
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
@@ -98,10 +98,8 @@ def repair(
             f"Expected a log directory, got the folder of a partition, {path}. Give the folder above, "
             f"{root.folder.path}, and name the partition, {folder.name}."
         )
-    for missing in sorted(set(partitions or ()) - root.live_partitions()):
-        raise UnknownTopicOrPartitionError(
-            "The partition does not exist", topic_partition=missing, file=root.folder.label()
-        )
+    if missing := set(partitions or ()) - root.live_partitions():
+        raise no_such_partition(missing, file=root.folder.label())
     with disk_errors("Could not repair", root.folder.path), _locked(root.folder.path, mode) as alive:
 
         def read(size: int) -> None:

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_kafkalog.client.partitions import topics_of
-from pyspark_kafkalog.errors import KafkaLogError, OptionError, UnknownTopicOrPartitionError, why
+from pyspark_kafkalog.errors import (
+    KafkaLogError,
+    OptionError,
+    no_such_partition,
+    why,
+)
 from pyspark_kafkalog.extensions.retention import deleting
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, STRINGS, column
@@ -79,8 +84,8 @@ def delete_records(
     if place.brokers is None:
         return _of_directory(deleting.delete_records(place.paths, offsets, execute=execute))
     bounds, failures = open_place(place).try_watermarks(offsets)
-    for missing in sorted(offsets.keys() - bounds.keys() - failures.keys()):
-        raise UnknownTopicOrPartitionError("The partition does not exist", topic_partition=missing)
+    if missing := offsets.keys() - bounds.keys() - failures.keys():
+        raise no_such_partition(missing)
     new = {}
     for partition in sorted(bounds):
         offset, end = offsets[partition], bounds[partition].high_watermark

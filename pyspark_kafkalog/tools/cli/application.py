@@ -16,7 +16,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -34,21 +34,57 @@ _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 _TYPED = f"{__name__}.typed"
 """The key under which click's context has all words of the command line."""
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
+_ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)+)=True\b")
+_SECTIONS: Mapping[str, Sequence[str]] = {
+    "First steps": ("doctor", "run-broker"),
+    "Topics and brokers": ("topics", "brokers"),
+    "Records": ("cat", "export", "produce", "dump", "delete-records", "redrive"),
+    "Consumer groups": ("groups", "lag", "offsets"),
+    "Backups": ("backup", "copy", "restore", "adopt"),
+    "Log maintenance": ("verify", "repair", "retain", "compact", "forget-queries"),
+}
+"""The commands as the help lists them."""
 _VERBS = ("list", "ls", "describe")
 """The words of other tools for ``show``."""
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
 
-class Application(click.Group):
+class CommandGroup(click.Group):
+    """A group of commands whose help has a whole sentence for each of them."""
+
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """The commands by the title under which the help lists them."""
+        return {"Commands": sorted(self.commands)}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence of each command, on as many lines as it needs."""
+        width = max(map(len, self.commands))
+        for title, names in self.sections().items():
+            with formatter.section(title):
+                # click would cut a sentence after so many letters.
+                said = [(name, self.commands[name].get_short_help_str(limit=1000)) for name in names]
+                formatter.write_dl([(name.ljust(width), sentence) for name, sentence in said])
+
+
+class Application(CommandGroup):
     """Prints every error as one line on stderr; the exit code says its kind.
 
     The modules in ``commands`` of each tool have the commands, with ``@kafkalog.command()``.
     """
 
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """The commands by what they are about."""
+        return _SECTIONS
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
+        """The names of all commands, as the help lists them."""
         _load_commands()
-        return super().list_commands(ctx)
+        return [name for names in _SECTIONS.values() for name in names]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence of each command."""
+        _load_commands()
+        super().format_commands(ctx, formatter)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command of this name."""
@@ -92,11 +128,16 @@ class Application(click.Group):
         try:
             return super().invoke(ctx)
         except OptionError as e:
-            ctx.exit(_failed(USAGE, str(e)))
+            ctx.exit(_failed(USAGE, _in_shell(e)))
         except UnicodeDecodeError as e:
             ctx.exit(_failed(USAGE, f"A file is not valid UTF-8: {e.reason} at byte {e.start}"))
         except KafkaLogError as e:
-            ctx.exit(_failed(FAILED, str(e)))
+            ctx.exit(_failed(FAILED, _in_shell(e)))
+
+
+def _in_shell(error: KafkaLogError) -> str:
+    """The text of an error, with a flag where it names an argument of Python."""
+    return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", str(error))
 
 
 def _load_commands() -> None:
@@ -132,7 +173,7 @@ def _usage_message(error: click.UsageError) -> str:
     hint = f"Try '{error.ctx.command_path} --help'."
     if extra := _EXTRA.fullmatch(message):
         options = {option for param in error.ctx.command.params for option in param.opts}
-        meant = [option for option in ("--topic", "--group") if option in options]
+        meant = [option for option in ("--group",) if option in options]
         if "%" in extra[1] and "--follow" in options:
             hint = "-f is --follow: write --format for a format."
         elif meant:
@@ -151,7 +192,7 @@ def _name_with_dash(option: str, typed: Sequence[str]) -> str | None:
     return next((name for name in names if option[1] in name), None)
 
 
-class ShownByDefault(click.Group):
+class ShownByDefault(CommandGroup):
     """A group with a command ``show``, which is meant where none is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

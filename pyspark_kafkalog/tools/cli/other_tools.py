@@ -32,7 +32,7 @@ _OF_ANY: Mapping[str, str] = {
     "--create": "Write kafkalog topics create host:9092 TOPIC.",
     "--alter": f"{_ALTER}.",
     "--delete": _DELETE,
-    "--delete-offsets": "Write kafkalog offsets delete host:9092 --group GROUP --topic TOPIC.",
+    "--delete-offsets": "Write kafkalog offsets delete host:9092 --group GROUP TOPIC.",
     "--reset-offsets": _RESET,
     "--all-groups": "Leave it out: all groups are shown, and changed one by one by --group.",
     "--from-beginning": "Leave it out: cat begins there.",
@@ -101,6 +101,7 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
         "--request-required-acks": "Write -o acks=all.",
     },
     "groups": {
+        **dict.fromkeys(("-t", "--topic"), "Write kafkalog lag host:9092 TOPIC."),
         "--state": "Leave it out: states are shown.",
         "--offsets": "Write kafkalog offsets host:9092 --group GROUP.",
         **dict.fromkeys(("delete", "--delete"), f"Write {_DELETE_GROUP}"),
@@ -112,11 +113,20 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
         "--export": "Write kafkalog offsets export host:9092 --group GROUP.",
     },
     "dump": {
-        "--files": "Write kafkalog dump DIRECTORY PARTITION --records.",
+        "--files": "Write kafkalog dump PLACE TOPIC:PARTITION --records.",
         **dict.fromkeys(("--print-data-log", "--deep-iteration"), "Write --records."),
     },
-    "delete-records": {"--offset": _DELETE_RECORDS},
-    "repair": dict.fromkeys(("-t", "--topic"), "Write {command} DIR TOPIC-PARTITION, such as orders-0."),
-    **dict.fromkeys(("compact", "retain"), dict.fromkeys(("-t", "--topic"), "Write {command} DIR TOPIC.")),
+    "delete-records": {**dict.fromkeys(("-t", "--topic", "--offset"), _DELETE_RECORDS)},
+    "repair": dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC:PARTITION, such as orders:0."),
+    **dict.fromkeys(
+        ("compact", "retain", "verify"), dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC.")
+    ),
+    **dict.fromkeys(
+        ("backup", "copy"), dict.fromkeys(("-t", "--topic"), "Write {command} PLACE BACKUP TOPIC.")
+    ),
+    **dict.fromkeys(
+        ("restore", "adopt"), dict.fromkeys(("-t", "--topic"), "Write {command} BACKUP PLACE TOPIC.")
+    ),
+    "brokers": dict.fromkeys(("-t", "--topic"), _DESCRIBE),
 }
 """The advice by command, "" for every other one, and word. ``{command}`` is the command that was given."""

@@ -24,22 +24,31 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def show_json(value: Any) -> None:
-    """Print a value, which may be or hold rows, as one JSON document."""
+    """Print an object, a row or a mapping of rows, as one JSON document.
+
+    All commands print objects, so that one can get another field without a change for who reads it.
+    """
     click.echo(json.dumps(plain(value), indent=2))
 
 
 def show_rows(
-    row_class: type[_Item], rows: Sequence[_Item], *, as_json: bool = False, wide: bool = False
+    row_class: type[_Item],
+    rows: Sequence[_Item],
+    key: str = "",
+    *,
+    as_json: bool = False,
+    wide: bool = False,
 ) -> None:
-    """Print rows as a table, with the columns that their class declares, or as JSON.
+    """Print rows as a table, with the columns that their class declares, or as a JSON object.
 
     Numbers are right-aligned, None is a dash. A pipe or a narrow terminal gets plain text, one line per row,
     with nothing cut off.
 
+    :param key: what the rows are called in JSON, such as ``partitions``.
     :param wide: whether to show more columns than fit 80 characters.
     """
     if as_json:
-        show_json(rows)
+        show_json({key: rows})
         return
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from pyspark_kafkalog.client.kafka import Kafka, options_of
 from pyspark_kafkalog.client.partitions import partitions_of
-from pyspark_kafkalog.errors import LogDirectoryError, OptionError
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError, no_such_partition
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
@@ -26,7 +26,8 @@ from pyspark_kafkalog.options.values import REGISTRY_LOGIN, ZOOKEEPER_LOGIN, pat
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.groups.consumer_groups import GroupOffset
 
-topic_option = click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.")
+topics_argument = click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+"""The topics that a command is about; all of the place without one."""
 exclude_option = click.option(
     "--exclude",
     multiple=True,
@@ -35,9 +36,8 @@ exclude_option = click.option(
     help="Leave out topics whose whole names match a regular expression. Repeatable, or with commas.",
 )
 group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
-partitions_option = click.option(
-    "--topic", "topics", multiple=True, help="A topic, or partitions of it such as orders:0,1. Repeatable."
-)
+partitions_argument = click.argument("topics", metavar="[TOPIC[:PARTITIONS]]...", nargs=-1)
+"""The topics, or partitions such as ``orders:0,1``, that a command is about."""
 
 _UNUSED_PROPERTIES = {
     "bootstrap.servers",
@@ -66,6 +66,7 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option(
         "--config",
+        metavar="FILE",
         type=_Properties(encoding="utf-8"),
         help="A file of client properties, like --command-config of Kafka's tools.",
     )
@@ -164,6 +165,18 @@ def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     return values
 
 
+def set_option(about: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option ``--set`` for configurations of topics; ``about`` says of which, and what for."""
+    return click.option(
+        "--set",
+        "configs",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=parse_configs,
+        help=f"{about} Repeatable.",
+    )
+
+
 def parse_configs(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> dict[str, str]:
     """The callback of an option that takes a topic configuration, which may have a unit: retention.ms=7d."""
     return in_kafkas_units(pairs(param.opts[0], given))
@@ -191,12 +204,12 @@ rate_option = click.option(
 
 
 def selection(topics: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
-    """The topics of ``--topic``; all topics without it, but for those of ``--exclude``."""
+    """The named topics; all topics if none is named, but for those of ``--exclude``."""
     return Selection(topics=named_topics(topics, exclude) or None, exclude=exclude or None)
 
 
 def named_topics(topics: tuple[str, ...], exclude: tuple[str, ...]) -> tuple[str, ...]:
-    """The topics of ``--topic``, each once.
+    """The named topics, each once.
 
     :raises click.UsageError: if there are topics to exclude, too.
     """
@@ -214,42 +227,61 @@ def offsets_of(
 
 
 def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartition]:
-    """The partitions of ``topic`` or ``topic:0,1``, as kafka-consumer-groups takes them."""
-    found: dict[TopicPartition, None] = {}
+    """The partitions of ``topic`` or ``topic:0,1``, sorted, as kafka-consumer-groups takes them."""
+    found: set[TopicPartition] = set()
     for name in names:
-        topic, colon, numbers = name.partition(":")
-        check_topic(topic)
-        if not colon:
-            found.update(dict.fromkeys(partitions_of(place, Selection(topics=(topic,)))))
-            continue
-        for number in numbers.split(","):
-            if not re.fullmatch("[0-9]{1,9}", number.strip(), re.ASCII):
-                raise OptionError(
-                    f"Expected a topic, or a topic and partitions such as orders:0,1, got {name!r}"
-                )
-            found[TopicPartition(topic, int(number))] = None
+        topic, numbers = topic_and_numbers(name)
+        found |= {TopicPartition(topic, number) for number in numbers} or {
+            *partitions_of(place, Selection(topics=(topic,)))
+        }
     return sorted(found)
 
 
-def one_partition(place: Place, name: str | None) -> TopicPartition:
-    """The partition ``orders-0`` or ``orders:0``; without a name, the only partition there is.
+def topic_and_numbers(name: str) -> tuple[str, tuple[int, ...]]:
+    """The topic of ``orders`` or ``orders:0,1``, and the numbers of the partitions, if it has any.
 
-    :raises UnknownTopicOrPartitionError: if its topic does not exist.
+    :raises OptionError: for anything else.
+    """
+    topic, colon, numbers = name.partition(":")
+    found = numbers.split(",") if colon else []
+    if not all(re.fullmatch("[0-9]{1,9}", number.strip(), re.ASCII) for number in found):
+        raise OptionError(f"Expected a topic, or a topic and partitions such as orders:0,1, got {name!r}")
+    return check_topic(topic), tuple(map(int, found))
+
+
+def one_partition(place: Place, name: str | None) -> TopicPartition:
+    """The partition ``orders:0``, or ``orders-0`` as its folder is called; the only one if none is named.
+
+    :raises UnknownTopicOrPartitionError: if there is no such topic or partition.
     """
     if name is None:
         partitions = partitions_of(place)
         if len(partitions) != 1:
-            raise click.UsageError(f"Name one of the {len(partitions)} partitions, such as orders-0.")
+            raise click.UsageError(f"Name one of the {len(partitions)} partitions, such as orders:0.")
         return partitions[0]
     partition = parse_partition(name)
-    partitions_of(place, Selection(topics=(partition.topic,)))
+    existing = partitions_of(place, Selection(topics=(partition.topic,)))
+    if partition not in existing:
+        raise no_such_partition([partition], count=len(existing))
     return partition
 
 
 def parse_partition(name: str) -> TopicPartition:
-    """The partition ``orders-0`` or ``orders:0``."""
+    """The partition ``orders:0``, or ``orders-0`` as its folder is called."""
     match = _PARTITION.fullmatch(name)
     if match is None:
-        example = f"{name}-0" if re.fullmatch(r"[\w.-]+", name) else "orders-0"
+        example = f"{name}:0" if re.fullmatch(r"[\w.-]+", name) else "orders:0"
         raise click.UsageError(f"Expected a partition such as {example}, got {name!r}.")
     return TopicPartition(check_topic(match["topic"]), int(match["partition"]))
+
+
+def parse_partitions(names: Sequence[str]) -> list[TopicPartition]:
+    """The partitions ``orders:0,1``, or ``orders-0`` as a folder is called."""
+    found: dict[TopicPartition, None] = {}
+    for name in names:
+        if ":" in name:
+            topic, numbers = topic_and_numbers(name)
+            found.update(dict.fromkeys(TopicPartition(topic, number) for number in numbers))
+        else:
+            found[parse_partition(name)] = None
+    return list(found)

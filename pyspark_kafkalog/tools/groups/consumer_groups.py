@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pyspark_kafkalog import extensions
@@ -14,6 +15,7 @@ from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, STRING, TIMESTAMP, column
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.user_options import names_like
 
 OK, EXPIRED, BEYOND, GONE, MARKER, UNKNOWN = "ok expired beyond gone marker unknown".split()  # noqa: SIM905
 """The states of a commit: within its log; below the log's start; above its end; of a partition that does not
@@ -26,6 +28,13 @@ UNLISTED = ""
 _ALARMING = (FAILED, NONE, UNKNOWN, BEYOND)
 _SHARE = "share"
 RESET = "kafkalog offsets reset"
+
+
+_OF_QUERY = "of query "
+_NOTE = NOTE._replace(
+    text=lambda note: MARKER if note.startswith(_OF_QUERY) else note or None, wide_text=NOTE.text
+)
+"""A note; only a wide table has room for the id of a marker's query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class GroupOffset:
     log_end_offset: int | None = field(default=None, metadata=column(BIGINT, "END"))
     expired: int | None = field(default=None, metadata=column(BIGINT))
     state: str = field(default=OK, metadata=column(STRING))
-    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True, rank=1))
+    note: str = field(default="", metadata=column(_NOTE, "NOTE", if_any=True, rank=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class GroupLag:
     beyond: int = field(default=0, metadata=column(INT))
     expired: int = field(default=0, metadata=column(BIGINT, "EXPIRED", if_any=True))
     state: str = field(default=OK, metadata=column(STRING))
-    note: str = field(default="", metadata=column(NOTE, "NOTE", if_any=True))
+    note: str = field(default="", metadata=column(_NOTE, "NOTE", if_any=True))
 
     def is_alarming(self, max_lag: int, *, named: bool) -> bool:
         """Whether the lag is above ``max_lag`` or can't be trusted; of a ``named`` group it must be known."""
@@ -94,7 +103,7 @@ def groups(place_groups: GroupOffsets, names: Collection[str] | None = None) -> 
     wanted, problems = place_groups.try_group_ids() if names is None else (tuple(names), [])
     answers = place_groups.describe(wanted)
     if names is not None:
-        _check_all_found(names, answers)
+        _check_all_found(place_groups, names, answers)
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, KafkaLogError)}
     failed = {name: answer for name, answer in answers.items() if isinstance(answer, KafkaLogError)}
     for error in failed.values() if not (found or problems) else ():
@@ -131,7 +140,7 @@ def group_offsets(
         raise error
     empty = {group for group, offsets in committed.items() if not offsets} if names is not None else set()
     known: Mapping[str, Group | KafkaLogError] = place_groups.describe(empty) if empty else {}
-    _check_all_found(empty, known)
+    _check_all_found(place_groups, empty, known)
     queries = {group: marked_query(group, offsets.values()) for group, offsets in committed.items()}
     if selection is not None:
         committed = {group: dict(_selected(offsets, selection)) for group, offsets in committed.items()}
@@ -149,7 +158,7 @@ def group_offsets(
             continue
         for partition, offset in sorted(committed[group].items()):
             if (query := queries[group]) is not None:
-                row = replace(_commit(group, partition, offset), state=MARKER, note=f"of query {query}")
+                row = replace(_commit(group, partition, offset), state=MARKER, note=f"{_OF_QUERY}{query}")
             elif place is None:
                 note = "no broker tells where the log ends"
                 row = replace(_commit(group, partition, offset), state=UNKNOWN, note=note)
@@ -225,11 +234,20 @@ def delete_group(place_groups: GroupOffsets, group: str) -> None:
     place_groups.delete_group(group)
 
 
-def _check_all_found(names: Iterable[str], found: Mapping[str, Group | KafkaLogError]) -> None:
+def no_such_group(place_groups: GroupOffsets, missing: Collection[str], *others: str) -> GroupError:
+    """The error of groups that do not exist, with the names of those that do, and of ``others``."""
+    hint = None
+    with suppress(KafkaLogError):
+        hint = names_like(missing, {*place_groups.try_group_ids()[0], *others}, "consumer group")
+    return GroupError(f"No such consumer group: {', '.join(map(repr, sorted(missing)))}", hint=hint)
+
+
+def _check_all_found(
+    place_groups: GroupOffsets, names: Iterable[str], found: Mapping[str, Group | KafkaLogError]
+) -> None:
     dead = {name for name, group in found.items() if isinstance(group, Group) and group.state == "Dead"}
-    missing = sorted(name for name in names if name not in found or name in dead)
-    if missing:
-        raise GroupError(f"No such consumer group: {', '.join(map(repr, missing))}")
+    if missing := [name for name in names if name not in found or name in dead]:
+        raise no_such_group(place_groups, missing)
 
 
 def _check_topics(

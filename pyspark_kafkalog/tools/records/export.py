@@ -12,7 +12,15 @@ import pyarrow as pa
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.tools.records.internal_topics import decoded_columns, is_decoded
-from pyspark_kafkalog.tools.records.lines import FORMS, Form, Lines, json_headers, json_lines
+from pyspark_kafkalog.tools.records.lines import (
+    FORMS,
+    Form,
+    Lines,
+    json_headers,
+    json_lines,
+    timestamp_types,
+    timestamps,
+)
 
 FileFormat = Literal["parquet", "csv", "jsonl"]
 
@@ -37,8 +45,8 @@ def format_of(path: str) -> FileFormat:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
         raise OptionError(
-            f"Unknown suffix {suffix!r} of {path!r}",
-            hint=f"Give one of {' '.join(SUFFIXES)}, or name the format: parquet, csv or jsonl.",
+            f"The format of {path!r} is unknown: it has {f'the suffix {suffix}' if suffix else 'no suffix'}",
+            hint=f"End it in one of {' '.join(SUFFIXES)}, or give --format: parquet, csv or jsonl.",
         )
     return SUFFIXES[suffix]
 
@@ -55,10 +63,10 @@ def export(
 ) -> int:
     """Write records of ``topic`` to a local file, and return how many.
 
-    The file appears under its name when it is complete. Parquet has the columns of a DataFrame, and in CSV
-    the headers are JSON. Without a form keys and values are bytes in Parquet and text elsewhere; those of
-    internal topics are decoded. Those that a format has decoded are columns of their types in Parquet, and
-    JSON elsewhere.
+    The file appears under its name when it is complete. Parquet has the columns of a DataFrame. CSV has
+    timestamps and their types as lines of JSON have them, and the headers as JSON. Without a form keys and
+    values are bytes in Parquet and text elsewhere; those of internal topics are decoded. Those that a format
+    has decoded are columns of their types in Parquet, and JSON elsewhere.
 
     :param records: from :func:`.select.read_records`, with all columns.
     :param file_format: by default the one of the suffix.
@@ -92,9 +100,7 @@ def export(
 
 def _check_new(path: str, *, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(path):
-        raise OptionError(
-            f"{path!r} exists already", hint="Choose another name, or give --force (overwrite=True)."
-        )
+        raise OptionError(f"{path!r} exists already", hint="Choose another name, or give --force.")
 
 
 class _Counted:
@@ -130,9 +136,9 @@ class _Table:
         self._in_csv = in_csv
         text = [*self._decoded, *(name for name, form in self._forms.items() if form)]
         text += ["headers"] if in_csv else []
-        self.schema = pa.schema(
-            [field.with_type(pa.large_string()) if field.name in text else field for field in given]
-        )
+        types = dict.fromkeys(text, pa.large_string())
+        types |= {"timestamp": pa.int64(), "timestampType": pa.large_string()} if in_csv else {}
+        self.schema = pa.schema([field.with_type(types.get(field.name, field.type)) for field in given])
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the file has them."""
@@ -141,7 +147,8 @@ class _Table:
             key, value = decoded_columns(self._topic, columns["key"], columns["value"])
             columns |= {name: {"key": key, "value": value}[name] for name in self._decoded}
         columns |= {name: FORMS[form](columns[name]) for name, form in self._forms.items() if form}
-        if self._in_csv:
+        if self._in_csv:  # as lines of JSON have them
+            columns |= {"timestamp": timestamps(rows), "timestampType": timestamp_types(rows)}
             columns["headers"] = json_headers(columns["headers"])
         arrays = [
             self._text(name, columns[name]) if kind == pa.large_string() else columns[name]

@@ -89,9 +89,9 @@ def json_lines(topic: str, *, key_as: Form | None = None, value_as: Form | None 
         b',"offset":',
         partial(_number, "offset"),
         b',"timestamp":',
-        _timestamps,
+        timestamps,
         b',"timestampType":"',
-        lambda rows: _TIMESTAMP_TYPES.take(pc.add(rows.column("timestampType"), 1)),
+        timestamp_types,
         b'","key":',
         key,
         b',"value":',
@@ -116,7 +116,7 @@ def kcat_lines(topic: str, *, key_as: Form | None = None, value_as: Form | None 
         partial(_number, "offset"),
         lambda rows: _KCATS_TIMESTAMP_TYPES.take(pc.add(rows.column("timestampType"), 1)),
         b',"ts":',
-        _timestamps,
+        timestamps,
         b',"broker":-1',
         _kcats_headers,
         b',"key":',
@@ -140,7 +140,7 @@ def format_lines(
         "t": (topic.encode(), ""),
         "p": (partial(_number, "partition"), "partition"),
         "o": (partial(_number, "offset"), "offset"),
-        "T": (_timestamps, "timestamp"),
+        "T": (timestamps, "timestamp"),
         "k": (key, "key"),
         "s": (value, "value"),
         "v": (value, "value"),
@@ -191,8 +191,14 @@ def _number(name: str, rows: pa.RecordBatch) -> pa.Array:
     return rows.column(name)
 
 
-def _timestamps(rows: pa.RecordBatch) -> pa.Array:
+def timestamps(rows: pa.RecordBatch) -> pa.Array:
+    """The timestamps in milliseconds since 1970."""
     return pc.divide(rows.column("timestamp").cast(pa.int64()), 1000)
+
+
+def timestamp_types(rows: pa.RecordBatch) -> pa.Array:
+    """Kafka's names of the types of timestamps."""
+    return _TIMESTAMP_TYPES.take(pc.add(rows.column("timestampType"), 1))
 
 
 def _sizes(name: str, rows: pa.RecordBatch) -> pa.Array:

@@ -95,9 +95,9 @@ def test_a_group_commits_where_an_open_message_begins(options: Mapping[str, str]
 def test_a_group_is_reset_to_where_an_open_message_begins(options: Mapping[str, str], topic: str) -> None:
     """The large message is at offsets 5 to 8."""
     (place,) = options.values()
-    words = ("offsets", "reset", place, "--group", f"{topic}-etl", "--topic", topic, "--to-offset", 7)
+    words = ("offsets", "reset", place, "--group", f"{topic}-etl", topic, "--to-offset", 7)
     named = f"segment.deserializer={FORMATS}:from_own"
-    (step,) = run(*words, "--large-messages", "--execute", "--json", "-o", named).json
+    (step,) = run(*words, "--large-messages", "--execute", "--json", "-o", named).rows
     assert (step["offset"], step["metadata"]) == (5, "7,")
     with connect({**options, "segment.deserializer": f"{FORMATS}:from_own"}) as kafka:
         selection = RecordSelection(offset=7, large_messages=True)

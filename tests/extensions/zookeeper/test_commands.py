@@ -70,7 +70,7 @@ def test_a_group_moves_into_a_directory(topic: Topic, place: str, tmp_path: Path
     topic.produce(10)
     read = topic.read_by_the_old_consumer(4, "auto.offset.reset=smallest")
     directory = tmp_path / "backup"
-    copied = run("backup", topic.broker.bootstrap, directory, "--topic", topic.name)
+    copied = run("backup", topic.broker.bootstrap, directory, topic.name)
     assert copied.code == 0, copied.err
     moved(place, directory, topic, tmp_path)
     with connect(str(directory)) as kafka, kafka.changes(topic.name, group=topic.name) as changes:
@@ -103,7 +103,7 @@ def test_a_live_consumer_is_shown_and_left_alone(topic: Topic, place: str, tmp_p
     try:
         assert consumer.stdout is not None
         assert sorted(consumer.stdout.readline().strip() for _ in topic.produced) == topic.produced
-        (shown,) = run("groups", place, "--group", topic.name, "--json").json
+        (shown,) = run("groups", place, "--group", topic.name, "--json").rows
         assert (shown["state"], shown["protocolType"]) == ("Stable", "consumer")
         (member,) = shown["members"]
         assert member["memberId"].startswith(f"{topic.name}_{member['host']}-")
@@ -125,7 +125,7 @@ def test_a_live_consumer_is_shown_and_left_alone(topic: Topic, place: str, tmp_p
         consumer.send_signal(signal.SIGTERM)
         consumer.communicate(timeout=60)
     assert run("lag", place, "--group", topic.name, "--max-lag", "0").code == 0
-    reset = ["offsets", "reset", place, "--group", topic.name, "--topic", f"{topic.name}:1", "--to-earliest"]
+    reset = ["offsets", "reset", place, "--group", topic.name, f"{topic.name}:1", "--to-earliest"]
     assert run(*reset, "--execute").code == 0
     assert topic.read_by_the_old_consumer(2) == ["1", "3"]
     assert run(*whole).code == 0
@@ -148,10 +148,10 @@ def test_an_export_says_which_group_it_leaves_out(topic: Topic, place: str) -> N
     both = [place, "--group", topic.name, "--group", other]
     done = run("offsets", "export", *both)
     unreadable = f"Group '{other}' can't be read: Expected an offset of 0 or more, got b'many'"
-    assert (done.code, [row["group"] for row in done.json]) == (1, [topic.name])
+    assert (done.code, [row["group"] for row in done.rows]) == (1, [topic.name])
     assert done.err.startswith(unreadable)
     shown = run("offsets", *both, "--json")
-    assert (shown.code, {row["group"]: row["state"] for row in shown.json}) == (
+    assert (shown.code, {row["group"]: row["state"] for row in shown.rows}) == (
         1,
         {topic.name: "ok", other: "failed"},
     )

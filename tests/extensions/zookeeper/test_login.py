@@ -170,7 +170,7 @@ def test_a_file_of_properties_logs_in(server: Server, tmp_path: Path) -> None:
     file.write_text("".join(f"{name}={value}\n" for name, value in {**server.tls, **sasl()}.items()))
     place = f"zk://{server.secure_address}"
     done = run("offsets", place, "--group", "by-sasl", "--config", file, "--json")
-    assert (done.code, [row["offset"] for row in done.json]) == (0, [7]), done.err
+    assert (done.code, [row["offset"] for row in done.rows]) == (0, [7]), done.err
     assert run("offsets", place, "--group", "by-sasl").code == 3
 
 

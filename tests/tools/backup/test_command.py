@@ -35,7 +35,7 @@ def test_it_goes_on_where_it_stopped(broker: Broker, topic: str, tmp_path: Path)
     group, partition = f"of-{topic}", TopicPartition(topic, 0)
     groups = connect(broker.bootstrap).groups
     groups.commit(group, {partition: CommittedOffset(7, metadata="here")})
-    words = ("backup", broker.bootstrap, tmp_path / "b", "--topic", topic, "--group", group, "--json")
+    words = ("backup", broker.bootstrap, tmp_path / "b", topic, "--group", group, "--json")
     (row,) = run(*words).json["partitions"]
     assert (row["logStartOffset"], row["logEndOffset"], row["problem"]) == (0, 1000, None)
     assert row["copiedBytes"] > 100_000
@@ -54,7 +54,7 @@ def test_it_goes_on_where_it_stopped(broker: Broker, topic: str, tmp_path: Path)
 
 @pytest.mark.long
 def test_a_topic_made_anew_ends_with_1(broker: Broker, topic: str, tmp_path: Path) -> None:
-    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    words = ("backup", broker.bootstrap, tmp_path, topic, "--no-groups")
     assert run(*words).code == 0
     broker.delete_topic(topic)
     broker.create_topic(topic)
@@ -64,7 +64,7 @@ def test_a_topic_made_anew_ends_with_1(broker: Broker, topic: str, tmp_path: Pat
 
 
 def test_records_deleted_before_they_were_copied(broker: Broker, topic: str, tmp_path: Path) -> None:
-    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    words = ("backup", broker.bootstrap, tmp_path, topic, "--no-groups")
     assert run(*words).code == 0
     for count in (200, 300):  # a batch each
         produce(connected(broker.bootstrap), topic, [numbered(count)])
@@ -81,7 +81,7 @@ def test_records_deleted_within_a_batch_never_come_back(
     broker: Broker, topic: str, compression: str, tmp_path: Path
 ) -> None:
     """Who deletes them erases them: neither the backup nor what is restored from it has them."""
-    words = ("backup", broker.bootstrap, tmp_path / "b", "--topic", topic, "--no-groups")
+    words = ("backup", broker.bootstrap, tmp_path / "b", topic, "--no-groups")
     assert run(*words).code == 0
     produce(connected(broker.bootstrap), topic, [numbered(300)], compression=compression)
     broker.delete_records(topic, 1200)
@@ -97,7 +97,7 @@ def test_records_deleted_within_a_batch_never_come_back(
     held = (tmp_path / "b" / f"{topic}-0" / f"{0:020d}.log").read_bytes()
     assert compression != "none" or b"\x140000000199\0" not in held
     again = f"{topic}-again"
-    restore = ("restore", tmp_path / "b", broker.bootstrap, "--topic", topic, "--rename", f"{topic}={again}")
+    restore = ("restore", tmp_path / "b", broker.bootstrap, topic, "--rename", f"{topic}={again}")
     assert run(*restore, "--state", tmp_path / "state", "--execute").code == 0
     source = consume(broker.bootstrap, topic, [0])[0]
     restored = consume(broker.bootstrap, again, [0])[0]
@@ -109,7 +109,7 @@ def test_gaps_are_told_where_a_backup_is_verified_and_restored(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     """Who restores it is not always who allowed them."""
-    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    words = ("backup", broker.bootstrap, tmp_path, topic, "--no-groups")
     assert run(*words).code == 0
     produce(connected(broker.bootstrap), topic, [numbered(200)])
     produce(connected(broker.bootstrap), topic, [numbered(300)])
@@ -118,14 +118,14 @@ def test_gaps_are_told_where_a_backup_is_verified_and_restored(
     told = f"{topic}-0: Offsets 1000 to 1199 are not in this backup: its source had deleted them"
     done = run("verify", tmp_path)
     assert (done.code, told in done.out) == (0, True)
-    restore = ("restore", tmp_path, broker.bootstrap, "--topic", topic, "--rename", f"{topic}={topic}-again")
+    restore = ("restore", tmp_path, broker.bootstrap, topic, "--rename", f"{topic}={topic}-again")
     done = run(*restore, "--state", tmp_path / "state")
     assert (done.code, told in done.err) == (0, True)
 
 
 def test_a_log_directory_of_somebody_else_is_refused(broker: Broker, topic: str, tmp_path: Path) -> None:
     make_log(tmp_path, [(0, 10)])
-    done = run("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    done = run("backup", broker.bootstrap, tmp_path, topic, "--no-groups")
     assert done.code == 3
     assert "Expected a backup or an empty folder, got a log directory with partition t-0" in done.err
     assert not (tmp_path / ".kafkalog-backup").exists()
@@ -133,13 +133,13 @@ def test_a_log_directory_of_somebody_else_is_refused(broker: Broker, topic: str,
 
 def test_a_source_that_is_not_there_leaves_no_folder(broker: Broker, tmp_path: Path) -> None:
     new = tmp_path / "new"
-    assert run("backup", broker.bootstrap, new, "--topic", unused_topic()).code != 0
+    assert run("backup", broker.bootstrap, new, unused_topic()).code != 0
     assert run("copy", tmp_path / "nowhere", new).code != 0
     assert not new.exists()
 
 
 def test_another_clusters_backup_is_refused(broker: Broker, topic: str, tmp_path: Path) -> None:
-    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups")
+    words = ("backup", broker.bootstrap, tmp_path, topic, "--no-groups")
     assert run(*words).code == 0
     file = tmp_path / ".kafkalog-backup"
     content = json.loads(file.read_text())
@@ -157,7 +157,7 @@ def test_a_brokers_own_directory_is_refused(broker: Broker, new_broker: Callable
 
 
 def test_a_rate_is_kept(broker: Broker, topic: str, tmp_path: Path) -> None:
-    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups", "--json")
+    words = ("backup", broker.bootstrap, tmp_path, topic, "--no-groups", "--json")
     began = time.monotonic()
     done = run(*words, "--rate", "64K")
     assert time.monotonic() - began > done.json["partitions"][0]["copiedBytes"] / (64 << 10) * 0.9
@@ -165,7 +165,7 @@ def test_a_rate_is_kept(broker: Broker, topic: str, tmp_path: Path) -> None:
 
 
 def test_it_follows_until_it_is_ended(broker: Broker, topic: str, tmp_path: Path) -> None:
-    words = ("backup", broker.bootstrap, tmp_path, "--topic", topic, "--no-groups", "--follow", "--json")
+    words = ("backup", broker.bootstrap, tmp_path, topic, "--no-groups", "--follow", "--json")
     with subprocess.Popen(command(*words), stdout=subprocess.PIPE, text=True) as process:
         log = tmp_path / f"{topic}-0" / "00000000000000000000.log"
         for _ in range(3):

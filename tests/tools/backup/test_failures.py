@@ -499,7 +499,7 @@ def test_a_group_that_cannot_be_saved(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_groups_that_are_gone_or_never_were(tmp_path: Path) -> None:
     source, target = backed_up(tmp_path)
-    with pytest.raises(GroupError, match="No such group: 'typo'"):
+    with pytest.raises(GroupError, match="No such consumer group: 'typo'"):
         connect(source).logs.backup(str(target), BackupRules(groups=("typo",)))
     commit(source, a=10, z=20)
     connect(source).logs.backup(str(target))

@@ -335,7 +335,7 @@ def test_a_bucket_is_restored(source: Source, target: Broker, store: ObjectStore
     """Killed in the middle, it goes on from the same bucket at another address, or from a copy of it."""
     state = tmp_path / "state"
     names = {topic: f"from-bucket-{topic}" for topic in EVERY_KIND if topic != "transactions"}
-    named = [word for pair in names.items() for word in ("--topic", pair[0], "--rename", "=".join(pair))]
+    named = [word for pair in names.items() for word in (pair[0], "--rename", "=".join(pair))]
 
     def words(source: object) -> tuple[object, ...]:
         return "restore", source, target.bootstrap, *named
@@ -409,12 +409,12 @@ def test_what_comes_after_the_first_run_is_told_and_not_restored(
     shutil.rmtree(old)
     make_log(old, [(0, 130)])
     make_log(old, [(0, 5)], partition=TopicPartition("t", 1))
-    words = ("restore", old, target.bootstrap, "--topic", "t", "--rename", f"t={name}", "--no-groups")
+    words = ("restore", old, target.bootstrap, "t", "--rename", f"t={name}", "--no-groups")
     for execute in [], ["--execute"]:
         done = run(*words, "--state", state, *execute)
         assert done.code == 1
         for offsets in "t-0: offsets 100 to 129 ", "t-1: offsets 0 to 4 ":
-            assert f"{offsets}were added to SOURCE after the first run" in done.err
+            assert f"{offsets}were added to BACKUP after the first run" in done.err
     found = restore(old, target, state, **settings)
     assert [(left.partition, left.start, left.end) for left in found.unplanned] == [(0, 100, 130), (1, 0, 5)]
     assert [row.records for row in found.partitions] == [100]

@@ -21,7 +21,7 @@ from tests.tools.cli.running import records, run
 @pytest.mark.broker
 def test_a_directory_goes_into_a_cluster(root: Path, broker: Broker) -> None:
     at, name, group = broker.bootstrap, f"restored-{uuid.uuid4().hex[:8]}", "g"
-    words = ("restore", root, at, "--topic", "t", "--rename", f"t={name}", "--group", group)
+    words = ("restore", root, at, "t", "--rename", f"t={name}", "--group", group)
     dry = run(*words)
     assert dry.code == 0, dry.err
     assert dry.lines[:3] == [
@@ -50,7 +50,7 @@ def test_groups_in_use(root: Path, broker: Broker, tmp_path: Path) -> None:
     name, group = f"restored-{uuid.uuid4().hex[:8]}", f"live-{uuid.uuid4().hex[:8]}"
     connect(root).groups.commit(group, {TopicPartition("t", 0): CommittedOffset(4)})
     broker.create_topic(name, 2)
-    words = ("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--group", group)
+    words = ("restore", root, broker.bootstrap, "t", "--rename", f"t={name}", "--group", group)
     words = (*words, "--state", tmp_path / "state", "--execute")
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False}
@@ -77,7 +77,7 @@ def test_what_the_target_does_not_take(root: Path, broker: Broker, tmp_path: Pat
     """It is said before anything is made, with a way out."""
     names = [f"restored-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     renames = [word for pair in zip("tu", names, strict=True) for word in ("--rename", "=".join(pair))]
-    words = ("restore", root, broker.bootstrap, "--topic", "t", "--topic", "u", *renames, "--execute")
+    words = ("restore", root, broker.bootstrap, "t", "u", *renames, "--execute")
     words = (*words, "--state", tmp_path / "state")
     configs = {"version": 1, "topics": {"u": {"remote.storage.enable": "true"}}}
     (root / ".kafkalog-topics").write_text(json.dumps(configs))
@@ -87,7 +87,7 @@ def test_what_the_target_does_not_take(root: Path, broker: Broker, tmp_path: Pat
     done = run(*words, "--set", "remote.storage.enable=")
     assert done.code == 0, done.err
     for name in ("__consumer_offsets", "__remote_log_metadata"):
-        refused = run("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}")
+        refused = run("restore", root, broker.bootstrap, "t", "--rename", f"t={name}")
         assert (refused.code, f"{name} is an internal topic" in refused.err) == (2, True)
 
 
@@ -105,7 +105,7 @@ def test_half_of_a_transaction(broker: Broker, tmp_path: Path) -> None:
         producer.commit_transaction()
     ends = tmp_path / "ends"
     ends.write_text(f"{source},0,5\n")
-    words = ("restore", broker.bootstrap, broker.bootstrap, "--topic", source, "--rename", f"{source}={name}")
+    words = ("restore", broker.bootstrap, broker.bootstrap, source, "--rename", f"{source}={name}")
     done = run(*words, "--to-offsets", ends, "--state", tmp_path / "state", "--no-groups", "--execute")
     assert done.code == 0, done.err
     assert [row["value"] for row in records(broker.bootstrap, name)] == ["a", "b"]
@@ -115,7 +115,7 @@ def test_half_of_a_transaction(broker: Broker, tmp_path: Path) -> None:
 def test_another_target(root: Path, broker: Broker, tmp_path: Path) -> None:
     """What a file of a restore says of its target must still hold."""
     name, state = f"restored-{uuid.uuid4().hex[:8]}", tmp_path / "state"
-    words = ("restore", root, broker.bootstrap, "--topic", "u", "--rename", f"u={name}", "--no-groups")
+    words = ("restore", root, broker.bootstrap, "u", "--rename", f"u={name}", "--no-groups")
     words = (*words, "--state", state, "--execute")
     assert run(*words).code == 0
     plan, offsets, done = state.read_text().splitlines(keepends=True)
@@ -138,7 +138,7 @@ def test_another_target(root: Path, broker: Broker, tmp_path: Path) -> None:
 def test_an_object_store(root: Path, broker: Broker, tmp_path: Path) -> None:
     """The file of the restore is a local one, whatever the source is."""
     name, state = f"restored-{uuid.uuid4().hex[:8]}", tmp_path / "state"
-    words = (broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--no-groups")
+    words = (broker.bootstrap, "t", "--rename", f"t={name}", "--no-groups")
     store = fsspec.filesystem("memory")
     store.put(str(root), "/restore-test", recursive=True)
     try:
@@ -160,10 +160,10 @@ def test_offsets_of_any_age(root: Path, broker: Broker) -> None:
     weeks_ago = int(time.time() * 1000) - 30 * 24 * 3600 * 1000
     groups = connect({"path": str(root), "offsets.retention.minutes": "100000000"}).groups
     groups.commit("old", {partition: CommittedOffset(3, commit_timestamp=weeks_ago)})
-    words = ("restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--group", "old")
+    words = ("restore", root, broker.bootstrap, "t", "--rename", f"t={name}", "--group", "old")
     assert [row["offset"] for row in run(*words, "--json").json["groups"]] == [3]
-    expired = run(*words, "--source-option", "offsets.retention.minutes=60")
-    assert (expired.code, "No such group: 'old'" in expired.err) == (3, True)
+    expired = run(*words, "--backup-option", "offsets.retention.minutes=60")
+    assert (expired.code, "No such consumer group: 'old'" in expired.err) == (3, True)
 
 
 @pytest.mark.broker
@@ -172,7 +172,7 @@ def test_topics_that_exist(root: Path, broker: Broker, tmp_path: Path) -> None:
     new, old = (f"restored-{uuid.uuid4().hex[:8]}" for _ in range(2))
     broker.make_topic(old)
     connect(broker.bootstrap).write([numbered(5)], old)
-    renames = ("--topic", "t", "--topic", "u", "--rename", f"t={new}", "--rename", f"u={old}")
+    renames = ("t", "u", "--rename", f"t={new}", "--rename", f"u={old}")
     words = ("restore", root, broker.bootstrap, *renames, "--state", tmp_path / "state", "--json")
     for more in ((), ("--execute",)):
         refused = run(*words, *more)
@@ -188,7 +188,7 @@ def test_topics_that_exist(root: Path, broker: Broker, tmp_path: Path) -> None:
 
 
 def broker_topics(at: str) -> set[str]:
-    return {row["topic"] for row in run("topics", at, "--json").json}
+    return {row["topic"] for row in run("topics", at, "--json").rows}
 
 
 def test_wrong_commands(root: Path) -> None:
@@ -198,7 +198,7 @@ def test_wrong_commands(root: Path) -> None:
     assert run("restore", root, "host:9092", "--group", "g", "--no-groups").code == 2
     assert run("restore", root, "host:9092", "--rename", "t").code == 2
     typo = run("restore", root, "127.0.0.1:1", "--group", "typo", "--execute")
-    assert (typo.code, "No such group: 'typo'" in typo.err) == (3, True)
+    assert (typo.code, "No such consumer group: 'typo'" in typo.err) == (3, True)
     refused = run("restore", root, "host:9092", "--rename", "t=x", "--rename", "t=y")
     assert (refused.code, "t is named twice" in refused.err) == (2, True)
     refused = run("restore", root, "host:9092", "--state", "s3://user:secret@bucket/state", "--execute")

@@ -49,9 +49,7 @@ def test_kills_at_any_moment(broker: Broker, tmp_path: Path, chance: random.Rand
     make(root, records)
     names = {topic: f"{topic}-{tmp_path.name[-20:]}-{chance.randrange(10**9)}" for topic in "tu"}
     renames = [word for pair in names.items() for word in ("--rename", "=".join(pair))]
-    restore = command(
-        "restore", root, broker.bootstrap, "--topic", "t", "--topic", "u", *renames, "--execute"
-    )
+    restore = command("restore", root, broker.bootstrap, "t", "u", *renames, "--execute")
     restore += ["--state", str(state), "--rate", "1m" if soak else "256k"]
     place = connect(broker.bootstrap).place
     partitions = [TopicPartition(names[p.topic], p.partition) for p in (T0, T1, U0, U1)]
@@ -99,7 +97,7 @@ def test_one_restore_at_a_time(broker: Broker, tmp_path: Path) -> None:
     root, state, name = tmp_path / "log", tmp_path / "state", f"alone-{uuid.uuid4().hex[:8]}"
     records = 30_000
     make(root, records)
-    words = "restore", root, broker.bootstrap, "--topic", "t", "--rename", f"t={name}", "--state", state
+    words = "restore", root, broker.bootstrap, "t", "--rename", f"t={name}", "--state", state
     restore = command(*words, "--execute")
     place = connect(broker.bootstrap).place
 

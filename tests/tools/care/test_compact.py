@@ -43,8 +43,8 @@ def test_topics_to_be_compacted(root: Path) -> None:
     assert contents(root) == before
     done = run("compact", root, "--execute", "--json")
     assert (done.code, done.err) == (0, "")
-    assert [(row["topic"], row["partition"]) for row in done.json] == [("c", 0), ("cd", 0)]
-    for planned, row in zip(dry.json, done.json, strict=True):
+    assert [(row["topic"], row["partition"]) for row in done.rows] == [("c", 0), ("cd", 0)]
+    for planned, row in zip(dry.rows, done.rows, strict=True):
         assert 0 < row["removedRecords"] == planned["removedRecords"] < row["records"] == planned["records"]
         assert row["passes"] == 1
     assert records(root, DELETED) == deleted
@@ -58,16 +58,16 @@ def test_topics_by_name(root: Path) -> None:
     assert refused.code == 2
     assert "its cleanup.policy is unknown, as the directory has none" in refused.err
     assert "--any-policy" in refused.err
-    assert run("compact", root, "d", "--any-policy", "--json").json[0]["removedRecords"] > 0
-    assert len(run("compact", root, "--any-policy", "--json").json) == 3
+    assert run("compact", root, "d", "--any-policy", "--json").rows[0]["removedRecords"] > 0
+    assert len(run("compact", root, "--any-policy", "--json").rows) == 3
     assert run("compact", root, "unknown").code == 3
 
 
 def test_configs_of_a_run(root: Path) -> None:
-    held = run("compact", root, "--config", "min.compaction.lag.ms=999999999", "--json").json
+    held = run("compact", root, "--set", "min.compaction.lag.ms=999999999", "--json").rows
     assert {row["passes"] for row in held} == {0}
     assert "min.compaction.lag.ms" in held[0]["note"]
-    assert run("compact", root, "--config", "nonsense").code == 2
+    assert run("compact", root, "--set", "nonsense").code == 2
     for wrong, said in {
         "min.cleanable.dirty.ratio=x": "expected a number from 0 to 1, got 'x'",
         "min.cleanable.dirty.ratio=7": "expected a number from 0 to 1",
@@ -76,12 +76,12 @@ def test_configs_of_a_run(root: Path) -> None:
         "segment.bytes=99999999999": "expected a whole number from 14 to 2147483647",
         "min.cleanable.dirty.ration=0": "Did you mean min.cleanable.dirty.ratio?",
     }.items():
-        refused = run("compact", root, "--config", wrong)
+        refused = run("compact", root, "--set", wrong)
         assert refused.code == 2
         assert said in " ".join(refused.err.split())
-    few = run("compact", root, "c", "--dedupe-buffer-size", "1", "--json").json
+    few = run("compact", root, "c", "--dedupe-buffer-size", "1", "--json").rows
     assert few[0]["note"] == "one pass of several"
-    assert run("compact", root, "c", "--dedupe-buffer-size", "1", "--execute", "--json").json[0]["passes"] > 1
+    assert run("compact", root, "c", "--dedupe-buffer-size", "1", "--execute", "--json").rows[0]["passes"] > 1
 
 
 def test_a_directory_in_use(root: Path) -> None:

@@ -51,7 +51,7 @@ def test_those_that_have_not_written_for_long_go(root: Path) -> None:
     assert not (root / ledger_file("old")).exists()
     publish(root, 1, "recent")
     publish(root, 1, "running")
-    assert run("forget-queries", root, "--older-than", "100d", "--json").json == []
+    assert run("forget-queries", root, "--older-than", "100d", "--json").rows == []
     assert read(root)[T0] == [b"0"] * 3 + [b"1"] * 2
 
 
@@ -92,7 +92,7 @@ def test_a_ledger_that_makes_no_sense_stays(root: Path) -> None:
     age(root, "old", 200)
     done = run("forget-queries", root, "--older-than", "1d", "--execute", "--json")
     assert done.code == 1
-    assert [bool(row["note"]) for row in done.json] == [True, True]
+    assert [bool(row["note"]) for row in done.rows] == [True, True]
     assert (root / ledger_file("old")).exists()
     assert (root / ledger_file("another")).exists()
     assert not (root / FORGOTTEN_FILE).exists()

@@ -31,6 +31,12 @@ class Done:
         return json.loads(self.out)
 
     @property
+    def rows(self) -> list[Any]:
+        """The rows of the JSON object, which has one list."""
+        (rows,) = (value for value in self.json.values() if isinstance(value, list))
+        return rows
+
+    @property
     def lines(self) -> list[list[str]]:
         """The words of each line."""
         return [line.split() for line in self.out.splitlines()]

@@ -245,8 +245,8 @@ def test_output_that_cannot_be_written(root: Path) -> None:
 
 
 def test_words_of_other_tools(root: Path) -> None:
-    refused = run("topics", root, "t", "u")
-    assert (refused.code, "Did you mean --topic t --topic u?" in refused.err) == (2, True)
+    refused = run("groups", root, "g", "h")
+    assert (refused.code, "Did you mean --group g --group h?" in refused.err) == (2, True)
     for word in ("list", "ls"):
         assert run("topics", word, root).out == run("topics", root).out
     for word in ("list", "ls", "describe"):

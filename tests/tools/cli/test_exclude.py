@@ -23,12 +23,12 @@ def test_what_shows_topics(root: Path, pattern: str) -> None:
 
 def test_the_whole_name_has_to_match(root: Path) -> None:
     run("topics", "create", root, "tt")
-    shown = run("topics", root, "--json", "--exclude", "t", "--exclude", "U").json
+    shown = run("topics", root, "--json", "--exclude", "t", "--exclude", "U").rows
     assert {row["topic"] for row in shown} == {"tt", "u"}
 
 
 def test_nothing_is_left(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert run("topics", root, "--json", "--exclude", ".*").json == []
+    assert run("topics", root, "--json", "--exclude", ".*").rows == []
     assert caplog.messages == [
         "Every topic is excluded, so nothing is read. There are 3 topics: __consumer_offsets, t, u."
     ]
@@ -59,41 +59,41 @@ def test_adoption(root: Path, tmp_path: Path) -> None:
     log_dir.mkdir()
     (log_dir / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
     for topic, adopted in (("t", {"u"}), (".*", set())):
-        planned = run("adopt", backup, log_dir, "--no-groups", "--exclude", topic, "--json").json
+        planned = run("adopt", backup, log_dir, "--no-groups", "--exclude", topic, "--json").rows
         assert {row["topic"] for row in planned} == adopted
-    assert run("adopt", backup, log_dir, "--no-groups", "--exclude", "t", "--topic", "u").code == 2
+    assert run("adopt", backup, log_dir, "--no-groups", "--exclude", "t", "u").code == 2
 
 
 def test_retention_and_compaction(root: Path) -> None:
-    due = ("retain", root, "--retention-ms", "1", "--json")
-    assert {row["topic"] for row in run(*due).json} >= {"t", "u"}
-    assert "t" not in {row["topic"] for row in run(*due, "--exclude", "t").json}
-    assert run(*due, "--exclude", ".*").json == []
+    due = ("retain", root, "--set", "retention.ms=1", "--json")
+    assert {row["topic"] for row in run(*due).rows} >= {"t", "u"}
+    assert "t" not in {row["topic"] for row in run(*due, "--exclude", "t").rows}
+    assert run(*due, "--exclude", ".*").rows == []
     everything = ("compact", root, "--any-policy", "--json")
-    assert {row["topic"] for row in run(*everything).json} >= {"t", "u"}
-    assert "t" not in {row["topic"] for row in run(*everything, "--exclude", "t").json}
+    assert {row["topic"] for row in run(*everything).rows} >= {"t", "u"}
+    assert "t" not in {row["topic"] for row in run(*everything, "--exclude", "t").rows}
 
 
 def test_offsets_of_all_topics_but_some(root: Path) -> None:
     for command in (["reset", "--to-earliest"], ["delete"]):
         group = ("--group", "g", "--all-topics")
-        assert len(run("offsets", command[0], root, *command[1:], *group, "--json").json) == 2
+        assert len(run("offsets", command[0], root, *command[1:], *group, "--json").rows) == 2
         left = run("offsets", command[0], root, *command[1:], *group, "--exclude", "t", "--json")
-        assert left.json == []
+        assert left.rows == []
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["topics", "{}", "--topic", "u"],
-        ["lag", "{}", "--topic", "u"],
-        ["verify", "{}", "--topic", "u"],
-        ["offsets", "{}", "--topic", "u"],
-        ["offsets", "export", "{}", "--topic", "u"],
-        ["copy", "{}", "{}-new", "--topic", "u"],
+        ["topics", "{}", "u"],
+        ["lag", "{}", "u"],
+        ["verify", "{}", "u"],
+        ["offsets", "{}", "u"],
+        ["offsets", "export", "{}", "u"],
+        ["copy", "{}", "{}-new", "u"],
         ["retain", "{}", "u"],
         ["compact", "{}", "u"],
-        ["restore", "{}", "127.0.0.1:1", "--topic", "u"],
+        ["restore", "{}", "127.0.0.1:1", "u"],
     ],
 )
 def test_named_topics_leave_nothing_to_exclude(root: Path, words: list[str]) -> None:
@@ -105,9 +105,9 @@ def test_named_topics_leave_nothing_to_exclude(root: Path, words: list[str]) -> 
 @pytest.mark.parametrize(
     "words",
     [
-        ["reset", "--to-earliest", "--topic", "t"],
+        ["reset", "--to-earliest", "t"],
         ["reset", "--from-file", "-"],
-        ["delete", "--topic", "t"],
+        ["delete", "t"],
         ["delete", "--whole-group"],
     ],
 )

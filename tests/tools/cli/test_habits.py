@@ -65,7 +65,7 @@ TASKS = (
     Task("kafka-consumer-groups --members", "groups HOST --group GROUP --members", r"^GROUP +Empty"),
     Task(
         "kafka-consumer-groups --reset-offsets",
-        "offsets reset HOST --group GROUP --topic TOPIC --shift-by -1 --dry-run",
+        "offsets reset HOST --group GROUP TOPIC --shift-by -1 --dry-run",
         r"^GROUP +TOPIC +0 +1 +0",
     ),
     Task(
@@ -78,6 +78,7 @@ TASKS = (
         "kafka-configs --describe", "topics describe HOST TOPIC", r"^TOPIC +retention\.ms +86400000 +DYNAMIC"
     ),
     Task("rpk topic consume -n 1", "cat HOST TOPIC -n 1", r"\Afour\n\Z"),
+    Task("rpk topic list NAME", "topics list HOST TOPIC", r"^TOPIC +0 "),
     Task("rpk cluster info", "brokers list HOST", r"^ 1 +127\.0\.0\.1 "),
     Task("rpk group describe", "lag HOST --group GROUP", r"^GROUP +3 "),
 )
@@ -187,7 +188,7 @@ TOLD = (
         "kafka-consumer-groups --by-duration",
         f"{_RESET} --by-duration PT1H",
         "Write --to-datetime 1h",
-        f"{_RESET} --topic TOPIC --to-datetime 1h",
+        f"{_RESET} TOPIC --to-datetime 1h",
     ),
     _told(
         "kafka-consumer-groups --export",
@@ -208,7 +209,7 @@ TOLD = (
     _told(
         "kafka-dump-log --files",
         "dump --files x.log",
-        "Write kafkalog dump DIRECTORY PARTITION --records.",
+        "Write kafkalog dump PLACE TOPIC:PARTITION --records.",
         "dump HOST TOPIC-0 --records",
     ),
     _told(
@@ -245,16 +246,10 @@ TOLD = (
         "delete-records HOST TOPIC=1",
     ),
     _told(
-        "rpk topic list NAME",
-        "topics list HOST TOPIC",
-        "Did you mean --topic TOPIC?",
-        "topics list HOST --topic TOPIC",
-    ),
-    _told(
         "rpk group seek",
         "groups seek HOST GROUP --to start",
         "Write kafkalog offsets reset host:9092 --group GROUP.",
-        f"{_RESET} --topic TOPIC --to-earliest",
+        f"{_RESET} TOPIC --to-earliest",
     ),
     _told(
         "rpk group delete",
@@ -266,7 +261,7 @@ TOLD = (
         "kafkactl reset offset",
         "reset offset GROUP",
         "Write kafkalog offsets reset host:9092 --group GROUP.",
-        f"{_RESET} --topic TOPIC --to-latest",
+        f"{_RESET} TOPIC --to-latest",
     ),
     _told(
         "kafkactl produce --value",

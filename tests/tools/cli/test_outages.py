@@ -98,14 +98,14 @@ def at(outage: Cluster) -> str:
 def test_topics(at: str) -> None:
     done = run_command("topics", at, "--json")
     assert "Retrying" not in done.err
-    fine, down, hung, whole = done.json
+    fine, down, hung, whole = done.rows
     assert (fine["logStartOffset"], fine["highWatermark"], fine["note"]) == (0, 30, "")
     assert (whole["highWatermark"], whole["note"]) == (30, "")
     assert down["highWatermark"] is hung["highWatermark"] is None
     assert NO_LEADER in down["note"]
     assert SILENT in hung["note"]
     assert done.code == 1
-    assert run("topics", at, "--topic", "whole").code == 0
+    assert run("topics", at, "whole").code == 0
 
 
 @pytest.mark.long
@@ -113,7 +113,7 @@ def test_lag_and_offsets(at: str) -> None:
     name = GROUPS[FINE]
     named = run("offsets", at, "--group", name, "--json")
     assert named.code == 0
-    rows = {(row["topic"], row["partition"]): row for row in named.json}
+    rows = {(row["topic"], row["partition"]): row for row in named.rows}
     assert [rows["half", number]["state"] for number in range(3)] == ["ok", "unknown", "unknown"]
     assert NO_LEADER in rows["half", 1]["note"]
     assert SILENT in rows["half", 2]["note"]
@@ -134,8 +134,8 @@ def test_lag_and_offsets(at: str) -> None:
     assert UNLISTED in done.out
     assert f"The groups of broker {HUNG} are not listed" in done.out
     assert done.lines[-1] == ["Total", "lag:", "unknown"]
-    assert run("lag", at, "--group", name, "--topic", "whole", "--max-lag", 29).code == 0
-    assert run("lag", at, "--group", name, "--topic", "half", "--max-lag", 1000).code == 1
+    assert run("lag", at, "--group", name, "whole", "--max-lag", 29).code == 0
+    assert run("lag", at, "--group", name, "half", "--max-lag", 1000).code == 1
 
 
 @pytest.mark.long
@@ -153,7 +153,7 @@ def test_prometheus(at: str) -> None:
 
 def test_groups(at: str) -> None:
     done = run("groups", at, "--json")
-    found = {row["group"]: row for row in done.json}
+    found = {row["group"]: row for row in done.rows}
     assert found[GROUPS[FINE]]["state"] == "Empty"
     assert not {GROUPS[DOWN], GROUPS[HUNG]} & found.keys()
     assert done.code == 1
@@ -181,16 +181,16 @@ def test_other_commands(at: str) -> None:
     described = run("topics", "describe", at)
     assert described.code == 0
     assert "no leader" in described.out
-    brokers = {row["id"]: row for row in run("brokers", at, "--json").json}
+    brokers = {row["id"]: row for row in run("brokers", at, "--json").rows}
     assert [brokers[node]["answers"] for node in sorted(brokers)] == [False, True, False]
-    (deletion,) = run("topics", "delete", at, "half", "--json").json
+    (deletion,) = run("topics", "delete", at, "half", "--json").rows
     assert (deletion["partitions"], deletion["records"]) == (3, None)
     assert deletion["note"].startswith("half-1 and 1 more: ")
-    reset = run("offsets", "reset", at, "--group", GROUPS[FINE], "--topic", "half", "--to-latest")
+    reset = run("offsets", "reset", at, "--group", GROUPS[FINE], "half", "--to-latest")
     assert reset.code == 3
     assert "Or name only partitions that kafkalog topics shows" in reset.err
     assert "Nor can be used half-2: " in reset.err
-    assert run("offsets", "reset", at, "--group", GROUPS[FINE], "--topic", "half:0", "--to-latest").code == 0
+    assert run("offsets", "reset", at, "--group", GROUPS[FINE], "half:0", "--to-latest").code == 0
 
 
 def test_the_doctor_names_internal_partitions_without_a_leader(at: str) -> None:
@@ -201,7 +201,7 @@ def test_the_doctor_names_internal_partitions_without_a_leader(at: str) -> None:
 
 @pytest.mark.long
 def test_verify(at: str) -> None:
-    done = run("verify", at, "--topic", "half", "--topic", "whole", "--json")
+    done = run("verify", at, "half", "whole", "--json")
     fine, down, hung, whole = done.json["partitions"]
     assert (fine["records"], fine["problem"]) == (whole["records"], whole["problem"]) == (30, "")
     assert NO_LEADER in down["problem"]
@@ -216,7 +216,7 @@ def test_verify(at: str) -> None:
         ["cat", "half"],
         ["export", "half", "rows.parquet"],
         ["redrive", "half", "--group", GROUPS[FINE]],
-        ["delete-records", "--topic", "half", "--to-datetime", "1h"],
+        ["delete-records", "half", "--until", "1h"],
         ["restore", "{at}", "--state", "restore.json"],
     ],
     ids=lambda words: words[0],
@@ -232,7 +232,7 @@ def test_all_partitions_in_the_way_are_named_at_once(at: str, tmp_path: Path, wo
 
 def test_deleted_records(at: str) -> None:
     done = run("delete-records", at, "half=0", "--execute", "--json")
-    fine, down, hung = done.json
+    fine, down, hung = done.rows
     assert (fine["newLogStartOffset"], fine["note"]) == (0, "")
     assert NO_LEADER in down["note"]
     assert SILENT in hung["note"]
@@ -263,7 +263,7 @@ def test_a_backup(at: str, tmp_path: Path) -> None:
         ["half", "2"],
         ["whole", "0"],
     ]
-    saved = run_command("offsets", tmp_path / "backup", "--json").json
+    saved = run_command("offsets", tmp_path / "backup", "--json").rows
     assert {row["group"] for row in saved} >= {GROUPS[FINE]}
 
 

@@ -27,8 +27,8 @@ def offsets(groups: DirectoryGroups, group: str = "g") -> list[int]:
         (["--all-topics", "--to-current"], [4, 4]),
         (["--all-topics", "--shift-by", "-3"], [1, 1]),
         (["--all-topics", "--to-offset", "7"], [7, 4]),
-        (["--topic", "t:0", "--to-datetime", "2020-09-13T12:26:40.006"], [6, 4]),
-        (["--topic", "t", "--to-datetime", "1600000000002"], [2, 2]),
+        (["t:0", "--to-datetime", "2020-09-13T12:26:40.006"], [6, 4]),
+        (["t", "--to-datetime", "1600000000002"], [2, 2]),
     ],
 )
 def test_reset(root: Path, groups: DirectoryGroups, words: list[str], expected: list[int]) -> None:
@@ -45,7 +45,7 @@ def test_reset_for_large_messages(tmp_path: Path) -> None:
     """At offset 3 a message is open that began at 0."""
     shutil.copytree(SMALL_FIXTURES / "large-messages" / "li_s07_synthetic-0", tmp_path / "t-0")
     groups = DirectoryGroups.open([str(tmp_path)])
-    words = ["offsets", "reset", tmp_path, "--group", "g", "--topic", "t", "--to-offset", "3"]
+    words = ["offsets", "reset", tmp_path, "--group", "g", "t", "--to-offset", "3"]
     done = run(*words, "--large-messages", "--execute")
     assert done.lines[1:] == [["g", "t", "0", "-", "0", "for", "messages", "from", "offset", "3", "on"]]
     assert {(offset.offset, offset.metadata) for offset in groups.committed("g").values()} == {(0, "3,")}
@@ -53,7 +53,7 @@ def test_reset_for_large_messages(tmp_path: Path) -> None:
 
 def test_reset_from_a_file_of_kafkas_tool(root: Path, groups: DirectoryGroups) -> None:
     words = ["offsets", "reset", root, "--group", "g", "--from-file", "-"]
-    steps = run(*words, "--execute", "--json", text="t,0,7\nt,1,99\n").json
+    steps = run(*words, "--execute", "--json", text="t,0,7\nt,1,99\n").rows
     assert [(step["current"], step["offset"], step["note"]) for step in steps] == [
         (4, 7, ""),
         (4, 4, "the log ends before 99"),
@@ -84,10 +84,10 @@ def test_what_is_exported_can_be_imported(root: Path, groups: DirectoryGroups, t
 
 def test_delete(root: Path, groups: DirectoryGroups) -> None:
     words = ["offsets", "delete", root, "--group", "g"]
-    dry = run(*words, "--topic", "t:1")
+    dry = run(*words, "t:1")
     assert dry.lines[1:] == [["g", "t", "1", "4"]]
     assert groups.committed("g").keys() == {T0, T1}
-    assert run(*words, "--topic", "t:1", "--execute").code == 0
+    assert run(*words, "t:1", "--execute").code == 0
     assert groups.committed("g").keys() == {T0}
     assert run(*words, "--all-topics", "--execute").code == 0
     assert groups.group_ids() == ("other",)
@@ -97,7 +97,7 @@ def test_delete(root: Path, groups: DirectoryGroups) -> None:
 def test_the_marker_of_an_exactly_once_query_is_not_deleted(root: Path, groups: DirectoryGroups) -> None:
     metadata = marker_metadata(MarkerDetails("the-query", "c", "", 5, 7, 0, (0, 0, 0), ()))
     groups.commit("kafkalog-x", {T0: CommittedOffset(3, metadata=metadata)})
-    for words in (["--whole-group"], ["--all-topics"], ["--topic", "t:0"]):
+    for words in (["--whole-group"], ["--all-topics"], ["t:0"]):
         for execute in [], ["--execute"]:
             done = run("offsets", "delete", root, "--group", "kafkalog-x", *words, *execute)
             assert done.code == 3
@@ -106,7 +106,7 @@ def test_the_marker_of_an_exactly_once_query_is_not_deleted(root: Path, groups: 
 
 
 def test_a_group_that_does_not_exist_yet_is_told_of(root: Path) -> None:
-    reset = ("offsets", "reset", root, "--group", "typo", "--topic", "u", "--to-latest")
+    reset = ("offsets", "reset", root, "--group", "typo", "u", "--to-latest")
     assert "There was no group 'typo': it would be created." in run(*reset).err
     assert "There was no group 'typo': it was created." in run(*reset, "--execute").err
     assert "no group" not in run(*reset).err
@@ -125,12 +125,12 @@ def test_a_file_that_is_no_text(root: Path, tmp_path: Path) -> None:
     [
         (["--all-topics"], 2, "Give exactly one of --to-earliest, --to-latest"),
         (["--all-topics", "--to-earliest", "--shift-by", "0"], 2, "Give exactly one of"),
-        (["--to-earliest"], 2, "Give either --topic or --all-topics"),
-        (["--all-topics", "--topic", "t", "--to-earliest"], 2, "Give either"),
+        (["--to-earliest"], 2, "Give either TOPIC or --all-topics"),
+        (["--all-topics", "t", "--to-earliest"], 2, "Give either"),
         (["--all-topics", "--to-datetime", "soon"], 2, "got 'soon'"),
-        (["--topic", "t:x", "--to-earliest"], 2, "got 't:x'"),
-        (["--topic", "t:9", "--to-earliest"], 3, "The partition does not exist (partition t-9)"),
-        (["--topic", "u", "--shift-by", "1"], 3, "no committed offset to shift from"),
+        (["t:x", "--to-earliest"], 2, "got 't:x'"),
+        (["t:9", "--to-earliest"], 3, "No such partition: t-9"),
+        (["u", "--shift-by", "1"], 3, "no committed offset to shift from"),
         (["--from-file", "-"], 2, "Line 1"),
     ],
 )

@@ -61,7 +61,7 @@ def test_damage_has_an_exit_code(root: Path) -> None:
     good = run("verify", root)
     assert good.code == 0
     assert [line[0] for line in good.lines[1:]] == ["__consumer_offsets", "__consumer_offsets", "t", "t", "u"]
-    assert run("verify", root, "--topic", "u").lines[1][:4] == ["u", "0", "1", "3"]
+    assert run("verify", root, "u").lines[1][:4] == ["u", "0", "1", "3"]
     bad = case("bad-flipped-byte").directory
     done = run("verify", bad)
     assert done.code == 1

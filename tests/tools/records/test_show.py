@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from pyspark_kafkalog.errors import BrokerConnectionError
 from pyspark_kafkalog.extensions.exactly_once.group_marker import MarkerDetails, marker_metadata
+from pyspark_kafkalog.extensions.exactly_once.marker import transactional_id
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.model.rows import table_columns
@@ -34,7 +36,7 @@ def test_topics(root: Path) -> None:
     assert titles[3:5] == ["END", "STABLE"]
     assert rows[2][3:5] == ["3", "3"]
     assert "2020-09-13T12:26:40.002Z" in rows[2]
-    (row,) = run("topics", root, "--topic", "u", "--json").json
+    (row,) = run("topics", root, "u", "--json").rows
     assert (row["topic"], row["highWatermark"], row["segments"]) == ("u", 3, 1)
     assert (row["earliestTimestamp"], row["latestTimestamp"]) == (1_600_000_000_000, 1_600_000_000_002)
     assert "__consumer_offsets" in run("topics", root, "--internal").out
@@ -46,7 +48,7 @@ def test_groups(root: Path) -> None:
         ["g", "Empty"],
         ["other", "Empty"],
     ]
-    (row,) = run("groups", root, "--group", "g", "--json").json
+    (row,) = run("groups", root, "--group", "g", "--json").rows
     assert row == {
         "group": "g",
         "state": "Empty",
@@ -72,13 +74,13 @@ def test_offsets(root: Path, words: list[str]) -> None:
         ["g", "t", "0", "4", "10", "6"],
         ["g", "t", "1", "4", "4", "0"],
     ]
-    rows = run(*words, "--json", root).json
+    rows = run(*words, "--json", root).rows
     assert [(row["group"], row["topic"], row["lag"], row["metadata"]) for row in rows] == [
         ("g", "t", 6, "note"),
         ("g", "t", 0, ""),
         ("other", "u", 3, ""),
     ]
-    assert [row["group"] for row in run(*words, root, "--topic", "u", "--json").json] == ["other"]
+    assert [row["group"] for row in run(*words, root, "u", "--json").rows] == ["other"]
 
 
 def test_an_alarm_over_nothing_is_not_green(root: Path, tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ def test_an_alarm_over_nothing_is_not_green(root: Path, tmp_path: Path) -> None:
         done = run("lag", empty, *words)
         assert done.code == code
         assert "No group has committed offsets here: nothing was checked." in done.err
-    assert run("lag", root, "--max-lag", 5, "--topic", "t", "--exclude", "x").code == 2
+    assert run("lag", root, "--max-lag", 5, "t", "--exclude", "x").code == 2
     assert "nothing was checked" not in run("lag", root, "--max-lag", 100).err
 
 
@@ -123,10 +125,10 @@ def test_lag_has_an_exit_code(root: Path) -> None:
 
 
 def test_segments(root: Path) -> None:
-    titles, *rows = run("topics", root, "--segments", "--topic", "u").lines
+    titles, *rows = run("topics", root, "--segments", "u").lines
     assert titles == ["TOPIC", "PARTITION", "START", "SIZE", "INDEX", "LATEST"]
     assert [row[:3] for row in rows] == [["u", "0", "0"]]
-    (row,) = run("topics", root, "--segments", "--topic", "u", "--json").json
+    (row,) = run("topics", root, "--segments", "u", "--json").rows
     assert (row["segment"], row["baseOffset"], row["active"]) == (f"{0:020d}.log", 0, True)
     assert (row["file"], row["indexState"]) == (f"{root}/u-0/{row['segment']}", "ok")
     assert run("topics", root, "--segments", "--wide").lines[0][-1] == "FILE"
@@ -223,12 +225,12 @@ def test_an_alarm_that_cannot_work_says_so(root: Path, groups: DirectoryGroups) 
     assert run(*lag, "--watch", "0.01", "--count", "1").code == 1
     done = run(*lag, "--prometheus")
     assert (done.code, 'partition="0",state="beyond"} 1' in done.out) == (1, True)
-    (row,) = run("offsets", root, "--group", "ahead", "--json").json
+    (row,) = run("offsets", root, "--group", "ahead", "--json").rows
     assert (row["lag"], row["state"]) == (-497, "beyond")
     groups.delete_offsets("ahead", [U0])
-    done = run("lag", root, "--topic", "u", "--group", "g", "--max-lag", 1000)
+    done = run("lag", root, "u", "--group", "g", "--max-lag", 1000)
     assert (done.code, done.lines[1][:4]) == (1, ["g", "-", "-", "0"])
-    assert run("lag", root, "--topic", "u", "--max-lag", 1000).code == 0, "of others nothing is expected"
+    assert run("lag", root, "u", "--max-lag", 1000).code == 0, "of others nothing is expected"
 
 
 def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> None:
@@ -239,21 +241,36 @@ def test_markers_are_shown_but_no_lag(root: Path, groups: DirectoryGroups) -> No
         assert "kafkalog-x" not in run("lag", root, *words.split()).out, words
     assert run("lag", root, "--max-lag", 6).code == 0
     shown = run("lag", root, "--all").lines[2]
-    assert shown == ["kafkalog-x", "-", "-", "1", "0", *["of", "query", "the-query"]]
+    assert shown == ["kafkalog-x", "-", "-", "1", "0", "marker"]
+    shown = run("lag", root, "--all", "--wide").lines[2]
+    assert shown[-3:] == ["of", "query", "the-query"]
     assert run("lag", root, "--group", "kafkalog-x", "--max-lag", 6).code == 1
     (row,) = run("groups", root, "--group", "kafkalog-x").lines[1:]
+    assert row[:3] == ["kafkalog-x", "Empty", "marker"]
+    (row,) = run("groups", root, "--group", "kafkalog-x", "--wide").lines[1:]
     assert row[:4] == ["kafkalog-x", "Empty", "marker", "the-query"]
-    (row,) = run("offsets", root, "--group", "kafkalog-x", "--json").json
+    (row,) = run("offsets", root, "--group", "kafkalog-x", "--json").rows
     assert (row["state"], row["note"], row["lag"]) == ("marker", "of query the-query", None)
     assert "kafkalog-x" not in run("offsets", "export", root).out
     done = run("offsets", "reset", root, "--group", "kafkalog-x", "--all-topics", "--to-earliest")
     assert (done.code, done.out) == (3, "")
 
 
+def test_tables_with_the_marker_of_a_query_fit_80_columns(root: Path, groups: DirectoryGroups) -> None:
+    query = str(uuid.uuid4())
+    metadata = marker_metadata(MarkerDetails(query, "c", "", 5, 7, 0, (0, 0, 0), ()))
+    groups.commit(transactional_id(query), {U0: CommittedOffset(1, metadata=metadata)})
+    for words in (("groups", root), ("offsets", root), ("lag", root, "--all")):
+        shown = run(*words).out
+        assert transactional_id(query) in shown
+        assert max(map(len, shown.splitlines())) <= 80
+        assert query in run(*words, "--wide").out
+
+
 def test_offsets_of_a_deleted_topic(root: Path) -> None:
     """A group keeps them. They are shown, but their lag is not known: a monitor of it must not be green."""
     shutil.rmtree(root / "u-0")
-    (row,) = run("offsets", root, "--topic", "u", "--json").json
+    (row,) = run("offsets", root, "u", "--json").rows
     assert (row["group"], row["offset"], row["lag"]) == ("other", 0, None)
     assert run("lag", root).lines[2] == [
         "other",
@@ -263,20 +280,23 @@ def test_offsets_of_a_deleted_topic(root: Path) -> None:
         "1",
         *["the", "partition", "does", "not", "exist"],
     ]
-    done = run("lag", root, "--topic", "u", "--max-lag", 10)
+    done = run("lag", root, "u", "--max-lag", 10)
     assert (done.code, done.out) == (3, "")
     assert "No such topic: u." in done.err
-    assert run("offsets", root, "--topic", "u", "--group", "g").code == 3, "g has no offset of it"
+    assert run("offsets", root, "u", "--group", "g").code == 3, "g has no offset of it"
 
 
 def test_what_does_not_exist(root: Path) -> None:
     for words, said in (
-        (["topics", root, "--topic", "nothing"], "No such topic: nothing"),
-        (["groups", root, "--group", "missing"], "No such consumer group: 'missing'"),
+        (["topics", root, "nothing"], "No such topic: nothing"),
+        (
+            ["groups", root, "--group", "othe"],
+            "No such consumer group: 'othe'. Did you mean other? There are 2 consumer groups: g, other.",
+        ),
         (["offsets", root, "--group", "missing"], "No such consumer group: 'missing'"),
-        (["offsets", root, "--topic", "nothing"], "No such topic: nothing"),
-        (["offsets", "export", root, "--topic", "nothing"], "No such topic: nothing"),
-        (["lag", root, "--topic", "tt", "--max-lag", 10], "No such topic: tt. Did you mean t?"),
+        (["offsets", root, "nothing"], "No such topic: nothing"),
+        (["offsets", "export", root, "nothing"], "No such topic: nothing"),
+        (["lag", root, "tt", "--max-lag", 10], "No such topic: tt. Did you mean t?"),
         (["dump", root, "tt-0"], "No such topic: tt. Did you mean t?"),
         (["topics", root / "nowhere"], "The log directory does not exist"),
     ):

@@ -115,7 +115,7 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
     assert sum(count for name, count in counts if name == orders) == 3
     done = topics.redrive("--first", "--execute", "--json")
     assert done.code == 0, done.err
-    assert sum(row["records"] for row in done.json if row["destination"]) == 4
+    assert sum(row["records"] for row in done.rows if row["destination"]) == 4
     found = rows(place, orders)
     assert [int(row["value"]) for row in found] == [0, 3, 4]
     assert [row["partition"] for row in found if row["value"] != b"3"] == [2, 2]
@@ -167,7 +167,7 @@ def test_offsets_that_were_reset(topics: Topics) -> None:
     place, orders, dead = topics.place, topics.orders, topics.dead
     write(place, dead, [letter(orders)] * 3)
     assert topics.redrive("--first", "--execute").code == 0
-    words = ("--group", topics.group, "--topic", dead, "--execute")
+    words = ("--group", topics.group, dead, "--execute")
     assert run("offsets", "reset", place, *words, "--to-earliest").code == 0
     assert topics.redrive("--execute").code == 0
     assert values(place, orders) == [0, 0, 1, 1, 2, 2]
@@ -336,7 +336,7 @@ def test_two_first_runs_at_the_same_instant(topics: Topics) -> None:
         group = f"{topics.group}-{number}"
         if number:  # of the same group again, as after a reset
             group = f"{topics.group}-0"
-            words = "--group", group, "--topic", dead, "--execute", "--to-latest"
+            words = "--group", group, dead, "--execute", "--to-latest"
             assert run("offsets", "reset", place, *words).code == 0
             write(place, dead, [letter(orders)] * 10, start=100 * number)
             expected = [*values(place, orders), *range(100 * number, 100 * number + 10)]
@@ -402,7 +402,7 @@ def test_a_topic_of_dead_letters_that_was_recreated(tmp_path: Path) -> None:
     failed = topics.redrive("--execute")
     assert failed.code == 3
     assert f"Topic {dead} was deleted and created again" in failed.err
-    words = ("--group", topics.group, "--topic", dead, "--execute", "--to-earliest")
+    words = ("--group", topics.group, dead, "--execute", "--to-earliest")
     assert run("offsets", "reset", place, *words).code == 0
     assert topics.redrive("--execute").code == 0
     assert values(place, orders) == [0, 1, 2, 3, *range(10, 20)]

@@ -57,7 +57,7 @@ def shop(broker: Broker) -> Shop:
 
 def test_what_there_is(shop: Shop) -> None:
     at = shop.broker.bootstrap
-    rows = run("topics", at, "--topic", shop.topic, "--json").json
+    rows = run("topics", at, shop.topic, "--json").rows
     assert [(row["logStartOffset"], row["highWatermark"], row["lastStableOffset"]) for row in rows] == [
         (3, 10, 10),
         (0, 10, 10),
@@ -69,26 +69,26 @@ def test_what_there_is(shop: Shop) -> None:
     assert all(
         row["storedBytes"] > 0 and row["segments"] is None and len(row["topicId"]) == 22 for row in rows
     )
-    (row,) = run("groups", at, "--group", shop.group, "--json").json
+    (row,) = run("groups", at, "--group", shop.group, "--json").rows
     assert (row["state"], row["coordinator"]) == ("Empty", 1)
     assert run("lag", at, "--group", shop.group).lines[1:] == [
         [shop.group, "7", "5", "2", "0"],
         ["Total", "lag:", "7"],
     ]
-    rows = run("offsets", at, "--group", shop.group, "--json").json
+    rows = run("offsets", at, "--group", shop.group, "--json").rows
     assert [(row["offset"], row["lag"], row["metadata"]) for row in rows] == [(5, 5, "five"), (8, 2, "")]
 
 
 def test_brokers_and_topics_are_described(shop: Shop) -> None:
     at = shop.broker.bootstrap
-    (broker,) = run("brokers", at, "--json").json
+    (broker,) = run("brokers", at, "--json").rows
     host, _, port = at.rpartition(":")
     assert (broker["id"], broker["host"], broker["port"]) == (shop.broker.node_id, host, int(port))
     assert (broker["isController"], broker["answers"], broker["note"]) == (True, True, "")
     assert KAFKA_VERSION.startswith(broker["version"] + ".")
     assert broker["leads"] == broker["replicas"] >= 2
     theirs = run_kafka_class(_TOPICS, "--bootstrap-server", at, "--describe", "--topic", shop.topic).stdout
-    (topic,) = run("topics", "describe", at, shop.topic, "--json").json
+    (topic,) = run("topics", "describe", at, shop.topic, "--json").rows
     assert f"TopicId: {topic['topicId']}" in theirs
     (configs,) = (line.partition("Configs:")[2].strip() for line in theirs.splitlines() if "Configs:" in line)
     assert ",".join(f"{config['name']}={config['value']}" for config in topic["configs"]) == configs
@@ -118,11 +118,10 @@ def test_resets_lead_where_kafkas_tool_leads(shop: Shop, words: list[str]) -> No
         shop.broker.bootstrap,
         "--group",
         shop.group,
-        "--topic",
         shop.topic,
         *words,
         "--json",
-    ).json
+    ).rows
     assert [f"{step['topic']},{step['partition']},{step['offset']}" for step in steps] == theirs
 
 
@@ -130,7 +129,7 @@ def test_files_are_exchanged_with_kafkas_tool(shop: Shop, tmp_path: Path) -> Non
     at, file = shop.broker.bootstrap, tmp_path / "offsets.csv"
     exported = run("offsets", "export", at, "--group", shop.group, "--format", "csv").out
     file.write_text(exported.replace(",5\n", ",4\n"))
-    steps = run("offsets", "import", at, file, "--group", shop.group, "--json").json
+    steps = run("offsets", "import", at, file, "--group", shop.group, "--json").rows
     assert [step["offset"] for step in steps] == [4, 8]
     printed = shop.tool("--reset-offsets", "--from-file", file, "--dry-run", "--export")
     assert f"{shop.topic},0,4" in printed
@@ -139,7 +138,7 @@ def test_files_are_exchanged_with_kafkas_tool(shop: Shop, tmp_path: Path) -> Non
 
 def test_a_reset_is_committed_and_deleted(shop: Shop) -> None:
     at, group = shop.broker.bootstrap, f"group-{uuid.uuid4().hex[:8]}"
-    words = ["offsets", "reset", at, "--group", group, "--topic", f"{shop.topic}:1", "--to-latest"]
+    words = ["offsets", "reset", at, "--group", group, f"{shop.topic}:1", "--to-latest"]
     assert run(*words).code == 0
     assert run("offsets", at, "--group", group).code == 3, "that was dry"
     assert run(*words, "--execute").code == 0
@@ -151,9 +150,7 @@ def test_a_reset_is_committed_and_deleted(shop: Shop) -> None:
 def test_an_active_group_is_left_alone(shop: Shop) -> None:
     at, group = shop.broker.bootstrap, f"group-{uuid.uuid4().hex[:8]}"
     with shop.broker.member(group, shop.topic):
-        done = run(
-            "offsets", "reset", at, "--group", group, "--topic", shop.topic, "--to-earliest", "--execute"
-        )
+        done = run("offsets", "reset", at, "--group", group, shop.topic, "--to-earliest", "--execute")
         assert done.code == 3
         assert "inactive" in done.err
         line = run("groups", at, "--group", group, "--members").lines[1]
@@ -163,7 +160,7 @@ def test_an_active_group_is_left_alone(shop: Shop) -> None:
 
 def test_records_are_those_of_the_brokers_own_directory(shop: Shop) -> None:
     at = shop.broker.bootstrap
-    done = run("verify", at, "--topic", shop.topic)
+    done = run("verify", at, shop.topic)
     assert done.code == 0
     assert [(line[1], line[3], line[-1]) for line in done.lines[1:]] == [("0", "7", "0"), ("1", "10", "0")]
     ours = run("dump", at, f"{shop.topic}-1", "--records", "--json").out
@@ -194,7 +191,7 @@ def test_client_properties_log_in(secure_broker: SecureBroker, tmp_path: Path) -
         f"sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\\n  {login};\n"
     )
     secure_broker.make_topic("for-tools")
-    (found,) = run("topics", at, "--config", config, "--topic", "for-tools", "--json").json
+    (found,) = run("topics", at, "--config", config, "for-tools", "--json").rows
     assert found["topic"] == "for-tools"
     config.write_text(config.read_text().replace(PASSWORD, "wrong-" + PASSWORD))
     done = run("groups", at, "--config", config)

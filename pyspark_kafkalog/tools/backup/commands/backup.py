@@ -24,14 +24,14 @@ from pyspark_kafkalog.tools.cli.parameters import (
     on_place,
     parse_time,
     rate_option,
-    topic_option,
+    topics_argument,
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupRules
 
-directory_argument = click.argument("directory", type=click.Path(file_okay=False))
+backup_argument = click.argument("directory", metavar="BACKUP", type=click.Path(file_okay=False))
 group_option = click.option(
     "--group", "groups", multiple=True, help="Only this consumer group's offsets. Repeatable."
 )
@@ -54,8 +54,8 @@ threads_option = click.option(
 
 @kafkalog.command()
 @on_place
-@directory_argument
-@topic_option
+@backup_argument
+@topics_argument
 @exclude_option
 @group_option
 @no_groups_option
@@ -70,14 +70,15 @@ threads_option = click.option(
 def backup(
     ctx: click.Context, /, kafka: Kafka, directory: str, follow: bool, as_json: bool, **rules: Any
 ) -> None:
-    """Back up topics of a cluster, and consumer groups, into a log directory.
+    """Back up topics of a cluster, and consumer groups, into the log directory BACKUP.
 
-    PLACE is brokers. Record batches are copied as they are, with their offsets, timestamps, producer ids,
-    leader epochs and topic ids. Run again, it goes on where it stopped, also after a kill. The configs of
-    topics and the committed offsets of groups are saved, too. Exits with 1 if a partition has a problem: its
-    topic was recreated, its log was truncated, records were deleted before they could be copied, its leader
-    does not answer, or its files are damaged or can't be written. The others are backed up all the same. With
-    --follow, a problem of the source is told, and tried again; one of DIRECTORY ends it.
+    PLACE is brokers. Without TOPIC, all topics are. Record batches are copied as they are, with their
+    offsets, timestamps, producer ids, leader epochs and topic ids. Run again, it goes on where it stopped,
+    also after a kill. The configs of topics and the committed offsets of groups are saved, too. Exits with 1
+    if a partition has a problem: its topic was recreated, its log was truncated, records were deleted before
+    they could be copied, its leader does not answer, or its files are damaged or can't be written. The others
+    are backed up all the same. With --follow, a problem of the source is told, and tried again; one of BACKUP
+    ends it.
     """
     if kafka.place_options.brokers is None:
         raise OptionError("A backup is made of brokers", hint="Directories are copied by 'copy'.")
@@ -93,9 +94,9 @@ def backup(
 
 
 @kafkalog.command()
-@click.argument("source")
-@directory_argument
-@topic_option
+@click.argument("place", metavar="PLACE")
+@backup_argument
+@topics_argument
 @exclude_option
 @group_option
 @no_groups_option
@@ -114,23 +115,23 @@ def backup(
 @renew_option
 @json_option
 @click.pass_context
-def copy(ctx: click.Context, /, source: str, directory: str, as_json: bool, **rules: Any) -> None:
-    """Copy topics of one log directory into another.
+def copy(ctx: click.Context, /, place: str, directory: str, as_json: bool, **rules: Any) -> None:
+    """Copy topics of the log directory PLACE into another one, BACKUP.
 
-    SOURCE is a path or a URI. Batches are copied as backup does; a range of time begins and ends with whole
-    batches, so that the records next to it may come along.
+    Without TOPIC, all topics are copied. Batches are copied as backup does; a range of time begins and ends
+    with whole batches, so that the records next to it may come along.
     """
-    if names_brokers(source) and not os.path.exists(source):
-        raise click.UsageError("Expected a log directory as SOURCE, got brokers: use kafkalog backup.")
+    if names_brokers(place) and not os.path.exists(place):
+        raise click.UsageError("Expected a log directory as PLACE, got brokers: use kafkalog backup.")
     with progress("Copying", None, in_bytes=True) as done:
-        found = connect(source).logs.backup(directory, _rules(**rules), progress=done)
+        found = connect(place).logs.backup(directory, _rules(**rules), progress=done)
     _show(ctx, found, as_json=as_json)
 
 
 @kafkalog.command()
-@directory_argument
-@click.argument("log_dir", metavar="LOG_DIR")
-@topic_option
+@backup_argument
+@click.argument("log_dir", metavar="PLACE")
+@topics_argument
 @exclude_option
 @click.option("--no-groups", is_flag=True, help="Leave out consumer groups.")
 @execute_option
@@ -146,17 +147,17 @@ def adopt(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """Put a backup into the log directory of a stopped broker, as its own.
+    """Put a backup into PLACE, the log directory of a stopped broker, as the broker's own.
 
     Create the topics first, with as many partitions, and leave them empty; then stop the broker. Its
-    partitions become copies of those in DIRECTORY, with the broker's topic ids. Exits with 1 if some can't.
+    partitions become copies of those in BACKUP, with the broker's topic ids. Exits with 1 if some can't.
     """
     from pyspark_kafkalog.tools.backup.copies.adopt import AdoptedPartition
 
     found = connect(directory).logs.adopt(
         log_dir, named_topics(topics, exclude), exclude=exclude, groups=not no_groups, execute=execute
     )
-    show_rows(AdoptedPartition, found, as_json=as_json)
+    show_rows(AdoptedPartition, found, "partitions", as_json=as_json)
     if not as_json:
         for topic, note in dict.fromkeys((row.topic, row.note) for row in found if row.note):
             click.echo(one_line(f"{topic}: {note}"))

@@ -28,10 +28,10 @@ from pyspark_kafkalog.tools.cli.parameters import (
     on_place,
     options_for,
     pairs,
-    parse_configs,
     parse_time,
     rate_option,
-    topic_option,
+    set_option,
+    topics_argument,
 )
 from pyspark_kafkalog.tools.cli.printable import printable
 from pyspark_kafkalog.tools.groups.exchange import parse_ends
@@ -41,20 +41,13 @@ if TYPE_CHECKING:
 
 
 @kafkalog.command()
-@click.argument("source")
+@click.argument("source", metavar="BACKUP")
 @on_place
-@topic_option
+@topics_argument
 @exclude_option
 @click.option("--rename", metavar="OLD=NEW", multiple=True, help="Another name for a topic. Repeatable.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Of new topics; the brokers' by default.")
-@click.option(
-    "--set",
-    "configs",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=parse_configs,
-    help="A configuration of new topics, instead of the source's; NAME= leaves it out. Repeatable.",
-)
+@set_option("A configuration of new topics, instead of the one in BACKUP; NAME= leaves it out.")
 @click.option(
     "--until",
     metavar="TIME",
@@ -64,6 +57,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--to-offsets",
+    metavar="FILE",
     type=click.File(encoding="utf-8"),
     help="End before the offsets in this file: Spark's JSON, lines of topic,partition,offset, or the offsets"
     " of one group from offsets export.",
@@ -80,9 +74,15 @@ if TYPE_CHECKING:
 )
 @rate_option
 @click.option(
-    "--source-option", "source_given", metavar="NAME=VALUE", multiple=True, help="Like -o, for SOURCE."
+    "--backup-option", "source_given", metavar="NAME=VALUE", multiple=True, help="Like -o, for BACKUP."
 )
-@click.option("--source-config", type=click.File(encoding="utf-8"), help="Like --config, for SOURCE.")
+@click.option(
+    "--backup-config",
+    "source_config",
+    metavar="FILE",
+    type=click.File(encoding="utf-8"),
+    help="Like --config, for BACKUP.",
+)
 @execute_option
 @wide_option
 @json_option
@@ -99,16 +99,17 @@ def restore(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Write the topics of SOURCE to the brokers at PLACE.
+    """Write the topics of a backup to the brokers at PLACE.
 
-    SOURCE is a log directory (a folder or a URI) or other brokers. Topics are made with the source's
-    partitions and configurations; those that exist must be empty. Records keep key, value, headers,
-    timestamp, partition and compression, and their offsets where these begin at 0 without gaps. Else
-    the file of --state, by default .kafkalog-restore-* in SOURCE, maps old offsets to new ones, and what
-    groups have committed is translated. Killed and run again, it writes nothing twice, and nothing that
-    was added to SOURCE since the first run: it says so, and exits with 1 if SOURCE is a directory.
+    BACKUP is a log directory (a folder or a URI) or other brokers. Without TOPIC, all topics are restored.
+    Topics are made with the backup's partitions and configurations; those that exist must be empty. Records
+    keep key, value, headers, timestamp, partition and compression, and their offsets where these begin at 0
+    without gaps. Else the file of --state, by default .kafkalog-restore-* in BACKUP, maps old offsets to new
+    ones, and what groups have committed is translated. Killed and run again, it writes nothing twice, and
+    nothing that was added to BACKUP since the first run: it says so, and exits with 1 if BACKUP is a
+    directory.
 
-    Without --execute, SOURCE is read, and what would be restored is shown. -o and --config are for PLACE.
+    Without --execute, BACKUP is read, and what would be restored is shown. -o and --config are for PLACE.
     """
     import_arrow()
     from pyspark_kafkalog.tools.backup.groups import RestoredOffset
@@ -175,7 +176,7 @@ def _say_what_is_missing(restored: Restored) -> None:
     for left in restored.unplanned:
         click.echo(
             f"{printable(left.topic)}-{left.partition}: offsets {left.start} to {left.end - 1} were added"
-            " to SOURCE after the first run, which fixed what is restored: they are not in the target.",
+            " to BACKUP after the first run, which fixed what is restored: they are not in the target.",
             err=True,
         )
     if restored.unplanned:

@@ -7,21 +7,20 @@ import click
 from pyspark_kafkalog.client.kafka import connect, names_brokers
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, progress, say_if_dry, show_rows
-from pyspark_kafkalog.tools.cli.parameters import exclude_option, execute_option, named_topics, parse_configs
+from pyspark_kafkalog.tools.cli.parameters import (
+    exclude_option,
+    execute_option,
+    named_topics,
+    set_option,
+    topics_argument,
+)
 
 
 @kafkalog.command()
-@click.argument("directory", metavar="DIR")
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.argument("directory", metavar="PLACE")
+@topics_argument
 @exclude_option
-@click.option(
-    "--config",
-    "configs",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=parse_configs,
-    help="A topic configuration for this run, such as min.cleanable.dirty.ratio=0. Repeatable.",
-)
+@set_option("A topic configuration for this run, such as min.cleanable.dirty.ratio=0.")
 @click.option(
     "--any-policy", is_flag=True, help="Compact topics even if their cleanup.policy does not say compact."
 )
@@ -47,9 +46,9 @@ def compact(
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does.
 
-    DIR is a log directory that no broker uses. Without TOPIC, all topics whose cleanup.policy says compact.
+    PLACE is a log directory that no broker uses. Without TOPIC, all topics whose cleanup.policy says compact.
     min.compaction.lag.ms, delete.retention.ms, min.cleanable.dirty.ratio and segment.bytes are those of the
-    topics, or of --config.
+    topics, or of --set.
     """
     if names_brokers(directory):
         raise click.UsageError("Expected a log directory, got brokers: these compact by themselves.")
@@ -65,5 +64,5 @@ def compact(
             dedupe_buffer_size=dedupe_buffer_size,
             progress=done,
         )
-    show_rows(CompactedPartition, found, as_json=as_json)
+    show_rows(CompactedPartition, found, "partitions", as_json=as_json)
     say_if_dry(execute)

@@ -12,10 +12,10 @@ from pyspark_kafkalog.tools.cli.parameters import execute_option
 
 
 @kafkalog.command("forget-queries")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", metavar="PLACE")
 @click.option(
     "--older-than",
-    metavar="TIME",
+    metavar="AGE",
     required=True,
     help="How long they have not written to the directory, such as 365d.",
 )
@@ -33,7 +33,7 @@ def forget_queries(ctx: click.Context, directory: str, older_than: str, execute:
     from pyspark_kafkalog.tools.care.forget import ForgottenQuery
 
     rows = connect(directory).logs.forget_queries(milliseconds("--older-than", older_than), execute=execute)
-    show_rows(ForgottenQuery, rows, as_json=as_json)
+    show_rows(ForgottenQuery, rows, "queries", as_json=as_json)
     say_if_dry(execute)
     if any(row.note for row in rows):
         ctx.exit(1)

@@ -15,7 +15,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, progress, say_if_dry, show_json, show_rows
-from pyspark_kafkalog.tools.cli.parameters import execute_option, parse_partition
+from pyspark_kafkalog.tools.cli.parameters import execute_option, parse_partitions
 from pyspark_kafkalog.tools.cli.printable import one_line
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @kafkalog.command()
-@click.argument("directory", metavar="DIR")
-@click.argument("partitions", metavar="[PARTITION]...", nargs=-1)
+@click.argument("directory", metavar="PLACE")
+@click.argument("partitions", metavar="[TOPIC:PARTITIONS]...", nargs=-1)
 @click.option(
     "--salvage", is_flag=True, help="Keep every valid record batch after damage, too; offsets then have gaps."
 )
@@ -48,13 +48,16 @@ def repair(
     Does what a broker does when it starts after a crash, for all segments: finishes or undoes what was
     interrupted, ends each log before its first broken record batch, and rebuilds indexes and checkpoints.
     Valid records behind it go, too, unless --salvage is given: a line says how many.
-    What is cut out is kept in .kafkalog-cut in the partition's folder. PARTITION is, for example, orders-0.
+    What is cut out is kept in .kafkalog-cut in the partition's folder. Without TOPIC:PARTITIONS, such as
+    orders:0,1, all are looked at.
 
     Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
     """
-    chosen = [parse_partition(name) for name in partitions] or None
+    from pyspark_kafkalog.tools.care.room import MEND
+
+    chosen = parse_partitions(partitions) or None
     kafka = connect(directory)
-    kafka.logs.root()  # refuses brokers before they are asked for sizes
+    kafka.logs.root(MEND)  # before they are asked for sizes
     with progress("Repairing" if execute else "Looking", _size(kafka, chosen), in_bytes=True) as done:
         found = kafka.logs.repair(chosen, execute=execute, salvage=salvage, discard=discard, progress=done)
     _show(found, execute=execute, discard=discard, as_json=as_json)

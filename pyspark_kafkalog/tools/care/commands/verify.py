@@ -14,13 +14,13 @@ from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, progress, show_json, show_rows
-from pyspark_kafkalog.tools.cli.parameters import exclude_option, on_place, selection, topic_option
+from pyspark_kafkalog.tools.cli.parameters import exclude_option, on_place, selection, topics_argument
 from pyspark_kafkalog.tools.cli.printable import one_line
 
 
 @kafkalog.command()
 @on_place
-@topic_option
+@topics_argument
 @exclude_option
 @json_option
 @click.pass_context

@@ -31,7 +31,7 @@ def groups(
     if members and not as_json:
         show_rows(_Member, [member for row in rows for member in _members(row)], wide=wide)
     else:
-        show_rows(Group, rows, as_json=as_json)
+        show_rows(Group, rows, "groups", as_json=as_json, wide=wide)
     say_unreadable(ctx, [(row.group, row.note) for row in rows if row.note])
 
 

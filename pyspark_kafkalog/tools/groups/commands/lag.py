@@ -24,7 +24,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     offsets_of,
     on_place,
     selection,
-    topic_option,
+    topics_argument,
 )
 from pyspark_kafkalog.tools.groups.consumer_groups import MARKER, GroupLag, GroupOffset, lags, total_lag
 from pyspark_kafkalog.tools.groups.prometheus import prometheus_text
@@ -43,7 +43,7 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
 @kafkalog.command()
 @on_place
 @group_option
-@topic_option
+@topics_argument
 @exclude_option
 @click.option(
     "--max-lag",

@@ -25,9 +25,9 @@ from pyspark_kafkalog.tools.cli.parameters import (
     offsets_of,
     on_place,
     parse_time,
-    partitions_option,
+    partitions_argument,
     selection,
-    topic_option,
+    topics_argument,
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
 from pyspark_kafkalog.tools.groups.consumer_groups import FAILED, GroupOffset
@@ -48,7 +48,7 @@ def offsets() -> None:
 @offsets.command()
 @on_place
 @group_option
-@topic_option
+@topics_argument
 @exclude_option
 @wide_option
 @json_option
@@ -64,14 +64,14 @@ def show(
 ) -> None:
     """Show each committed offset and its lag. Exits with 1 if a group can't be read."""
     rows = offsets_of(kafka, groups, selection(topics, exclude))
-    show_rows(GroupOffset, rows, as_json=as_json, wide=wide)
+    show_rows(GroupOffset, rows, "offsets", as_json=as_json, wide=wide)
     say_unreadable(ctx, _unreadable(rows))
 
 
 @offsets.command()
 @on_place
 @one_group_option
-@partitions_option
+@partitions_argument
 @click.option("--all-topics", is_flag=True, help="All partitions for which the group has committed offsets.")
 @exclude_option
 @click.option("--to-earliest", is_flag=True, help="The log start offsets.")
@@ -91,6 +91,7 @@ def show(
 @click.option("--shift-by", type=int, help="The committed offset plus this number, which may be negative.")
 @click.option(
     "--from-file",
+    metavar="FILE",
     type=click.File(encoding="utf-8"),
     help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
 )
@@ -127,7 +128,7 @@ def reset(
         wanted = parse(to["from_file"].read(), group=group)
         if topics or all_topics:
             raise click.UsageError(
-                "The file of --from-file names the partitions: leave out --topic and --all-topics."
+                "The file of --from-file names the partitions: leave out TOPIC and --all-topics."
             )
         steps = kafka.groups.plan_import(wanted, large_messages=large_messages)
     else:
@@ -140,7 +141,7 @@ def reset(
 @offsets.command()
 @on_place
 @group_option
-@topic_option
+@topics_argument
 @exclude_option
 @click.option(
     "--format",
@@ -167,7 +168,7 @@ def export(
 
 @offsets.command("import")
 @on_place
-@click.argument("file", type=click.File(encoding="utf-8"))
+@click.argument("file", metavar="FILE", type=click.File(encoding="utf-8"))
 @click.option("--group", help="The group, if FILE names none; otherwise the only group to import.")
 @execute_option
 @json_option
@@ -184,7 +185,7 @@ def import_(kafka: Kafka, file: Any, group: str | None, execute: bool, as_json: 
 @offsets.command()
 @on_place
 @one_group_option
-@partitions_option
+@partitions_argument
 @click.option("--all-topics", is_flag=True, help="All committed offsets of the group.")
 @exclude_option
 @click.option("--whole-group", is_flag=True, help="The group itself, with all its offsets.")
@@ -203,9 +204,9 @@ def delete(
     """Delete committed offsets of a group. Markers of exactly-once queries are refused."""
     _check_exclude(exclude, all_topics)
     if whole_group and (topics or all_topics):
-        raise click.UsageError("--whole-group covers all topics: leave out --topic and --all-topics.")
+        raise click.UsageError("--whole-group covers all topics: leave out TOPIC and --all-topics.")
     if not (whole_group or topics or all_topics):
-        raise click.UsageError("Give --topic, --all-topics or --whole-group.")
+        raise click.UsageError("Give TOPIC, --all-topics or --whole-group.")
     partitions = None if whole_group else _partitions(kafka, group, topics, all_topics, exclude)
     committed = kafka.groups.plan_deletion(group, partitions)
     rows = [_DeletedOffset(group, *partition, committed[partition].offset) for partition in sorted(committed)]
@@ -213,7 +214,7 @@ def delete(
         kafka.groups.delete(group)
     elif execute:
         kafka.groups.delete_offsets(group, list(committed))
-    show_rows(_DeletedOffset, rows, as_json=as_json)
+    show_rows(_DeletedOffset, rows, "offsets", as_json=as_json)
     say_if_dry(execute)
 
 
@@ -239,7 +240,7 @@ def _partitions(
     kafka: Kafka, group: str, topics: tuple[str, ...], all_topics: bool, exclude: tuple[str, ...]
 ) -> list[TopicPartition] | None:
     if bool(topics) == all_topics:
-        raise click.UsageError("Give either --topic or --all-topics.")
+        raise click.UsageError("Give either TOPIC or --all-topics.")
     if topics:
         return named_partitions(kafka.groups.place, topics)
     if not exclude:
@@ -265,7 +266,7 @@ def _carry_out(kafka: Kafka, steps: Sequence[ResetStep], *, execute: bool, as_js
     created = [group for group in sorted({step.group for step in steps}) if _is_new(kafka, group, steps)]
     if execute:
         kafka.groups.reset(steps)
-    show_rows(ResetStep, steps, as_json=as_json)
+    show_rows(ResetStep, steps, "offsets", as_json=as_json)
     for group in created:
         click.echo(
             one_line(f"There was no group {group!r}: {'it was' if execute else 'it would be'} created."),

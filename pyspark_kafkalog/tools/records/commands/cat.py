@@ -17,14 +17,13 @@ import click
 
 from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
-from pyspark_kafkalog.model import check_topic
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
 from pyspark_kafkalog.tools.cli.output import progress, said_until_first, say
-from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time
+from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,14 +52,14 @@ class WantedRecords:
 def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument TOPIC and the options that select records; the command gets :class:`WantedRecords`."""
 
-    @click.argument("topic")
+    @click.argument("topic", metavar="TOPIC[:PARTITIONS]")
     @click.option(
         "-p",
         "--partition",
         "partitions",
         type=click.IntRange(0),
         multiple=True,
-        help="Only this. Repeatable.",
+        help="The same as TOPIC:PARTITION, as in kcat. Repeatable.",
     )
     @click.option(
         "--offset", type=int, help="Start at this offset; if negative, so many before the end: --offset -10."
@@ -105,6 +104,10 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
         **rest: Any,
     ) -> Any:
         import_arrow()
+        topic, numbers = topic_and_numbers(topic)
+        if numbers and rest["partitions"]:
+            raise click.UsageError("Give either TOPIC:PARTITIONS or --partition.")
+        rest["partitions"] = numbers or rest["partitions"]
         kafka = _decoding(kafka, topic, "key", key_format, key_as)
         kafka = _decoding(kafka, topic, "value", value_format, value_as)
         if key is not None and key_format is not None:
@@ -121,9 +124,7 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
             large_messages=rest.pop("large_messages"),
             **{name: rest.pop(name) for name in names},
         )
-        return command(
-            kafka, wanted=WantedRecords(check_topic(topic), selection, key_as, value_as, skip_damaged), **rest
-        )
+        return command(kafka, wanted=WantedRecords(topic, selection, key_as, value_as, skip_damaged), **rest)
 
     return with_records
 
@@ -190,7 +191,9 @@ def cat(
     with _damage_shown(ctx, wanted):
         if count:
             with said(f"Counting the records of {topic}"):
-                number = kafka.records.count(topic, wanted.selection, skip_damaged=wanted.skip_damaged)
+                number = kafka.records.count(
+                    topic, wanted.selection, skip_damaged=wanted.skip_damaged, on_aborted=_say_aborted
+                )
             click.echo(number)
             return
         for rows in _records(kafka, wanted, columns=lines.columns, follow=follow):
@@ -213,8 +216,12 @@ def export(
 
     The suffix of FILE says which: .parquet, .csv, .jsonl, .ndjson or .json. FILE appears when it is complete.
     Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as
-    say otherwise, and typed columns of those that --key-format and --value-format decode. In CSV headers and
-    what is decoded are JSON. Lines of JSON are those of kafkalog cat --json.
+    say otherwise, and typed columns of those that --key-format and --value-format decode. Lines
+    of JSON are those of kafkalog cat --json. CSV has timestamps in milliseconds as they have, and headers and
+    what is decoded as JSON.
+
+    Records of aborted transactions are written, too, which kcat and confluent-kafka leave out: give
+    --read-committed to leave them out.
     """
     from pyspark_kafkalog.tools.records.export import export as export_records
 
@@ -232,9 +239,19 @@ def export(
 
 
 def _records(kafka: Kafka, wanted: WantedRecords, **settings: Any) -> pa.RecordBatchReader:
-    found = kafka.records.select(wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings)
+    found = kafka.records.select(
+        wanted.topic,
+        wanted.selection,
+        skip_damaged=wanted.skip_damaged,
+        on_aborted=_say_aborted,
+        **settings,
+    )
     shown = said_until_first(f"Looking for records of {wanted.topic}", found)
     return found.from_batches(found.schema, shown)
+
+
+def _say_aborted(sentence: str) -> None:
+    say(f"{sentence}; --read-committed leaves them out.")
 
 
 def _write(text: Any) -> None:

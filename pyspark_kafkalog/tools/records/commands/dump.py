@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @kafkalog.command()
 @on_place
-@click.argument("partition", required=False)
+@click.argument("partition", metavar="[TOPIC:PARTITION]", required=False)
 @click.option("--from", "start", type=click.IntRange(0, MAX_LONG), default=0, help="Start at this offset.")
 @click.option(
     "--to", "end", type=click.IntRange(0, MAX_LONG), default=MAX_LONG, help="End before this offset."
@@ -46,8 +46,8 @@ def dump(
 ) -> None:
     """Show record batches as stored, those with offsets from --from to --to, and of these the records.
 
-    PARTITION is, for example, orders-0. The output is that of Kafka's DumpLogSegments; records of internal
-    topics are decoded, as cat does. Exits with 1 if a batch can't be read.
+    TOPIC:PARTITION is, for example, orders:0. The output is that of Kafka's DumpLogSegments; records of
+    internal topics are decoded, as cat does. Exits with 1 if a batch can't be read.
     """
     damaged = False
 

@@ -9,16 +9,16 @@ from typing import Any
 import click
 
 from pyspark_kafkalog.client.kafka import Kafka
-from pyspark_kafkalog.model import check_topic
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
-from pyspark_kafkalog.tools.cli.parameters import on_place
+from pyspark_kafkalog.tools.cli.output import say
+from pyspark_kafkalog.tools.cli.parameters import on_place, topic_and_numbers
 
 
 @kafkalog.command()
 @on_place
-@click.argument("topic")
+@click.argument("topic", metavar="TOPIC[:PARTITION]")
 @click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
 @click.option(
     "-K", "--key-separator", metavar="TEXT", help=r"What stands between key and value of a line; \t is a tab."
@@ -29,7 +29,7 @@ from pyspark_kafkalog.tools.cli.parameters import on_place
 @click.option(
     "-Z", "--tombstones", is_flag=True, help="Of lines: an empty value is null, which deletes a key."
 )
-@click.option("-p", "--partition", type=click.IntRange(0), help="The partition of all records.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="The same as TOPIC:PARTITION, as in kcat.")
 @click.option("--keep-partitions", is_flag=True, help="With --json: each record keeps its partition.")
 @click.option(
     "-z",
@@ -54,18 +54,23 @@ def produce(
     Brokers get records as they come, by an idempotent producer; a log directory shows all records when the
     last one is written. Options of df.write go into -o, such as -o large.message.enabled=true.
     """
+    topic, numbers = topic_and_numbers(topic)
+    if len(numbers) > 1 or (numbers and partition is not None):
+        raise click.UsageError("Give one partition, either as TOPIC:PARTITION or by --partition.")
+    partition = numbers[0] if numbers else partition
     if as_json and (key_separator is not None or tombstones):
         raise click.UsageError("-K and -Z are for lines, and don't go with --json.")
     if key_separator == "":
         raise click.UsageError("-K expects some text between key and value, got none.")
     if keep_partitions and (not as_json or partition is not None):
-        raise click.UsageError("--keep-partitions goes with --json, and not with --partition.")
+        raise click.UsageError("--keep-partitions goes with --json, and not with a partition.")
     import_arrow()
     from pyspark_kafkalog.client.write import is_missing
     from pyspark_kafkalog.tools.records.input_lines import (
         JsonLines,
         keyed,
         records_of,
+        telling_of_returns,
         values_of,
         with_tombstones,
     )
@@ -82,9 +87,15 @@ def produce(
         parse = values_of
     if tombstones:
         parse = with_tombstones(parse)
+    if not as_json:
+        parse = telling_of_returns(parse, _tell_of_returns)
     streams = files or (sys.stdin.buffer,)
-    is_new = is_missing(kafka.options, check_topic(topic))
+    is_new = is_missing(kafka.options, topic)
     count = kafka.write(records_of(streams, parse, partition), topic, options=options)
     if is_new and count:
         click.echo(f"Topic {topic} was created", err=True)
     click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)
+
+
+def _tell_of_returns() -> None:
+    say("Lines end with CR LF: the CR is a part of the values. tr -d '\\r' removes it before.")

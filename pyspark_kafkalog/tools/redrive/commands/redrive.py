@@ -42,5 +42,5 @@ def redrive(kafka: Kafka, topic: str, group: str, first: bool, execute: bool, as
 
     with said("Looking for dead letters"):
         rows = kafka.records.redrive(topic, group=group, first=first, execute=execute)
-    show_rows(Redriven, rows, as_json=as_json)
+    show_rows(Redriven, rows, "partitions", as_json=as_json)
     say_if_dry(execute)

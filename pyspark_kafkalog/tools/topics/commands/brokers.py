@@ -24,7 +24,7 @@ def brokers(ctx: click.Context, kafka: Kafka, as_json: bool) -> None:
     """
     with said("Asking each broker"):
         rows = kafka.brokers()
-    show_rows(BrokerState, rows, as_json=as_json)
+    show_rows(BrokerState, rows, "brokers", as_json=as_json)
     for row in rows:
         if row.note:
             click.echo(one_line(f"Broker {row.id} does not answer: {row.note}"), err=True)

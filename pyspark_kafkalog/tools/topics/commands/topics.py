@@ -17,22 +17,15 @@ from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
     on_place,
-    parse_configs,
     selection,
-    topic_option,
+    set_option,
+    topics_argument,
 )
 from pyspark_kafkalog.tools.topics.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 
 names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 partitions_option = click.option("--partitions", type=click.IntRange(1), help="The number of partitions.")
-set_option = click.option(
-    "--set",
-    "configs",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=parse_configs,
-    help="A topic configuration, such as retention.ms=7d. Repeatable.",
-)
+config_option = set_option("A topic configuration, such as retention.ms=7d.")
 if_exists_option = click.option("--if-exists", is_flag=True, help="Leave out topics that don't exist.")
 
 
@@ -46,7 +39,7 @@ def topics() -> None:
 
 @topics.command()
 @on_place
-@topic_option
+@topics_argument
 @exclude_option
 @click.option("--internal", is_flag=True, help="Show internal topics, too, such as __consumer_offsets.")
 @click.option("--segments", is_flag=True, help="Show each segment of a log directory.")
@@ -73,7 +66,7 @@ def show(
         return
     with said("Looking up partitions"):
         rows = kafka.topics.partitions(chosen, internal=internal)
-    show_rows(PartitionState, rows, as_json=as_json, wide=wide)
+    show_rows(PartitionState, rows, "partitions", as_json=as_json, wide=wide)
     if any(row.note for row in rows):
         ctx.exit(1)
 
@@ -83,22 +76,22 @@ def _show_segments(kafka: Kafka, chosen: Selection, internal: bool, wide: bool, 
         raise OptionError("Brokers don't show their segments", hint="Name a log directory.")
     with said("Looking up segments"):
         rows = kafka.topics.segments(chosen, internal=internal)
-    show_rows(SegmentState, rows, as_json=as_json, wide=wide)
+    show_rows(SegmentState, rows, "segments", as_json=as_json, wide=wide)
 
 
 @topics.command()
 @on_place
-@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@topics_argument
 @json_option
-def describe(kafka: Kafka, names: tuple[str, ...], as_json: bool) -> None:
+def describe(kafka: Kafka, topics: tuple[str, ...], as_json: bool) -> None:
     """Show where partitions are, and configurations that are not Kafka's defaults.
 
     Without TOPIC, of all that are not internal. SIZE is that of the leader's log.
     """
     with said("Looking up topics"):
-        found = kafka.topics.describe(names or None)
+        found = kafka.topics.describe(topics or None)
     if as_json:
-        show_json(found)
+        show_json({"topics": found})
         return
     show_rows(TopicPartitionInfo, [row for topic in found for row in topic.partitions])
     if any(topic.configs for topic in found):
@@ -113,7 +106,7 @@ def describe(kafka: Kafka, names: tuple[str, ...], as_json: bool) -> None:
 @names_argument
 @partitions_option
 @click.option("--replication-factor", type=click.IntRange(1), help="For brokers: replicas of each partition.")
-@set_option
+@config_option
 @click.option("--if-not-exists", is_flag=True, help="Leave topics that exist as they are.")
 @json_option
 def create(
@@ -132,7 +125,7 @@ def create(
     new = [NewTopic(name, partitions, replication_factor, configs) for name in names]
     with said("Creating topics"):
         rows = kafka.topics.create(new, if_not_exists=if_not_exists)
-    show_rows(CreatedTopic, rows, as_json=as_json)
+    show_rows(CreatedTopic, rows, "topics", as_json=as_json)
 
 
 @topics.command()
@@ -152,7 +145,7 @@ def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool,
     if execute:
         with said("Deleting topics"):
             kafka.topics.delete(rows)
-    show_rows(TopicToDelete, rows, as_json=as_json)
+    show_rows(TopicToDelete, rows, "topics", as_json=as_json)
     say_if_dry(execute)
 
 
@@ -160,7 +153,7 @@ def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool,
 @on_place
 @names_argument
 @partitions_option
-@set_option
+@config_option
 @click.option("--unset", metavar="NAME", multiple=True, help="A configuration to drop. Repeatable.")
 @if_exists_option
 @execute_option
@@ -189,7 +182,7 @@ def alter(
     if execute:
         with said("Changing topics"):
             kafka.topics.alter(changes)
-    show_rows(TopicChange, changes, as_json=as_json)
+    show_rows(TopicChange, changes, "changes", as_json=as_json)
     if changes:
         say_if_dry(execute)
     else:
