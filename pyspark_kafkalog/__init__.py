@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.model.topics import ConfigEntry, NewTopic, TopicDescription, TopicPartitionInfo
     from pyspark_kafkalog.options.settings import Selection
     from pyspark_kafkalog.spark.by_value import by_value
+    from pyspark_kafkalog.spark.query_checkpoint import QueryCheckpoint
     from pyspark_kafkalog.spark.registration import Registration, register
     from pyspark_kafkalog.spark.source import DefaultSource
     from pyspark_kafkalog.spark.worker_python import worker_python
@@ -143,6 +144,7 @@ __all__ = [
     "Origin",
     "OversizedRecordError",
     "PartitionState",
+    "QueryCheckpoint",
     "RecordSelection",
     "RecordSplit",
     "RecordTooLargeError",
@@ -237,6 +239,7 @@ _LOADED_ON_USE = {
     "tools.doctor.on_spark": ("doctor",),
     "tools.groups.listeners": ("AuditListener", "LagListener"),
     "extensions.large_messages.reassemble": ("reassemble",),
+    "spark.query_checkpoint": ("QueryCheckpoint",),
     "spark.registration": ("Registration", "register"),
     "spark.source": ("DefaultSource",),
     "spark.worker_python": ("worker_python",),
@@ -247,6 +250,7 @@ _NEED_PYSPARK = {
     "AuditListener",
     "DefaultSource",
     "LagListener",
+    "QueryCheckpoint",
     "Registration",
     "backup",
     "by_value",

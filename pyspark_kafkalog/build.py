@@ -2,7 +2,8 @@
 
 :mod:`pyspark_kafkalog.make_library` makes it. Where numba or a C compiler is missing the wheel is pure, and
 requires numba, which compiles on first use. The setting ``platform`` is the platform tag of a wheel
-that must have a library, be it for another machine: ``-C platform=manylinux_2_17_aarch64``.
+that must have a library, be it for another machine: ``-C platform=manylinux_2_17_aarch64``. With
+``-C platform=any`` the wheel is pure.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ __all__ = [
 
 _ROOT = Path(__file__).parents[1]
 _NUMBA_HAS_PYTHON = "python_version < '3.15'"
+
+_ANY = "any"
+"""The platform tag of a pure wheel."""
 
 _platform: str | None = None
 """The platform tag of the wheel that is built, None if it is pure."""
@@ -98,17 +102,20 @@ def _prepare(config_settings: Mapping[str, Any] | None) -> None:
 
 
 def _wanted(config_settings: Mapping[str, Any] | None) -> str | None:
-    """The platform tag of a wheel with a library; None if none can be made for this platform.
+    """The platform tag of a wheel with a library; None if it is to be pure, as where none can be made.
 
     :raises SystemExit: if none can be made for the one that is demanded.
     """
     here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     demanded = (config_settings or {}).get("platform")
+    if demanded == _ANY:
+        return None
     platform = str(demanded or here)
     if "linux" in platform and _machine(platform):
         return platform
     if demanded:
-        raise SystemExit(f"Expected a platform tag of Linux on {' or '.join(CPUS)}, got {demanded}")
+        tags = f"a platform tag of Linux on {' or '.join(CPUS)}"
+        raise SystemExit(f"Expected {tags}, or {_ANY}, got {demanded}")
     return None
 
 

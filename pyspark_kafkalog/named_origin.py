@@ -22,19 +22,22 @@ _CODE = re.compile(rf'"error"\s*:\s*"({OAUTH_CODES})(?=")')
 _LARGEST_ERROR = 1 << 14
 
 
-def opener(deadline: float, context: ssl.SSLContext | None = None) -> urllib.request.OpenerDirector:
+def opener(
+    deadline: float, context: ssl.SSLContext | None = None, *, connecting: float | None = None
+) -> urllib.request.OpenerDirector:
     """An opener that follows no redirects; a proxy may only tunnel TLS.
 
     :param deadline: of :func:`time.monotonic`: until then an answer must be there, also one that comes byte
         by byte. TimeoutError says that it was not.
     :param context: for TLS; by default Python's, with the system's authorities.
+    :param connecting: seconds for TCP and TLS each, if that is less than the timeout of a request.
     """
     tunnels = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
     found = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(tunnels),
-        _Http(deadline),
-        _Https(deadline, context),
+        _Http(deadline, connecting),
+        _Https(deadline, context, connecting),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
     ):
@@ -43,32 +46,45 @@ def opener(deadline: float, context: ssl.SSLContext | None = None) -> urllib.req
 
 
 class _Http(urllib.request.HTTPHandler):
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, connecting: float | None) -> None:
         super().__init__()
-        self._connect = _connecting(http.client.HTTPConnection, deadline)
+        self._connect = _connecting(http.client.HTTPConnection, deadline, connecting)
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._connect, req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: float, context: ssl.SSLContext | None) -> None:
+    def __init__(self, deadline: float, context: ssl.SSLContext | None, connecting: float | None) -> None:
         super().__init__()
-        self._connect = _connecting(partial(http.client.HTTPSConnection, context=context), deadline)
+        kind = partial(http.client.HTTPSConnection, context=context)
+        self._connect = _connecting(kind, deadline, connecting)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
         return self.do_open(self._connect, req)
 
 
-def _connecting(kind: Callable[..., http.client.HTTPConnection], deadline: float) -> Any:
+def _connecting(
+    kind: Callable[..., http.client.HTTPConnection], deadline: float, connecting: float | None
+) -> Any:
     """Makes connections whose answers, and those of a proxy, are there until the deadline."""
 
     def connection(*args: Any, **settings: Any) -> http.client.HTTPConnection:
         made = kind(*args, **settings)
         made.response_class = partial(_Response, deadline=deadline)  # type: ignore[assignment]
+        if connecting is not None:
+            made.connect = partial(_connect, made, made.connect, connecting)  # type: ignore[method-assign]
         return made
 
     return connection
+
+
+def _connect(made: Any, connect: Callable[[], None], seconds: float) -> None:
+    """Connect within this time, and let requests have theirs."""
+    timeout = made.timeout
+    made.timeout = seconds if timeout is None else min(seconds, timeout)
+    connect()
+    made.sock.settimeout(timeout)
 
 
 class _Response(http.client.HTTPResponse):

@@ -66,11 +66,14 @@ def _cell(text: str) -> tuple[str, str]:
 
 
 def made(source: str) -> NotebookNode:
-    """The notebook as ``.ipynb``, not executed yet."""
+    """The notebook as ``.ipynb``, not executed yet; the session's cell, which is the first, is folded."""
     makers = {"code": v4.new_code_cell, "markdown": v4.new_markdown_cell}
     shown = [(kind, text) for kind, text in cells(source) if kind in makers]
     # Random ids would differ each time.
     made = [makers[kind](text, id=f"cell-{number}") for number, (kind, text) in enumerate(shown, start=1)]
+    next(cell for cell in made if cell["cell_type"] == "code")["metadata"]["jupyter"] = {
+        "source_hidden": True
+    }
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return v4.new_notebook(cells=made, metadata={"kernelspec": kernel})
 

@@ -27,7 +27,7 @@ def requirements() -> list[Requirement]:
     return [Requirement(line) for line in lines if line]
 
 
-@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
 def test_every_requirement_is_pinned_within_its_bounds(python: str) -> None:
     lines = (ROOT / "ci" / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
@@ -77,8 +77,20 @@ def test_every_module_that_a_document_names_is_there(document: str) -> None:
 def test_every_module_is_in_the_file_map() -> None:
     _, _, file_map = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## File map")
     named = set(re.findall(r"[a-z_0-9]+\.py\b", file_map))
-    modules = {path.name for path in (ROOT / "pyspark_kafkalog").rglob("[a-z]*.py")}
-    assert modules <= named
+    missing = sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "pyspark_kafkalog").rglob("[a-z]*.py")
+        if path.name not in named
+    )
+    assert not missing, f"add to the file map of docs/architecture.md: {', '.join(missing)}"
+
+
+def test_no_script_removes_the_site() -> None:
+    """``ci/docs`` alone replaces what it has built."""
+    for script in (ROOT / "ci").iterdir():
+        removed = re.findall(r"\brm -rf ([^\n;&|']*)", script.read_text(encoding="utf-8"))
+        targets = {word.rstrip("/") for words in removed for word in words.split()}
+        assert script.name == "docs" or "site" not in targets, script.name
 
 
 def test_every_mutant_can_be_seeded() -> None:

@@ -279,6 +279,39 @@ def test_a_store_that_refuses_a_login_is_told_by_its_code_and_without_the_login(
     assert "an-id" not in error
 
 
+@pytest.mark.parametrize(
+    ("uri", "shown", "says"),
+    [
+        (
+            "s3://an-id:a-secret@bucket/logs?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:1",
+            "s3://bucket/logs",
+            r"NETWORK_CONNECTION.* can't be reached: check the endpoint and its region .*"
+            r"\?region=eu-west-1, or \?endpoint_override=host:port",
+        ),
+        (
+            "s3a://bucket/logs?regio=eu",
+            "s3a://bucket/logs",
+            r"Check the URI and .* parameters: s3://bucket/path\?",
+        ),
+        ("file://data/logs", "file://data/logs", "A file: URI has an absolute path: file:///data/kafka-logs"),
+        ("file:logs", "file:logs", "A file: URI has an absolute path: file:///data/kafka-logs"),
+        (
+            "hdfs://127.0.0.1:1/logs",
+            "hdfs://127.0.0.1:1/logs",
+            "JAVA_HOME and HADOOP_HOME must be set, CLASSPATH",
+        ),
+        ("nosuch://bucket/logs", "nosuch://bucket/logs", "a URI whose scheme pyarrow knows or fsspec has"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_says_what_to_check(uri: str, shown: str, says: str) -> None:
+    with pytest.raises(LogDirectoryError, match=says) as caught:
+        locate(uri)
+    error = str(caught.value)
+    assert f"(file {shown})" in error
+    assert "\n" not in error
+    assert "a-secret" not in error
+
+
 @pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
 def test_a_mount_that_flushes_no_folders(tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(descriptor: int) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql.types import (
     BinaryType,
@@ -175,8 +177,12 @@ MISTAKES: list[Mistake] = [
         ({"path": "~/logs"}, r"use os\.path\.expanduser"),
         ({"path": "$HOME/logs"}, r"use os\.path\.expandvars"),
         ({"path": "dbfs:/logs"}, "Write /dbfs/.* /Volumes/"),
+        *(
+            ({"path": path}, "expected a path of this machine, got one of Windows.*/mnt/c/")
+            for path in ("C:\\kafka\\logs", "c:/kafka/logs", r"\\server\logs", "file:///C:/kafka/logs")
+        ),
         ({"path": "minio:/logs"}, "expected :// behind minio.*Give a path, or a URI"),
-        ({"path": "file://tmp/logs"}, "Unsupported hostname .*Give a path"),
+        ({"path": "file://tmp/logs"}, "Unsupported hostname .*absolute path: file:///data"),
         ({"path": "nowhere/logs"}, r"does not exist \(file /.*nowhere/logs\)"),
         ({"path": "/nowhere/logs-*"}, "Globs are not expanded"),
     ),
@@ -200,6 +206,9 @@ MISTAKES: list[Mistake] = [
         ({"path": "~/logs"}, r"use os\.path\.expanduser"),
         ({"path": "${HOME}/logs"}, r"use os\.path\.expandvars"),
         ({"path": "dbfs:/logs"}, "Write /dbfs/"),
+        ({"path": r"C:\kafka\logs"}, "'path': expected a path of this machine, got one of Windows"),
+        ({"path": "C:/kafka/logs"}, "'path': expected a path of this machine, got one of Windows"),
+        ({"checkpointLocation": r"D:\ck"}, "'checkpointLocation': expected a path of this machine"),
         ({"path": "s3://bucket/logs"}, "can be read but not written.*Write to a local or mounted folder"),
     ),
     # Which partitions, from where to where.
@@ -244,6 +253,11 @@ MISTAKES: list[Mistake] = [
                 "2026-01-31 Europe/Berlin",
             )
         ),
+        (
+            {"startingTimestamp": "1600000000"},
+            "before 1980. Expected ms, .*Write 1600000000000, or 2020-09-13T",
+        ),
+        ({"endingTimestamp": "1600000000000000"}, "after 2200. Expected ms, .*Write 1600000000000, or 2020"),
         (
             {"startingTimestamp": "-1h"},
             r"after \d+ \(20.*Z\), .*Set startingOffsetsByTimestampStrategy=latest",
@@ -380,6 +394,24 @@ MISTAKES: list[Mistake] = [
             {**brokers(subscribe="o"), **SASL, "kafka.sasl.jaas.config": "a.ScramLoginModule required;"},
             "expected the login module plain.PlainLoginModule",
         ),
+        (
+            {
+                **brokers(subscribe="o", kafka__security__protocol="SASL_SSL"),
+                "kafka.sasl.jaas.config": f"{PLAIN} username='u' password='p';",
+            },
+            "'kafka.sasl.mechanism' is not set, so GSSAPI is taken, but .* has the login module of PLAIN. Set"
+            r" kafka\.sasl\.mechanism to PLAIN\.$",
+        ),
+        (
+            {
+                **brokers(subscribe="o"),
+                **SASL,
+                "kafka.sasl.mechanism": "SCRAM-SHA-512",
+                "kafka.sasl.jaas.config": f"{PLAIN} username='u' password='p';",
+            },
+            "is SCRAM-SHA-512, but .* the login module of PLAIN. Set kafka.sasl.mechanism to PLAIN, or give"
+            " the login module org.apache.kafka.common.security.scram.ScramLoginModule",
+        ),
         ({**brokers(subscribe="o"), **SASL, "kafka.sasl.mechanism": "SCRAM"}, "SCRAM-SHA-256, SCRAM-SHA-512"),
         (
             {**brokers(subscribe="o"), **SASL, "kafka.sasl.mechanism": "OAUTHBEARER"},
@@ -406,7 +438,54 @@ MISTAKES: list[Mistake] = [
     (
         "read filters",
         lambda g: connect(str(g.root)).read("orders", filters=[("offset", "=>", 3)]),
-        r'expected one of .*Write, for example, \("offset", ">=", 100\)',
+        r'expected one of .*Write, for example, filters=\[\("offset", ">=", 100\)\]',
+    ),
+    (
+        "read filters of pyarrow",
+        lambda g: connect(str(g.root)).read("orders", filters=pc.field("offset") > 1),
+        r'expected a list of conditions, got Expression. Write, for example, filters=\[\("offset", ">=",',
+    ),
+    (
+        "read filters of SQL",
+        lambda g: connect(str(g.root)).read("orders", filters="offset > 1"),  # type: ignore[arg-type]
+        r"expected a list of conditions, got str. Write, for example, filters=\[",
+    ),
+    (
+        "read one filter",
+        lambda g: connect(str(g.root)).read("orders", filters=("offset", ">", 1)),  # type: ignore[arg-type]
+        r"expected a list of conditions, got one. Write, for example, filters=\[",
+    ),
+    (
+        "read filters without a zone",
+        lambda g: connect(str(g.root)).read("orders", filters=[("timestamp", ">=", datetime(2026, 1, 1))]),
+        r"If it is UTC, write datetime\.datetime\(2026, 1, 1, 0, 0, tzinfo=datetime\.timezone\.utc\)",
+    ),
+    (
+        "connect to a list of brokers",
+        lambda g: connect(["h1:9092", "h2:9092"]),  # type: ignore[arg-type]
+        r'Expected a place as text or as options, got list. Brokers are one text: connect\("h1:9092,h2',
+    ),
+    (
+        "connect to a list of folders",
+        lambda g: connect(["/data/1", "/data/2"]),  # type: ignore[arg-type]
+        r"""got list. Several folders are options: connect\({"path": '\["/data/1", "/data/2"\]'}\)""",
+    ),
+    (
+        "connect to nothing",
+        lambda g: connect(None),  # type: ignore[arg-type]
+        r'got NoneType. Write connect\("host:9092"\), connect\("/data/kafka-logs"\)',
+    ),
+    (
+        "read behind the end",
+        lambda g: connect(str(g.root)).read(
+            "orders", options={"startingOffsets": '{"orders":{"0":99,"1":0}}'}
+        ),
+        "startingOffsets gives 99, endingOffsets gives 10 .*The log ends at 10: start at an offset up to",
+    ),
+    (
+        "write numbers",
+        lambda g: connect(str(g.root)).write(pa.table({"value": [1, 2]}), "orders"),
+        r'has type int, expected binary or string. .*rows\["value"\]\.cast\(pa\.string\(\)\)',
     ),
     (
         "write(topic, rows)",
@@ -483,7 +562,6 @@ def test_a_mistake_is_an_error_of_one_line(given: Given, make: Callable[[Given],
 
 
 ALLOWED = [
-    ({"startingTimestamp": "1600000000"}, "before 1980. Expected ms, not seconds"),
     ({"startingTimestamp": "2020-01-01 12:00:00"}, "12:00:00 has no time zone, and is taken as UTC. Write Z"),
     ({"assign": '{"orders":[7]}'}, r"No such partition: orders-7\. Topic orders has 2\."),
     (
@@ -522,6 +600,37 @@ COMMANDS = [
     (["topics", "alter", "{}", "orders", "--set", "retention=5"], 2, r"Did you mean retention\.ms"),
     (["topic", "{}"], 2, "Write kafkalog topics"),
     (["cat", "~/logs", "orders"], 2, r"use os\.path\.expanduser"),
+    (["cat", "/no/such/folder", "orders"], 3, "folder, under the path that it has on this machine"),
+    (
+        ["repair", "host:9092"],
+        2,
+        "got brokers. Brokers mend theirs when they start. Give a folder, such as /data",
+    ),
+    (["adopt", "host:9092", "out"], 2, "got brokers. Give a folder, such as /data"),
+    (["export", "{}", "orders", "out"], 2, r"no suffix. End it in one of \.parquet .*, or give --format"),
+    (["export", "{}", "orders", "out.xml"], 2, r"the suffix \.xml. End it in one of"),
+    (
+        ["topics", "create", "{}", "orders"],
+        3,
+        "orders exists already. .*give --if-not-exists to leave what exists",
+    ),
+    (["topics", "delete", "{}", "gone"], 3, "No such topic: gone. Leave it out, or give --if-exists.$"),
+    (
+        ["topics", "alter", "{}", "orders", "--set", "retention.ms=abc"],
+        2,
+        "expected milliseconds such as 604800000, or a time such as 7d, got 'abc'",
+    ),
+    (
+        ["topics", "alter", "{}", "orders", "--set", "segment.bytes=1x5"],
+        2,
+        "expected bytes such as 1073741824, or a size such as 1g, got '1x5'",
+    ),
+    (["cat", r"C:\kafka\logs", "orders"], 2, "Expected a path of this machine, got one of Windows"),
+    (["topics", "C:/kafka/logs"], 2, "Expected a path of this machine, got one of Windows"),
+    (["repair", r"\\server\logs"], 2, "of this machine, got one of Windows"),
+    (["adopt", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    (["copy", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    (["compact", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
 ]
 
 

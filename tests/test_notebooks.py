@@ -168,8 +168,8 @@ def test_ipynb_is_the_source_with_outputs(name: str) -> None:
     notebook = nbformat.read(file, as_version=4)
     nbformat.validate(notebook)
     source = made(sources()[name].read_text(encoding="utf-8"))
-    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [
-        (cell.cell_type, cell.source) for cell in source.cells
+    assert [(cell.cell_type, cell.source, cell.metadata) for cell in notebook.cells] == [
+        (cell.cell_type, cell.source, cell.metadata) for cell in source.cells
     ], "run ci/notebooks"
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]

@@ -17,6 +17,7 @@ from pyspark_kafkalog.model import BrokerState, Place
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, several_or_none
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.values import check_system
 from pyspark_kafkalog.places import open_place, open_report
 from pyspark_kafkalog.saying import show_warnings
 
@@ -56,14 +57,31 @@ def connect(place: str | os.PathLike[str] | Mapping[str, str]) -> Kafka:
         ``{"kafka.bootstrap.servers": "host:9093", "kafka.security.protocol": "SSL"}``.
     :raises OptionError: for invalid options. Whether the place is there shows when it is first asked.
     """
-    return Kafka(place if isinstance(place, Mapping) else options_of(os.fspath(place)))
+    if isinstance(place, Mapping):
+        return Kafka(place)
+    if not isinstance(place, str | os.PathLike):
+        raise _not_a_place(place)
+    return Kafka(options_of(os.fsdecode(place)))
+
+
+def _not_a_place(place: object) -> OptionError:
+    """The error for anything else; texts in it may be secrets, unless they name brokers."""
+    hint = 'Write connect("host:9092"), connect("/data/kafka-logs"), or options: connect({"path": "/data"}).'
+    if isinstance(place, list | tuple | set) and place and all(isinstance(each, str) for each in place):
+        if all(map(names_brokers, place)):
+            hint = f'Brokers are one text: connect("{",".join(place)}").'
+        else:
+            hint = """Several folders are options: connect({"path": '["/data/1", "/data/2"]'})."""
+    return OptionError(f"Expected a place as text or as options, got {type(place).__name__}", hint=hint)
 
 
 def options_of(place: str) -> dict[str, str]:
     """The option that names a place: ``path``, ``kafka.bootstrap.servers`` or ``zookeeper.connect``.
 
-    :raises OptionError: for brokers without a port, and for those with a login, without quoting it.
+    :raises OptionError: for brokers without a port, for those with a login, without quoting it, and for a
+        path of Windows.
     """
+    check_system("Expected", place)
     if _is_folder(place):
         return {"path": json.dumps([place])}  # its name may have commas
     if place.lower().startswith(_ZOOKEEPER_SCHEME):
@@ -167,6 +185,23 @@ class Kafka:
             raise OptionError("A log directory has no brokers", hint="Name brokers, as host:port.")
         return tools.describe_brokers(self.place_options.brokers.of_report)
 
+    def doctor(self) -> tools.Report:
+        """The findings about what keeps this machine from reading and writing the place, and what to do.
+
+        ::
+
+            from pyspark_kafkalog import connect
+
+            print(connect("host:9092").doctor())
+
+        It needs no Spark; :func:`pyspark_kafkalog.doctor` looks at a session and its executors, too. Each
+        line that is not fine says what to do, and ``ok`` is true if there is no problem. A place that can't
+        be reached is such a line.
+
+        :raises OptionError: if an option is wrong.
+        """
+        return tools.examine(self.options)
+
     def read(
         self,
         topic: str | None = None,
@@ -175,7 +210,7 @@ class Kafka:
         filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> pa.RecordBatchReader:
-        """The records that are there now as Arrow, for pyarrow, DuckDB, Polars or pandas.
+        """The records that are there now as Arrow: for pyarrow, DuckDB, Polars; ``read_pandas()`` for pandas.
 
         ::
 

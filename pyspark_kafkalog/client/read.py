@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafkalog.codec.isolation import AbortedRecords
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
 from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets, GroupOffsets
@@ -38,6 +40,12 @@ from pyspark_kafkalog.read.reader import (
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import PARALLELISM, Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.read.ranges import SplitReader
+    from pyspark_kafkalog.read.values import Decode
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 Filters: TypeAlias = Sequence[tuple[str, str, Any]]
 """Conditions that every row meets: column, one of ``= == < <= > >= != in``, and a value (or values)."""
@@ -98,7 +106,7 @@ class Reading:
             assert self._transform is not None, "one is set"
             allowed = self._transform.schema
             default_names = allowed.names
-        self.filters = filters = _checked(filters or (), allowed)
+        self.filters = filters = _checked(() if filters is None else filters, allowed)
         names = default_names if columns is None else list(columns)
         if not names:
             raise OptionError(
@@ -159,9 +167,20 @@ class Reading:
 
     def rows(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """The rows of some splits, one after the other; no batch is empty."""
-        place, rules = self.place(), read_rules(self.options, self._read)
+        place, aborted = self.place(), AbortedRecords()
+        rules = replace(read_rules(self.options, self._read), aborted=aborted)
         reader = self._messages.reader(place, rules)
         decoding = self._values.decoding(self._decoded)
+        try:
+            yield from self._rows(reader, decoding, splits)
+        finally:
+            if aborted.count:
+                said = aborted.among(is_narrowed=bool(self.filters))
+                _log.warning("%s; kafka.isolation.level=read_committed leaves them out", said)
+
+    def _rows(
+        self, reader: SplitReader, decoding: Decode | None, splits: Sequence[Split]
+    ) -> Iterator[pa.RecordBatch]:
         for split in splits:
             found = reader.read(split)
             if decoding is not None:
@@ -297,6 +316,10 @@ def _checked(filters: Iterable[tuple[str, str, Any]], columns: pa.Schema) -> tup
     :raises OptionError: for what is not a condition, and for a time without a zone.
     """
     found = []
+    if isinstance(filters, (str, bytes, Mapping, pc.Expression)) or not isinstance(filters, Iterable):
+        raise _not_a_filter(f"expected a list of conditions, got {type(filters).__name__}")
+    if isinstance(filters, tuple) and filters and isinstance(filters[0], str):
+        raise _not_a_filter("expected a list of conditions, got one")
     for each in filters:
         if not (isinstance(each, (tuple, list)) and len(each) == 3 and isinstance(each[0], str)):
             raise _not_a_filter(f"expected a column, an operator and a value, got {each!r}")
@@ -321,7 +344,10 @@ def _plain(value: Any, *, is_binary: bool) -> Any:
         except UnicodeEncodeError as e:
             raise _not_a_filter(f"expected text that UTF-8 can hold, got {value!r}: {e.reason}") from None
     if isinstance(value, datetime.datetime) and value.tzinfo is None:
-        raise _not_a_filter(f"expected a time with a zone, such as UTC, got {value!r}")
+        raise _not_a_filter(
+            f"expected a time with a zone, got {value!r}",
+            f"If it is UTC, write {value.replace(tzinfo=datetime.timezone.utc)!r}.",
+        )
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -356,8 +382,9 @@ def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
     return condition
 
 
-def _not_a_filter(why: str) -> OptionError:
-    return OptionError(f"Not a filter: {why}", hint='Write, for example, ("offset", ">=", 100).')
+def _not_a_filter(why: str, hint: str | None = None) -> OptionError:
+    example = 'Write, for example, filters=[("offset", ">=", 100)].'
+    return OptionError(f"Not a filter: {why}", hint=hint or example)
 
 
 def _bounds(filters: Filters) -> Bounds:

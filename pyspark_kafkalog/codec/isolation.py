@@ -21,7 +21,7 @@ from pyspark_kafkalog.codec.format import (
 from pyspark_kafkalog.codec.indexing import DamageError, DecodeLimits, Indexer, damage_at
 from pyspark_kafkalog.codec.walk import Batches
 from pyspark_kafkalog.errors import CorruptRecordError, OversizedRecordError
-from pyspark_kafkalog.model import AbortedTransaction, OffsetRange
+from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, TopicPartition
 
 _MOST_BYTES = 1 << 20
 """The most bytes of a marker in a compressed batch: Kafka's have some 10."""
@@ -83,6 +83,55 @@ class Visibility:
         first_offsets = self._first_offsets.get(producer_id, [])
         at = bisect_right(first_offsets, offset)
         return first_offsets[at - 1] if at else None
+
+
+class AbortedRecords:
+    """Counts the records of aborted transactions that a reader of read_uncommitted has been given.
+
+    :ivar count: those whose marker has been read, too.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._undecided: dict[tuple[TopicPartition, int], int] = {}
+        """Records by their producer, of transactions whose markers have not come yet."""
+        self._ends: dict[TopicPartition, int] = {}
+
+    def among(self, *, is_narrowed: bool) -> str:
+        """A sentence about them.
+
+        :param is_narrowed: whether rows were left out of what was read, and some of these maybe, too.
+        """
+        one, more = (
+            "1 record of an aborted transaction is",
+            f"{self.count} records of aborted transactions are",
+        )
+        among = "those that were looked at" if is_narrowed else "these"
+        return f"{one if self.count == 1 else more} among {among}"
+
+    def add(self, partition: TopicPartition, buffer: Buffer, batches: Batches, offsets: OffsetRange) -> None:
+        """Take in the records of ``buffer`` within ``offsets``, which is where its slice begins."""
+        if offsets.start < self._ends.get(partition, 0):  # read backwards, window by window
+            self._undecided = {key: n for key, n in self._undecided.items() if key[0] != partition}
+        wanted = batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID)
+        wanted &= (batches.last_offset >= offsets.start) & (batches.base_offset < offsets.end)
+        rows = np.flatnonzero(wanted)
+        self._ends[partition] = max(offsets.start, int(batches.last_offset.max(initial=-1)) + 1)
+        is_control = batches.is_control
+        try:
+            markers = end_markers(as_array(buffer), batches, rows[is_control[rows]])
+        except CorruptRecordError:
+            return  # which only hides what could be said of it
+        first = np.maximum(batches.base_offset, offsets.start)
+        last = np.minimum(batches.last_offset, offsets.end - 1)
+        counts = np.minimum(batches.count, last - first + 1)
+        for row in rows.tolist():
+            key = partition, int(batches.producer_id[row])
+            if not is_control[row]:
+                self._undecided[key] = self._undecided.get(key, 0) + int(counts[row])
+            else:
+                marker, count = markers.get(int(batches.base_offset[row])), self._undecided.pop(key, 0)
+                self.count += count if marker is not None and marker.is_abort else 0
 
 
 class TransactionScan:

@@ -21,6 +21,15 @@ _OF_URIS = "%:/?#[]@!$&'()*+,;="
 """The characters that have a meaning in a URI."""
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """Hadoop's names for file systems of pyarrow."""
+_HADOOP = ("hdfs", "viewfs")
+_FORMS = {
+    "s3": "s3://bucket/path?region=eu-west-1, or ?endpoint_override=host:port&scheme=http",
+    **dict.fromkeys(("gs", "gcs"), "gs://bucket/path, or ?endpoint_override=host:port&scheme=http"),
+    **dict.fromkeys(("abfs", "abfss"), "abfss://container@account.dfs.core.windows.net/path"),
+    "hdfs": "hdfs://host:8020/path",
+    "viewfs": "viewfs://cluster/path",
+}
+"""The form of the URIs of each store."""
 
 
 def open_folder(location: str) -> Folder:
@@ -44,7 +53,7 @@ def open_folder(location: str) -> Folder:
 def no_such_directory(folder: Folder) -> LogDirectoryError:
     """The error for a log directory that is not there."""
     hint = (
-        "Give Kafka's log.dirs or one partition's folder; a worker must see it under the same path. A write"
+        "Give Kafka's log.dirs or one partition's folder, under the path that it has on this machine. A write"
         " creates it."
     )
     if _GLOB.search(folder.path):
@@ -75,16 +84,37 @@ def locate(location: str) -> Folder:
         # Stores and their clients raise all kinds of errors, and may quote a part of the location.
         shown = without_secrets(location)
         code = _CODE.search(str(e))
-        what = e if shown == location else type(e).__name__ + (f", {code[1]}" if code else "")
+        said = str(e).partition("\n")[0]  # libhdfs appends a hundred paths
+        what = said if shown == location else type(e).__name__ + (f", {code[1]}" if code else "")
         is_refused = isinstance(e, PermissionError) or (code is not None and _REFUSED.search(code[1]))
+        scheme = "" if match is None else _ALIASES.get(match["scheme"].lower(), match["scheme"].lower())
         raise LogDirectoryError(
-            f"Cannot open the folder: {what}",
-            file=shown,
-            hint="Check the credentials, and what they permit: the store's client finds them in the URI, the"
-            " environment or its own files, on the driver and on each worker."
-            if is_refused and match is not None
-            else "Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for.",
+            f"Cannot open the folder: {what}", file=shown, hint=_way(scheme, e, is_refused=bool(is_refused))
         ) from None
+
+
+def _way(scheme: str, error: Exception, *, is_refused: bool) -> str:
+    """The remedy for a folder that can't be opened; ``scheme`` is that of pyarrow, or empty for a path."""
+    if is_refused and scheme:
+        return (
+            "Check the credentials, and what they permit: the store's client finds them in the URI, the"
+            " environment or its own files, on the driver and on each worker."
+        )
+    if scheme == "file":
+        return "A file: URI has an absolute path: file:///data/kafka-logs."
+    if scheme not in _ARROW_SCHEMES:
+        return "Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for."
+    if isinstance(error, ValueError):
+        return f"Check the URI and the names of its parameters: {_FORMS[scheme]}."
+    if scheme in _HADOOP:
+        return (
+            "On the driver and on each worker, JAVA_HOME and HADOOP_HOME must be set, CLASSPATH must name all"
+            " of Hadoop's jars, and the name node must be reachable."
+        )
+    return (
+        "The store can't be reached: check the endpoint and its region in the URI, on the driver and on each"
+        f" worker, and that there are credentials: {_FORMS[scheme]}."
+    )
 
 
 def without_secrets(location: str) -> str:

@@ -88,6 +88,9 @@ _MAX_INT32, _MAX_INT64 = 2**31 - 1, 2**63 - 1
 _FIELD = r"(?:0|[1-9][0-9]*)"
 _PARTITION_FOLDER = re.compile(rf"(?P<topic>.+)-(?P<partition>{_FIELD})\Z", re.DOTALL)
 _UNUSED_FOLDER = re.compile(r".+-.+\..+-(?:delete|future|stray)\Z", re.DOTALL)
+_ENDING = re.compile(r"-(?:delete|future|stray)\Z")
+_REMOTE_INDEXES = "remote-log-index-cache"
+"""The folder of a broker with tiered storage for indexes of remote segments."""
 _SEGMENT_FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.[a-z.]+)\Z")
 _LINE_END = re.compile(r"\r\n|[\r\n]")
 _BLANKS = r"[ \t\n\x0b\f\r]+"
@@ -145,6 +148,23 @@ def partition_of(name: str) -> TopicPartition:
 def is_unused_folder(name: str) -> bool:
     """Whether a broker gives this name to a partition that it deletes, moves or has found stray."""
     return _UNUSED_FOLDER.match(name) is not None or name == f"{METADATA_TOPIC}-0"
+
+
+def may_be_there(name: str) -> bool:
+    """Whether a broker starts on a log directory that holds a folder of this name.
+
+    It stops at one that is not ``<topic>-<partition>``, with any topic, and an ending of its own at most
+    (``UnifiedLog.parseTopicPartitionName``, ``LogManager.loadLogs``).
+    """
+    if name == _REMOTE_INDEXES:
+        return True
+    ending = _ENDING.search(name)
+    if ending is not None:
+        if _UNUSED_FOLDER.match(name) is None:
+            return False
+        name = name[: name.rindex(".")]
+    number = re.fullmatch(r".+-(\+?[0-9]{1,10})", name, re.DOTALL)
+    return number is not None and int(number[1]) <= _MAX_INT32
 
 
 def is_beside_partitions(name: str) -> bool:

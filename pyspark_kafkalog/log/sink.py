@@ -79,12 +79,16 @@ class DirectorySink:
         *,
         is_job: bool,
         required: bool,
+        checkpoint_location: str | None = None,
     ) -> DirectorySink:
         """The sink of this driver. The root is made if it does not exist.
 
+        :raises OptionError: if the checkpoint is in it.
         :raises LogDirectoryLockedError: if a broker runs on the directory.
         :raises LogDirectoryError: if it can't be written to, or holds something else than partitions.
         """
+        if checkpoint_location is not None:
+            _check_outside(root, checkpoint_location)
         check_unlocked(root)
         with disk_errors("Could not write to the log directory", root):
             os.makedirs(root, exist_ok=True)
@@ -168,3 +172,20 @@ def _known_topics(
     if not os.path.isdir(root):
         return lambda _: (), {}
     return TopicPartitions(root).of, read_topic_configs(open_folder(root))
+
+
+def _check_outside(root: str, checkpoint_location: str) -> None:
+    """Refuse a checkpoint in the log directory: a broker would not start there.
+
+    :raises OptionError: if it is there.
+    """
+    from pyspark_kafkalog.filesystem.hadoop import openable
+
+    checkpoint = openable(checkpoint_location)
+    if ":/" not in checkpoint:
+        root, checkpoint = os.path.realpath(root), os.path.realpath(checkpoint)
+        if os.path.commonpath([root, checkpoint]) == root:
+            raise OptionError(
+                "Option 'checkpointLocation' is inside the log directory that 'path' names",
+                hint="Give a folder elsewhere, and remove this one: a broker does not start beside it.",
+            )

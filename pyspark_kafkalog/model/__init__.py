@@ -511,6 +511,9 @@ class Files(Protocol):
     def gaps(self, partition: TopicPartition) -> tuple[OffsetRange, ...]:
         """The offsets that a backup lacks, in order: its source had deleted them before they were copied."""
 
+    def misplaced(self) -> list[str]:
+        """A sentence about each folder that has no place in a log directory."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:

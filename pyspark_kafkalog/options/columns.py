@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CORRUPT_FIELD, DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.user_options import suggestion
+from pyspark_kafkalog.options.user_options import is_slip, log_once, suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),
@@ -17,7 +20,19 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp", "timestamp_ntz"),
 }
-"""The columns that a sink takes, by exact name, and their Spark types. Others are ignored, as in Spark."""
+"""The columns that a sink takes, by exact name, and their Spark types. Others are ignored, as in Spark, but
+for a slip of one of these names."""
+
+
+class Ways(NamedTuple):
+    """The expressions that make other columns of a user's rows, as their library writes them."""
+
+    rename: str
+    """A format of the old name and the new one."""
+    drop: str
+    """A format of the name to leave out."""
+    convert: Callable[[str, str], str]
+    """Gives the expression for a column as a sink takes it, by its name and Spark type."""
 
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
@@ -91,25 +106,41 @@ def check_different(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> None:
-    """Refuse rows that cannot be records, before any work starts.
+def check_written_columns(
+    columns: Mapping[str, str],
+    *,
+    topic: str | None,
+    written: Collection[str] = (),
+    ways: Ways | None = None,
+) -> None:
+    """Refuse rows that cannot be records, before any work starts, and log once which columns are ignored.
 
     :param columns: name -> Spark type, as ``simpleString`` writes it.
     :param topic: the option ``topic``; with it the column is not needed.
-    :raises OptionError: naming the column and its possible types.
+    :param written: the columns that are a part of the key or the value, too.
+    :param ways: those of the user's library; by default Spark's.
+    :raises OptionError: naming the column and its possible types, or the column that it probably is.
     """
+    rename, drop, convert = ways or IN_SPARK
+    ignored = [name for name in columns if name not in SINK_FIELDS]
+    near = {name: column for name in ignored if name not in written and (column := _slip_of(name))}
     if "value" not in columns:
-        near = next((name for name in columns if name.lower() == "value"), None)
-        if near is not None:
+        for name in (name for name, column in near.items() if column == "value"):
             raise OptionError(
                 "Required column 'value' not found",
-                hint=f"Did you mean {near!r}? Rename it: df.withColumnRenamed({near!r}, 'value').",
+                hint=f"Did you mean {name!r}? Rename it: {rename.format(name, 'value')}.",
             )
         raise OptionError(
             "Required column 'value' not found",
             hint="Add one, for example with df.selectExpr('CAST(id AS string) AS value'), or with all columns"
             " in it: df.selectExpr('struct(*) AS value') and the option value.format=json.",
         )
+    for name, column in near.items():
+        if column not in columns and not (column == "topic" and topic is not None):
+            raise OptionError(
+                f"Column {name!r} is not {column!r}",
+                hint=f"Rename it: {rename.format(name, column)}. Or leave it out: {drop.format(name)}.",
+            )
     if topic is None and "topic" not in columns:
         raise OptionError(
             "The option 'topic' is required if there is no column 'topic'",
@@ -118,11 +149,31 @@ def check_written_columns(columns: Mapping[str, str], *, topic: str | None) -> N
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
-            advice = f"Convert it, for example with {_to_written(name, kind)}."
+            advice = f"Convert it, for example with {convert(name, kind)}."
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
                 hint=_or_format(name, kind, advice),
             )
+    if ignored:
+        log_once(
+            logging.INFO,
+            "Ignored, since a record has no such columns: %s. It has %s",
+            ", ".join(ignored),
+            ", ".join(SINK_FIELDS),
+        )
+
+
+@cache
+def _slip_of(name: str) -> str | None:
+    """The column of a sink that was probably meant by another name; None for one that has its own meaning.
+
+    A number at its end counts columns.
+    """
+    lower = name.lower()
+    for column in SINK_FIELDS if not name[-1:].isdigit() else ():
+        if is_slip(name, column) or lower == f"{column}s" or sorted(lower) == sorted(column):
+            return column
+    return None
 
 
 def _or_format(name: str, kind: str, advice: str) -> str:
@@ -164,6 +215,10 @@ def _to_written(name: str, kind: str) -> str:
     if kind in _WHOLE_NUMBERS:
         return "timestamp_millis(timestamp)"  # as Kafka counts; CAST takes seconds
     return "CAST(timestamp AS timestamp)" if kind in ("string", "date") else "current_timestamp()"
+
+
+IN_SPARK = Ways("df.withColumnRenamed({!r}, {!r})", "df.drop({!r})", _to_written)
+"""The expressions for a DataFrame."""
 
 
 def _is_number(kind: str) -> bool:

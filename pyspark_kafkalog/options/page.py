@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Mapping
 
 from pyspark_kafkalog.options.client_settings import (
     HARMLESS,
@@ -15,14 +17,19 @@ from pyspark_kafkalog.options.table import SECTIONS, VIEW_USES, Option, Use, Whe
 _INTRO = """\
 # Options
 
-Names, values and, unless a row says otherwise, defaults are those of Spark's Kafka source and sink, of
-Kafka's clients and topics, and, for large messages, of LinkedIn's clients. Names are case-insensitive. An
-unknown option is refused, and similar names are suggested. An unknown `kafka.` name only logs a warning,
-once per process.
+Names, values and defaults are those of Spark's Kafka source and sink, of Kafka's clients and topics, and, for
+large messages, of LinkedIn's clients, unless an option says otherwise. Names are case-insensitive. An unknown
+option is refused, and similar names are suggested. An unknown `kafka.` name only logs a warning, once per
+process.
 
-*Place* says whether an option is for a log directory (`path`), for brokers (`kafka.bootstrap.servers`), or
-both. *Views* are reads with the option `view`; *command line* is `kafkalog -o` and
-`pyspark_kafkalog.connect`.
+The small print of an option says
+
+- what takes it: reads, writes, *views* (reads with the option `view`), and the *command line* (`kafkalog -o`
+  and `pyspark_kafkalog.connect`),
+- whether it is for *log directories* (`path`) or for *brokers* (`kafka.bootstrap.servers`) alone,
+- its default, if it has one.
+
+Each option has an address, such as `options.html#maxBytesPerTrigger`.
 
 <!-- Made by: python -m pyspark_kafkalog.options.page > docs/options.md -->
 """
@@ -37,27 +44,59 @@ _WITHOUT_EFFECT = """\
 These are accepted, so that one set of settings serves every client, but have no effect. The same holds for a
 producer's settings on a read and a consumer's on a write. A line at DEBUG says so.
 """
-_PLACES = {Where.DIRECTORY: "directory", Where.BROKERS: "brokers", Where.ANY: "both"}
+_PLACES = {Where.DIRECTORY: ["log directories only"], Where.BROKERS: ["brokers only"], Where.ANY: []}
+_MOST = 2 / 3
+"""The share of a section's options that have the same small print, from which on the section says it."""
 
 
 def page() -> str:
     """The whole page."""
-    parts = [_INTRO]
+    titles = [*(section.title for section in SECTIONS), *map(_title, (_REFUSED, _WITHOUT_EFFECT))]
+    parts = [_INTRO, " · ".join(f"[{title}](#{_slug(title)})" for title in titles) + "\n"]
     for section in SECTIONS:
-        rows = (
-            (f"`{option.name}`", _uses(option), _PLACES[option.where], _default(option), option.meaning)
-            for option in section.options
-        )
-        columns = ("option", "applies to", "place", "default", "meaning")
-        parts.append(f"## {section.title}\n\n{_table(columns, rows)}")
-    refused = (
-        (f"`{name}`{_but(name)}", ", ".join(directions), reason)
-        for name, (directions, reason) in sorted(_refused().items())
-    )
-    parts.append(f"{_REFUSED}\n{_table(('setting', 'refused by', 'instead'), refused)}")
-    without = ((f"`{name}`", reason) for name, reason in sorted(WITHOUT_EFFECT.items()))
-    parts.append(f"{_WITHOUT_EFFECT}\n{_table(('setting', 'why'), without)}")
+        [(scope, count)] = Counter(map(_scope, section.options)).most_common(1)
+        common = scope if count >= max(2, _MOST * len(section.options)) else ""
+        parts.append(f"## {section.title}\n")
+        if common:
+            parts.append(f"<small>Unless an option says otherwise: {common}</small>\n")
+        parts.extend(_entry(option, common) for option in section.options)
+    refused: dict[str, list[str]] = {}
+    for name, (directions, reason) in sorted(_refused().items()):
+        said = f"`{name}`{_but(name)}{'' if len(directions) == 2 else f', on a {directions[0]}'}"
+        refused.setdefault(reason, []).append(f"{_anchor(name)}{said}")
+    parts.append(f"{_REFUSED}\n{_by_reason(refused)}")
+    without: dict[str, list[str]] = {}
+    for name, reason in sorted(WITHOUT_EFFECT.items()):
+        without.setdefault(reason, []).append(f"{_anchor(name)}`{name}`")
+    parts.append(f"{_WITHOUT_EFFECT}\n{_by_reason(without)}")
     return "\n".join(parts)
+
+
+def _title(part: str) -> str:
+    return part.partition("\n")[0].removeprefix("## ")
+
+
+def _slug(title: str) -> str:
+    """The anchor of a heading, as code hosts and the site make it."""
+    return re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-")
+
+
+def _anchor(name: str) -> str:
+    """An address of its own, since a heading's is in lower case and without dots."""
+    return f'<a id="{name}"></a>'
+
+
+def _entry(option: Option, common: str) -> str:
+    """A heading, the meaning, and the small print, of which ``common`` is not said again."""
+    heading = f"### {_anchor(option.name)}`{option.name}`\n"
+    scope = _scope(option)
+    default = {None: "", "": "default: empty"}.get(option.default, f"default `{option.default}`")
+    small = " · ".join(filter(None, ["" if scope == common else scope, default]))
+    return "\n".join([heading, f"{option.meaning}\n", *([f"<small>{small}</small>\n"] if small else [])])
+
+
+def _by_reason(settings: Mapping[str, list[str]]) -> str:
+    return "".join(f"- {', '.join(names)}<br>\n  {reason}\n" for reason, names in settings.items())
 
 
 def _but(name: str) -> str:
@@ -73,14 +112,8 @@ def _refused() -> Mapping[str, tuple[list[str], str]]:
     return found
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    columns = list(columns)
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _default(option: Option) -> str:
-    return {None: "-", "": "empty"}.get(option.default, f"`{option.default}`")
+def _scope(option: Option) -> str:
+    return " · ".join([_uses(option), *_PLACES[option.where]])
 
 
 def _uses(option: Option) -> str:

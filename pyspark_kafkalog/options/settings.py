@@ -146,13 +146,14 @@ class GroupOptions:
     """The consumer group of a query, if it has one.
 
     ``none_committed`` is where partitions without a committed offset start, EARLIEST
-    or LATEST; None makes them an error.
+    or LATEST; None makes them an error. Without ``may_be_new`` it is one, too, if there is no commit at all.
     """
 
     group_id: str | None = None
     commits: bool = False
     required: bool = False
     none_committed: int | None = EARLIEST
+    may_be_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +412,7 @@ def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
                 f"UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {starting.option} {start} "
                 f"is greater than {ending.option} {end}",
                 topic_partition=topic_partition,
+                hint=f"End at {start} or later, or start at {end} or before.",
             )
 
 
@@ -419,20 +421,24 @@ def group_options(user: UserOptions, *, batch: bool) -> GroupOptions:
 
     :raises OptionError: for a group id that Kafka would refuse, and for ``commitOffsets`` without a group.
     """
-    strategies = {
+    strategies: dict[str, int | None] = {
         "auto": EARLIEST if batch else LATEST,
         "earliest": EARLIEST,
         "latest": LATEST,
         "error": None,
     }
-    none_committed = strategies[user.value("startingOffsetsByCommittedStrategy")]
+    strategy = user.value("startingOffsetsByCommittedStrategy")
+    starts: dict[str, Any] = {
+        "none_committed": strategies[strategy],
+        "may_be_new": strategy in ("earliest", "latest"),
+    }
     group = user.value("kafka.group.id")
     if group is not None and "groupIdPrefix" in user:
         log_once(logging.WARNING, "Option groupIdPrefix is ignored, because kafka.group.id is set")
     commits = user.value("commitOffsets") or ("false" if group is None else "true")
     if batch or commits == "false":
-        return GroupOptions(group, none_committed=none_committed)
-    return GroupOptions(group or _generated_id(user), True, commits == "required", none_committed)
+        return GroupOptions(group, **starts)
+    return GroupOptions(group or _generated_id(user), True, commits == "required", **starts)
 
 
 def _generated_id(user: UserOptions) -> str:

@@ -191,8 +191,9 @@ SECTIONS = (
                " it only before its first checkpoint."),
         Option("startingOffsetsByCommittedStrategy", _READ,
                one_of("auto", "earliest", "latest", "error"), "auto",
-               "Where to start if the group has committed nothing: `earliest`, `latest`, `error`, or"
-               " `auto` (as without a group)."),
+               "Where a partition starts of which the group has committed nothing: `earliest`, `latest`,"
+               " `error`, or `auto` (as without a group; an error if it has committed nothing at all, as a"
+               " misspelt group has)."),
         Option("endingOffsets", _BATCH,
                offsets_or({"earliest": EARLIEST, "latest": LATEST, "planned": PLANNED}), "latest",
                "`latest`, `planned` (`latest` when the query is planned: what Spark runs again then reads"

@@ -26,16 +26,33 @@ _FRACTION = re.compile(r"\.([0-9]{1,6})[0-9]*", re.ASCII)
 
 
 _USUAL = 315_532_800_000, 7_258_118_400_000
-"""The years 1980 to 2200 in milliseconds since 1970. Numbers of seconds lie below, of microseconds above."""
+"""The years 1980 to 2200 in milliseconds since 1970. Numbers of seconds lie below."""
+_FINER = 1_000, 1_000_000
+"""Microseconds and nanoseconds of a millisecond."""
 
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-@functools.cache
-def _warn_unusual(name: str, ms: int) -> None:
-    """Say once that a time is probably in another unit."""
-    when = "before 1980" if ms < _USUAL[0] else "after 2200"
-    _log.warning("%s: %d ms since 1970 is %s. Expected ms, not seconds or microseconds", name, ms, when)
+def _check_unit(name: str, number: int) -> None:
+    """Refuse what is a usual time in another unit. Only 0, and what lies far ahead, stand for no bound.
+
+    :raises OptionError: naming the option.
+    """
+    first, end = _USUAL
+    if number == 0 or first <= number < end:
+        return
+    as_ms = number * 1_000
+    if number > end:
+        as_ms = next((number // unit for unit in _FINER if first <= number // unit < end), 0)
+        if not as_ms:
+            return
+    when = "before 1980" if number < first else "after 2200"
+    raise OptionError(
+        f"Option {name!r}: {number} ms since 1970 is {when}. Expected ms, not seconds or microseconds",
+        hint=f"Write {as_ms}, or {_iso(as_ms)}."
+        if first <= as_ms < end
+        else f"Write {TIME_FORMS}. 0 is the beginning.",
+    )
 
 
 @functools.cache
@@ -93,8 +110,7 @@ def moment(name: str, text: str) -> Moment:
     """
     given = text.strip()
     if _MILLISECONDS.fullmatch(given) and int(given) <= MAX_LONG:
-        if int(given) and not _USUAL[0] <= int(given) < _USUAL[1]:
-            _warn_unusual(name, int(given))
+        _check_unit(name, int(given))
         return int(given)
     if ago := _AGO.fullmatch(given):
         return Ago(milliseconds(name, ago["time"]))
@@ -119,7 +135,11 @@ def moment(name: str, text: str) -> Moment:
 def with_iso(timestamp: int) -> str:
     """A number of milliseconds, and the time in UTC that it is, if there is such a time."""
     try:
-        time = _EPOCH + timedelta(milliseconds=timestamp)
+        return f"{timestamp} ({_iso(timestamp)})"
     except OverflowError:
         return str(timestamp)
-    return f"{timestamp} ({time.isoformat(timespec='milliseconds').replace('+00:00', 'Z')})"
+
+
+def _iso(timestamp: int) -> str:
+    time = _EPOCH + timedelta(milliseconds=timestamp)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

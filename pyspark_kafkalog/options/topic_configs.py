@@ -11,6 +11,10 @@ from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
 _UNITS = {".ms": milliseconds, ".bytes": size_in_bytes}
+_EXAMPLES = {
+    ".ms": "milliseconds such as 604800000, or a time such as 7d",
+    ".bytes": "bytes such as 1073741824, or a size such as 1g",
+}
 _WITH_UNIT = re.compile(r"[0-9]+\s*[a-zA-Z]+", re.ASCII)
 
 
@@ -79,11 +83,18 @@ TOPIC_CONFIGS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
 
 
 def in_kafkas_units(configs: Mapping[str, str]) -> dict[str, str]:
-    """The configurations with times such as ``7d`` in milliseconds and sizes such as ``1g`` in bytes."""
+    """The configurations with times such as ``7d`` in milliseconds and sizes such as ``1g`` in bytes.
+
+    :raises OptionError: for what is neither a number nor has such a unit.
+    """
 
     def value(name: str, text: str) -> str:
-        parse = next((parse for end, parse in _UNITS.items() if name.endswith(end)), None)
-        return str(parse(name, text)) if parse and _WITH_UNIT.fullmatch(text) else text
+        end = next((end for end in _UNITS if name.endswith(end)), None)
+        if end is None or name not in TOPIC_CONFIGS or re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+            return text
+        if not _WITH_UNIT.fullmatch(text):
+            raise OptionError(f"Topic configuration {name!r}: expected {_EXAMPLES[end]}, got {text!r}")
+        return str(_UNITS[end](name, text))
 
     return {name: value(name, text) for name, text in configs.items()}
 

@@ -58,6 +58,8 @@ _ZOOKEEPER_SERVER = re.compile(
 _ZOOKEEPER_PORT = 2181
 _BEGINS_WITH_VARIABLE = re.compile(r"\s*\$(\w+|\{\w+\})(/|\s*\Z)")
 _OF_SPARK_ALONE = re.compile(r"\s*dbfs:/(?!/)")
+_OF_WINDOWS = re.compile(r"\s*(?:(?:file:/*)?[A-Za-z]:[\\/]|\\\\)")
+"""A drive and a slash, also as a URI, or a share."""
 _OF_PATTERNS = re.compile(r"[*?+|\[\](){}^$\\]")
 _LIST = re.compile(r"""\s*\[\s*['"].*\]\s*""", re.DOTALL)
 _LONGEST_GROUP_ID = 32767
@@ -116,8 +118,25 @@ def not_blank(parser: Parser) -> Parser:
     return parse
 
 
+def check_system(expected: str, path: str) -> None:
+    """Refuse a path of Windows, which is a relative one here: a write would make a folder ``C:``.
+
+    :param expected: the beginning of the error.
+    :raises OptionError: for such a path.
+    """
+    if _OF_WINDOWS.match(path):
+        raise OptionError(
+            f"{expected} a path of this machine, got one of Windows",
+            hint="Give the path that this machine has, such as /mnt/c/kafka-logs for C:\\kafka-logs in WSL.",
+        )
+
+
 def location(name: str, text: str) -> str:
-    """A path or URI; a leading ``~`` or variable is refused. Errors do not show it: URIs hold secrets."""
+    """A path or URI; one of Windows, a leading ``~`` or variable is refused.
+
+    Errors do not show it: URIs hold secrets.
+    """
+    check_system(f"Option {name!r}: expected", text)
     if text.lstrip().startswith("~"):
         raise OptionError(
             f"Option {name!r}: expected a path without ~",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.options.contracts import ExtensionOptions, implementing
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Messages(ExtensionOptions):
         """
         from pyspark_kafkalog.read.ranges import RecordReader
 
-        return RecordReader(place, rules)
+        return extensions.WatchingReader(RecordReader(place, rules))
 
     def start_from(self, groups: CommittedOffsets) -> CommittedOffsets:
         """The committed offsets as those of the first messages that are wanted."""

@@ -42,9 +42,10 @@ def start_from_group(
 ) -> ReadOptions:
     """The options with the group's committed offsets in place of ``startingOffsets=committed``.
 
-    :param may_be_new: whether a group without commits is nothing to warn of.
-    :raises GroupError: if a partition has none and startingOffsetsByCommittedStrategy is ``error``, or one
-        that is not of its log, unless failOnDataLoss is false.
+    :param may_be_new: whether a group may have no commits.
+    :raises GroupError: if no partition has one and startingOffsetsByCommittedStrategy does not say where to
+        start; if a partition has none and that is ``error``; or if one is not of its log, unless
+        failOnDataLoss is false.
     """
     group = options.group.group_id
     if options.starting.values != COMMITTED or group is None:
@@ -60,16 +61,22 @@ def start_from_group(
             f"Group {group!r} has committed nothing for {names_of(without)}",
             hint="Set startingOffsetsByCommittedStrategy to earliest or latest to start there.",
         )
+    may_be_new = may_be_new or options.group.may_be_new
+    if without and not committed and not may_be_new:
+        raise GroupError(
+            f"Group {group!r} has committed nothing for {names_of(without)}",
+            hint="Check its name. For a new group set startingOffsetsByCommittedStrategy to earliest or"
+            " latest, to start there.",
+        )
     at_ends = options.group.none_committed == LATEST
     # New partitions are to be read from their beginning.
-    if without and not may_be_new and (at_ends or not committed):
+    if without and not may_be_new and at_ends:
         log_once(
             logging.WARNING,
-            "Consumer group %r has committed nothing for %s: starting at %s there. Check its name, or set"
+            "Consumer group %r has committed nothing for %s: starting at latest there. Check its name, or set"
             " startingOffsetsByCommittedStrategy",
             group,
             names_of(without),
-            "latest" if at_ends else "earliest",
         )
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed.items()}
     if not options.fail_on_data_loss:  # what is beyond the end is not there
@@ -125,6 +132,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
                 f"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET: {options.starting.option} gives "
                 f"{offsets.start}, {options.ending.option} gives {offsets.end}",
                 topic_partition=partition,
+                hint=_where_to_start(options, offsets, watermarks[partition]),
             )
     existing = {p: _existing(offsets, watermarks[p]) for p, offsets in requested.items()}
     within = offsets_within(place, bounds, watermarks)
@@ -152,6 +160,13 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
     if not options.read_committed:
         return planned
     return with_decided(place, planned, look=lambda split: bool(cuts.get(split.partition)))
+
+
+def _where_to_start(options: ReadOptions, offsets: OffsetRange, bounds: Watermarks) -> str:
+    end = bounds.end(read_committed=options.read_committed)
+    if offsets.start > end:
+        return f"The log ends at {end}: start at an offset up to that, or at latest."
+    return f"The log ends at {end}: end at {offsets.start} or later, or start at {offsets.end} or before."
 
 
 def _is_open(options: ReadOptions) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_kafkalog.codec.decode import Decoded, DecodeLimits, decode_slice
-from pyspark_kafkalog.codec.isolation import Visibility
+from pyspark_kafkalog.codec.isolation import AbortedRecords, Visibility
+from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import (
     CorruptRecordError,
     DataLossError,
@@ -45,6 +46,8 @@ class ReadRules:
     read_committed: bool
     fail_on_data_loss: bool
     limits: DecodeLimits = field(default_factory=DecodeLimits)
+    aborted: AbortedRecords | None = None
+    """Counts what read_committed would leave out; None if no one asks."""
 
 
 class Existing(NamedTuple):
@@ -210,6 +213,8 @@ def _decoded(place: Place, wanted: Fetch, rules: ReadRules) -> Iterator[Decoded]
     for piece in place.fetch(wanted):
         if visible is not None:
             visible.expect(piece.aborted)
+        elif rules.aborted is not None:
+            rules.aborted.add(wanted.partition, piece.buffer, batches_of(piece), OffsetRange(position, end))
         for result in decode_slice(
             piece,
             topic_partition=wanted.partition,

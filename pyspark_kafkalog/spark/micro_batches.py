@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.garbage import loading
+from pyspark_kafkalog.model import LATEST
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_json
 from pyspark_kafkalog.places import identity, import_reading, open_groups, open_place
 from pyspark_kafkalog.read.messages import messages_of
@@ -51,6 +52,19 @@ _FIRST_IS_LIMITED = (
     " micro-batch. The next run reads on from there."
 )
 
+_RESUMED_WITHOUT_CHECKPOINT = (
+    "This query goes on from an earlier run, and its reader is not given the checkpoint: a topic that was"
+    " recreated, or a log that went back, between the runs may not be noticed. %s"
+)
+_LATEST_WITHOUT_CHECKPOINT = (
+    "This query starts at the latest records. If it fails in its first micro-batch, its next run starts at"
+    " those that are the latest then, unless its reader is given the checkpoint. %s"
+)
+_GIVE_CHECKPOINT = (
+    'Add .option("checkpointLocation", "…") to readStream, as to writeStream, or begin with'
+    " pyspark_kafkalog.QueryCheckpoint, which gives it to both."
+)
+
 
 def _store_nothing(*content: object) -> None:
     """Store nothing: the user names no checkpoint."""
@@ -68,6 +82,7 @@ class MicroBatches:
         """The thread's CPU time when the last lookup began, and how much it took, in seconds."""
         self._start: tuple[dict[str, Any], Offsets] | None = None
         self._calls = StreamCalls()
+        self._has_planned = False
         name_work(reader.about)
 
     @cached_property
@@ -299,12 +314,24 @@ class MicroBatches:
         self._calls.plan(start, end)
         begin, stop = (parse_offsets(offsets, option="offsets") for offsets in (start, end))
         self._checkpoint.planned(stop)
+        self._warn_without_checkpoint(begin)
         if start == end:
             return self._partitions_of([])  # after a restart some Sparks only show the last offsets
         splits = self._planner.plan(begin, stop)
         if self._watch is not None and self._checkpoint.is_own:
             self._watch.begin(stop)
         return self._partitions_of(self._reader.tasks_of(splits, self._record_sizes))
+
+    def _warn_without_checkpoint(self, begin: Offsets) -> None:
+        """Say at the first micro-batch if it is without the checkpoint that the reader needs it."""
+        if self._has_planned or self._options.checkpoint_location is not None:
+            return
+        self._has_planned = True
+        starting = self._options.starting
+        if begin != self.__dict__.get("_initial"):
+            _log.warning(_RESUMED_WITHOUT_CHECKPOINT, _GIVE_CHECKPOINT)
+        elif starting.values == LATEST and not starting.are_timestamps:
+            _log.warning(_LATEST_WITHOUT_CHECKPOINT, _GIVE_CHECKPOINT)
 
     def _partitions_of(self, tasks: Sequence[tuple[Split, ...]]) -> list[LogInputPartition]:
         """The partitions for the tasks. If the user names the query's checkpoint, the first tells the sink

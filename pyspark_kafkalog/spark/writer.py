@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
-from pyspark_kafkalog.options.columns import check_written_columns
+from pyspark_kafkalog.options.columns import IN_SPARK, check_written_columns
 from pyspark_kafkalog.options.contracts import delivery_of, transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import cluster_id, open_sink
@@ -86,7 +86,7 @@ def _checked(
         with loading():
             from pyspark_kafkalog.write.columns import Shaped
         given = _in_arrow(schema)
-        shaping = given, Shaped(settings, given, encoded).encoded
+        shaping = given, Shaped(settings, given, encoded, ways=IN_SPARK).encoded
         settings = settings.for_tasks
     with loading():
         splitting_of(settings).load()

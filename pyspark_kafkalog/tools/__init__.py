@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.tools.care.room import LogCare as LogCare
+    from pyspark_kafkalog.tools.doctor.compare import examine as examine
+    from pyspark_kafkalog.tools.doctor.report import Report as Report
     from pyspark_kafkalog.tools.groups.room import GroupAdmin as GroupAdmin
     from pyspark_kafkalog.tools.records.room import Records as Records
     from pyspark_kafkalog.tools.topics.brokers import describe_brokers as describe_brokers
@@ -19,10 +21,12 @@ _OFFERED = {
     "GroupAdmin": "groups.room",
     "LogCare": "care.room",
     "Records": "records.room",
+    "Report": "doctor.report",
     "TopicAdmin": "topics.room",
     "describe_brokers": "topics.brokers",
+    "examine": "doctor.compare",
 }
-"""The module of each function."""
+"""The module of each class and function."""
 
 
 def __getattr__(name: str) -> Any:

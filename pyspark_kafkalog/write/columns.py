@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import HEADERS_FIELD
-from pyspark_kafkalog.options.columns import SINK_FIELDS, check_different, check_written_columns
+from pyspark_kafkalog.options.columns import (
+    SINK_FIELDS,
+    Ways,
+    check_different,
+    check_written_columns,
+)
 from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions
 from pyspark_kafkalog.write.rows import RECORD
@@ -18,6 +23,7 @@ from pyspark_kafkalog.write.values import written_values_of
 if TYPE_CHECKING:
     from pyspark_kafkalog.write.values import EncodedColumn
 
+_NESTED = ("struct", "list", "large_list", "fixed_size_list", "map")
 _TO_RETURN = f"Have the function return value, or more of {', '.join(SINK_FIELDS)}."
 
 
@@ -27,20 +33,28 @@ class Shaped:
     :param options: of the write.
     :param given: the columns of the rows.
     :param encoded: what encodes columns; None if that is not known yet, so that it is found here.
+    :param ways: see :func:`.columns.check_written_columns`.
     :raises OptionError: if the transform can't be imported, or does not return the columns of records when it
         is called with no rows; or see :meth:`.values.WrittenValues.columns_of`.
     """
 
     def __init__(
-        self, options: WriteOptions, given: pa.Schema, encoded: tuple[EncodedColumn, ...] | None = None
+        self,
+        options: WriteOptions,
+        given: pa.Schema,
+        encoded: tuple[EncodedColumn, ...] | None = None,
+        *,
+        ways: Ways | None = None,
     ) -> None:
         self._topic, self._given = options.topic, given
         self._transform = transforms_of(options).load(given)
         schema = given if self._transform is None else self._transform.schema
         values = written_values_of(options)
         found = [pa.field(f.name, pa.binary()) if f.name in values.encoded else f for f in schema]
+        # df.withColumn('value', struct('*')) has each column twice.
+        self._written = {part for name in values.encoded for part in _parts(schema, name)}
         try:
-            check_columns(pa.schema(found), self._topic)
+            check_columns(pa.schema(found), self._topic, written=self._written, ways=ways)
         except OptionError as e:
             if self._transform is None:
                 raise
@@ -61,7 +75,7 @@ class Shaped:
         found = rows if self._transform is None else self._transform(_with_types(rows, self._given))
         found = found if self._encode is None else self._encode(found)
         try:
-            return as_columns(found, self._topic)
+            return as_columns(found, self._topic, written=self._written)
         except OptionError as e:
             if self._transform is None:
                 raise
@@ -79,25 +93,60 @@ def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def as_columns(rows: pa.RecordBatch, topic: str | None) -> pa.RecordBatch:
+def _parts(schema: pa.Schema, name: str) -> Iterator[str]:
+    """The names of the fields of a struct; none for another column, or one that there isn't."""
+    for field in schema:
+        if field.name == name and pa.types.is_struct(field.type):
+            yield from (part.name for part in field.type)
+
+
+def as_columns(rows: pa.RecordBatch, topic: str | None, *, written: Collection[str] = ()) -> pa.RecordBatch:
     """The columns of records with the types that Spark hands over.
 
+    :param written: see :func:`.columns.check_written_columns`.
     :raises OptionError: if ``value`` is missing, a column occurs twice or has another type, or a time or a
         partition is too large.
     """
-    names = check_columns(rows.schema, topic)
+    names = check_columns(rows.schema, topic, written=written)
     return pa.RecordBatch.from_pydict({name: _as_column(name, rows.column(name)) for name in names})
 
 
-def check_columns(schema: pa.Schema, topic: str | None) -> list[str]:
+def check_columns(
+    schema: pa.Schema,
+    topic: str | None,
+    *,
+    written: Collection[str] = (),
+    ways: Ways | None = None,
+) -> list[str]:
     """The names of the columns in ``schema`` that a sink takes.
 
-    :raises OptionError: if ``value`` is missing, or a column occurs twice or has another type.
+    See :func:`.columns.check_written_columns`.
+
+    :raises OptionError: if ``value`` is missing, or a column occurs twice, has another type, or a name that
+        is nearly one of these.
     """
     names = [name for name in schema.names if name in SINK_FIELDS]
     check_different(names)
-    check_written_columns({field.name: _spark_type(field.type) for field in schema}, topic=topic)
+    kinds = {field.name: _spark_type(field.type) for field in schema}
+    check_written_columns(kinds, topic=topic, written=written, ways=ways or IN_ARROW)
     return names
+
+
+def _to_written(name: str, kind: str) -> str:
+    """Arrow's expression for a column as a sink takes it, or one that makes such a column."""
+    if name == "headers":
+        return 'pa.array([[{"key": "name", "value": b"text"}], ...])'
+    if name in ("key", "value", "topic"):
+        if kind.startswith(_NESTED):
+            return f'pa.array([json.dumps(each) for each in rows["{name}"].to_pylist()])'
+        return f'rows["{name}"].cast(pa.string())'
+    if name == "partition":
+        return 'rows["partition"].cast(pa.int32())'
+    return 'rows["timestamp"].cast(pa.timestamp("ms"))'
+
+
+IN_ARROW = Ways("table.rename_columns({{{!r}: {!r}}})", "table.drop_columns([{!r}])", _to_written)
+"""The expressions for a table of pyarrow."""
 
 
 def _as_column(name: str, column: pa.Array) -> pa.Array:

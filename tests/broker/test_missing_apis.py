@@ -14,9 +14,13 @@ from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.places import open_topics
 from tests.broker.fake_broker import VERSIONS
 from tests.broker.scripted_cluster import Belief, ScriptedCluster, playing
+from tests.kafka import Broker
 from tests.tools.cli.running import run
 
 CREATE_TOPICS = 19
+OF_A_CONTROLLER = dict.fromkeys((1, 17, 18, 19, 32, 36, *range(52, 61), 62, 63), (0, 1))
+"""What a controller of Kafka 4.3 answers to ApiVersions, as far as it matters."""
+SAYS = r"This is a KRaft controller, which serves no records \(broker {}\)\. Give the port of the brokers'"
 
 
 @pytest.fixture
@@ -50,3 +54,21 @@ def test_the_doctor_names_what_is_missing(endpoint: dict[str, str]) -> None:
         ("CreateTopics v4", "give --partitions and --replication-factor"),
     ):
         assert re.search(f"it lacks {name}\n.*{remedy}", done.out), done.out
+
+
+def test_a_controller_is_told_from_a_broker() -> None:
+    with playing(ScriptedCluster({1: Belief(1, 0)}, OF_A_CONTROLLER)) as cluster:
+        servers = cluster.bootstrap
+        with pytest.raises(UnsupportedVersionError, match=SAYS.format(servers)):
+            connect(servers).read("t")
+        assert re.search(SAYS.format(servers), run("topics", servers).err)
+        assert "This is a KRaft controller" in run("doctor", servers).out
+
+
+@pytest.mark.broker
+def test_a_real_controller_is_told(broker: Broker) -> None:
+    text = (broker.folder / "server.properties").read_text()
+    (servers,) = re.findall(r"CONTROLLER://(127\.0\.0\.1:\d+)", text)
+    done = run("topics", servers)
+    assert done.code == 3
+    assert re.search(SAYS.format(servers), done.err)

@@ -366,3 +366,22 @@ def test_a_table_is_written_as_it_was_read(options: Mapping[str, str], topic: st
     after = kafka.read(copy, columns=before.schema.names).read_all()
     order = [("timestamp", "ascending")]
     assert after.sort_by(order) == before.sort_by(order)
+
+
+def test_records_of_aborted_transactions_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    """librdkafka leaves them out by default, and with it kcat and confluent-kafka."""
+    place = str(case("txn-basic").directory)
+    says = "34 records of aborted transactions are among {}; kafka.isolation.level=read_committed leaves"
+    says += " them out"
+    assert connect(place).read("txn-basic").read_all().num_rows == 124
+    assert caplog.messages == [says.format("these")]
+    caplog.clear()
+    connect(place).read("txn-basic", filters=[("offset", "<", 200)]).read_all()
+    assert caplog.messages == [says.format("those that were looked at")]
+    caplog.clear()
+    assert connect(place).records.select("txn-basic").read_all().num_rows == 124
+    assert "RecordSelection(read_committed=True) leaves them out" in caplog.text
+    caplog.clear()
+    committed = connect({"path": place, "kafka.isolation.level": "read_committed"})
+    assert committed.read("txn-basic").read_all().num_rows == 76
+    assert caplog.messages == []

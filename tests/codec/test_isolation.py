@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.format import ZSTD
-from pyspark_kafkalog.codec.isolation import EndMarker, TransactionScan, Visibility, end_markers
+from pyspark_kafkalog.codec.isolation import (
+    AbortedRecords,
+    EndMarker,
+    TransactionScan,
+    Visibility,
+    end_markers,
+)
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError
-from pyspark_kafkalog.model import AbortedTransaction
+from pyspark_kafkalog.model import AbortedTransaction, OffsetRange, TopicPartition
 from tests.codec.raw import batch, marker, record, values
 
 TRANSACTIONAL = 0x10
@@ -142,3 +148,17 @@ def test_a_marker_that_decompresses_to_more_than_any_is_refused_with_its_place()
     with pytest.raises(CorruptRecordError, match="A marker has more than 1048576 bytes") as e:
         TransactionScan().add(data, walk(data))
     assert e.value.position == len(values(3))
+
+
+def test_records_of_aborted_transactions_are_counted_within_what_is_read() -> None:
+    of = {"attributes": TRANSACTIONAL, "producer_id": 5}
+    data = values(3, **of) + values(2, base_offset=3) + marker(5, commit=False, offset=5)
+    partition = TopicPartition("t", 0)
+    for start, count in [(0, 3), (1, 2), (3, 0)]:
+        found = AbortedRecords()
+        found.add(partition, data, walk(data), OffsetRange(start, 10))
+        assert found.count == count
+    backwards = AbortedRecords()  # the marker in one window, and what it ends in the one before
+    backwards.add(partition, data, walk(data), OffsetRange(5, 6))
+    backwards.add(partition, data, walk(data), OffsetRange(0, 5))
+    assert backwards.count == 0

@@ -1,11 +1,16 @@
-"""What the README says first, word for word: in a new clone, with no virtual environment active."""
+"""What README and the page on the install say first, word for word: no virtual environment is active."""
 
 from __future__ import annotations
 
+import http.server
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,11 +62,45 @@ def test_the_readme_word_for_word(tmp_path: Path) -> None:
     assert comparable(printed) == comparable(read.printed or "")
 
 
-class User:
-    """Runs commands in a clone, with no virtual environment active and nothing of ours on the PATH."""
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="there is nothing to clone")
+def test_the_install_by_name_word_for_word(tmp_path: Path) -> None:
+    clone, files, empty = (tmp_path / name for name in ("clone", "index/pyspark-kafkalog", "project"))
+    empty.mkdir()
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    wheel = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", files, clone]
+    subprocess.run(wheel, check=True)
+    (install,) = (
+        block for block in blocks(ROOT / "docs" / "install.md") if "install 'pyspark-kafkalog" in block.code
+    )
+    read = code_blocks(README)[1]
+    with index(files.parent) as url:
+        user = User(empty, tmp_path, PIP_EXTRA_INDEX_URL=url)
+        user.run("install by name", "bash", "-euo", "pipefail", "-c", install.code)
+    printed = user.run("first read", ".venv/bin/python", "-", text=user.at_home(read.code))
+    assert comparable(printed) == comparable(read.printed or "")
 
-    def __init__(self, clone: Path, home: Path) -> None:
-        self._clone = clone
+
+@contextmanager
+def index(folder: Path) -> Iterator[str]:
+    """The URL of a web server that shows a folder, which pip takes for an index of packages."""
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class User:
+    """Runs commands in a folder, with no virtual environment active and nothing of ours on the PATH."""
+
+    def __init__(self, folder: Path, home: Path, **environment: str) -> None:
+        self._folder = folder
         self._home = home
         own = Path(sys.executable).parent
         path = [folder for folder in os.environ["PATH"].split(":") if Path(folder) != own]
@@ -69,6 +108,7 @@ class User:
         self._environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
         if "JAVA_HOME" in os.environ:
             self._environment["JAVA_HOME"] = os.environ["JAVA_HOME"]
+        self._environment |= environment
 
     def at_home(self, code: str) -> str:
         return code.replace("/tmp/kafkalog", str(self._home / "kafka-logs"))
@@ -78,7 +118,7 @@ class User:
         began = time.monotonic()
         done = subprocess.run(
             command,
-            cwd=self._clone,
+            cwd=self._folder,
             env=self._environment,
             input=text,
             capture_output=True,

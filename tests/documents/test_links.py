@@ -21,9 +21,11 @@ def links_of(text: str) -> list[str]:
 
 
 def anchors_of(text: str) -> set[str]:
-    """Those of headings, as code hosts and the site make them."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+    """Those of headings, as code hosts and the site make them, and those that the text gives itself."""
+    without_code = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"</?a\b[^>]*>", "", without_code), re.M)
+    slugs = {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', without_code))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -36,6 +38,13 @@ def test_links_lead_somewhere(document: Path) -> None:
             if not target.exists() or (anchor and anchor not in anchors_of(target.read_text("utf-8"))):
                 dead.append(link)
     assert not dead
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_nothing_but_partitions_is_put_into_the_log_directory_of_the_pages(document: Path) -> None:
+    """A broker does not start beside a folder of Parquet, and ``payments-1`` is taken for a partition."""
+    text = document.read_text(encoding="utf-8")
+    assert not re.findall(r"/tmp/kafkalog/[\w.-]+", text), "write /tmp/out/ and the name"
 
 
 def test_the_description_has_no_link_that_is_dead_elsewhere() -> None:

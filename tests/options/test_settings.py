@@ -28,6 +28,7 @@ from pyspark_kafkalog.options.settings import (
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS, Option, Where
 from pyspark_kafkalog.options.times import Ago
 
+NOW = 1_600_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
@@ -298,12 +299,12 @@ class TestOffsets:
 
     def test_the_first_of_three_ranks_wins_and_the_rest_is_not_looked_at(self) -> None:
         for side in ("starting", "ending"):
-            options = {f"{side}Offsets": "nonsense", f"{side}OffsetsByTimestamp": '{"t":{"0":5}}'}
+            options = {f"{side}Offsets": "nonsense", f"{side}OffsetsByTimestamp": f'{{"t":{{"0":{NOW}}}}}'}
             second = getattr(batch(**options), side)
-            assert second == OffsetsOption(f"{side}OffsetsByTimestamp", {T0: 5}, are_timestamps=True)
-            options = {**options, f"{side}OffsetsByTimestamp": "nonsense", f"{side}Timestamp": " 9 "}
+            assert second == OffsetsOption(f"{side}OffsetsByTimestamp", {T0: NOW}, are_timestamps=True)
+            options = {**options, f"{side}OffsetsByTimestamp": "nonsense", f"{side}Timestamp": " 0 "}
             first = getattr(batch(**options), side)
-            assert first == OffsetsOption(f"{side}Timestamp", 9, are_timestamps=True)
+            assert first == OffsetsOption(f"{side}Timestamp", 0, are_timestamps=True)
 
     def test_strategy(self) -> None:
         assert batch().no_match_is_latest is False
@@ -338,7 +339,7 @@ class TestOffsets:
                 "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET.*t-1",
             ),
             (
-                {"startingOffsetsByTimestamp": '{"t":{"0":1}}', "endingOffsetsByTimestamp": '{"t":{"1":1}}'},
+                {"startingOffsetsByTimestamp": '{"t":{"0":0}}', "endingOffsetsByTimestamp": '{"t":{"1":0}}'},
                 "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET.*t-0, t-1",
             ),
             (
@@ -346,7 +347,10 @@ class TestOffsets:
                 "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*t-0",
             ),
             (
-                {"startingOffsetsByTimestamp": '{"t":{"0":3}}', "endingOffsetsByTimestamp": '{"t":{"0":2}}'},
+                {
+                    "startingOffsetsByTimestamp": f'{{"t":{{"0":{NOW}}}}}',
+                    "endingOffsetsByTimestamp": '{"t":{"0":0}}',
+                },
                 "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*t-0",
             ),
         ],
@@ -358,17 +362,17 @@ class TestOffsets:
     def test_times_as_people_write_them(self) -> None:
         read = batch(startingTimestamp="2020-09-13T12:26:40Z", endingTimestamp="-1h")
         assert (read.starting.values, read.ending.values) == (1_600_000_000_000, Ago(3_600_000))
-        text = '{"t":{"0":5,"1":"-2d","2":"2020-09-13T12:26:40Z"}}'
+        text = '{"t":{"0":0,"1":"-2d","2":"2020-09-13T12:26:40Z"}}'
         starting = stream(startingOffsetsByTimestamp=text).starting
         two_days, now = 2 * 86_400_000, 1_700_000_000_000
-        assert starting.at(now) == {T0: 5, T1: now - two_days, TopicPartition("t", 2): 1_600_000_000_000}
+        assert starting.at(now) == {T0: 0, T1: now - two_days, TopicPartition("t", 2): 1_600_000_000_000}
         assert batch(startingTimestamp="-9999999d").starting.at(now) == 0
 
     def test_start_and_end_that_only_meet_when_looked_up_are_fine_here(self) -> None:
         batch(startingOffsets='{"t":{"0":3}}', endingOffsets='{"t":{"0":-1}}')
         batch(startingOffsets='{"t":{"0":3}}', endingOffsets='{"t":{"0":3}}')
         batch(startingOffsets='{"t":{"0":-2}}', endingOffsets='{"t":{"0":0}}')
-        batch(startingOffsetsByTimestamp='{"t":{"0":9}}', endingOffsets='{"t":{"0":2}}')
+        batch(startingOffsetsByTimestamp=f'{{"t":{{"0":{NOW}}}}}', endingOffsets='{"t":{"0":2}}')
 
     @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
     def test_a_stream_has_no_end(self, name: str) -> None:

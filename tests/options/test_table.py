@@ -258,6 +258,7 @@ VALUES = [
     "a.b:c",
     '{"t":[0]}',
     '{"t":{"0":5}}',
+    '{"t":{"0":1600000000000}}',
     "groups",
     "LogAppendTime",
     "measured",
@@ -374,11 +375,36 @@ def test_defaults_have_the_types_of_their_fields(kind: type) -> None:
             assert type(default) in simple, name
 
 
+OPTIONS_PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+
+
 def test_the_page_of_the_docs_is_made_from_the_table() -> None:
-    committed = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
+    committed = OPTIONS_PAGE.read_text(encoding="utf-8")
     assert committed == page(), "run python -m pyspark_kafkalog.options.page > docs/options.md"
+
+
+def test_every_option_has_an_entry_with_an_address_and_its_meaning_first() -> None:
+    committed = OPTIONS_PAGE.read_text(encoding="utf-8")
     for option in OPTIONS:
-        assert f"| `{option.name}` | " in committed
+        name = option.name
+        assert committed.count(f'### <a id="{name}"></a>`{name}`\n\n{option.meaning}\n') == 1, name
+    for name in {*REFUSED_READING, *REFUSED_WRITING, *WITHOUT_EFFECT}:
+        assert committed.count(f'<a id="{name}"></a>`{name}`') == 1, name
+
+
+def test_entries_say_what_takes_an_option_unless_their_section_does() -> None:
+    committed = OPTIONS_PAGE.read_text(encoding="utf-8")
+    sections = re.findall(
+        r"^## (.+)\n\n(?:<small>Unless an option says otherwise: (.+)</small>)?", committed, re.M
+    )
+    common = dict(sections)
+    for section in SECTIONS:
+        for option in section.options:
+            _, _, entry = committed.partition(f'### <a id="{option.name}"></a>')
+            entry = entry.partition("\n#")[0]
+            small = entry.partition("<small>")[2]
+            assert common[section.title] or small, option.name
+            assert (f"`{option.default}`" in small) == bool(option.default), option.name
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))

@@ -19,6 +19,7 @@ from pyspark_kafkalog.model import (
     TopicPartition,
     Watermarks,
 )
+from pyspark_kafkalog.options import times
 from pyspark_kafkalog.options.settings import ReadOptions, Selection, read_options
 from pyspark_kafkalog.options.user_options import log_once
 from pyspark_kafkalog.read import partitions
@@ -30,6 +31,12 @@ from tests.read.fake_place import FakePlace
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 INTERNAL = TopicPartition("__consumer_offsets", 0)
+
+
+@pytest.fixture(autouse=True)
+def _times_of_a_fake_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are of the first seconds of 1970."""
+    monkeypatch.setattr(times, "_USUAL", (0, 7_258_118_400_000))
 
 
 def batch(place: FakePlace, **options: str) -> list[tuple[TopicPartition, int, int]]:
@@ -187,13 +194,19 @@ class TestBatch:
     def test_start_beyond_a_given_end(self) -> None:
         place = FakePlace({A0: (0, 9)})
         options = {"startingOffsets": '{"a":{"0":5}}', "endingTimestamp": "3000"}
-        with pytest.raises(OptionError, match=r"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*5.*3.*a-0"):
+        with pytest.raises(
+            OptionError,
+            match=r"RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*5.*3.*a-0.*ends at 9: end at 5 or later",
+        ):
             batch(place, **options)
 
     def test_start_beyond_latest(self) -> None:
         place = FakePlace({A0: (0, 9)})
         assert batch(place, startingOffsets='{"a":{"0":9}}') == [(A0, 9, LATEST)]
-        with pytest.raises(OptionError, match="RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"):
+        said = (
+            "RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*The log ends at 9: start at an offset up to that"
+        )
+        with pytest.raises(OptionError, match=said):
             batch(place, startingOffsets='{"a":{"0":10}}')
 
     def test_unknown_topic(self) -> None:
@@ -380,12 +393,30 @@ class TestStartFromGroup:
             )
         assert "earliest or latest" in str(raised.value)
 
-    def test_a_group_without_commits_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_group_without_any_commit_is_probably_misspelt(self) -> None:
+        groups = FakeGroups({"other": {A0: CommittedOffset(7)}})
+        for batch in True, False:
+            with pytest.raises(GroupError, match="Group 'g' has committed nothing for a-0, a-1") as raised:
+                self.start(groups, batch=batch)
+            assert "Check its name. For a new group set startingOffsetsByCommittedStrategy" in str(
+                raised.value
+            )
+
+    def test_a_new_group_starts_where_the_strategy_says(self, caplog: pytest.LogCaptureFixture) -> None:
+        groups = FakeGroups({"other": {A0: CommittedOffset(7)}})
+        for batch in True, False:
+            found = self.start(groups, batch=batch, startingOffsetsByCommittedStrategy="latest")
+            assert found.starting.values == {A0: 10, A1: 20}
+            found = self.start(groups, batch=batch, startingOffsetsByCommittedStrategy="earliest")
+            assert found.starting.values == {A0: EARLIEST, A1: EARLIEST}
+        assert caplog.messages == []
+
+    def test_a_partition_that_starts_at_its_end_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
         log_once.cache_clear()
-        for groups in {"g": {A0: CommittedOffset(7)}}, {"other": {A0: CommittedOffset(7)}}:
-            self.start(FakeGroups(groups), batch=True)
+        self.start(FakeGroups({"g": {A0: CommittedOffset(7)}}), batch=True)
+        self.start(FakeGroups({"g": {A0: CommittedOffset(7)}}), batch=False)
         (told,) = caplog.messages
-        assert told.startswith("Consumer group 'g' has committed nothing for a-0, a-1: starting at earliest")
+        assert told.startswith("Consumer group 'g' has committed nothing for a-1: starting at latest there")
 
     def test_a_batch_reads_from_there_and_says_what_is_gone(self) -> None:
         groups = FakeGroups({"g": {A0: CommittedOffset(1), A1: CommittedOffset(15)}})

@@ -65,6 +65,16 @@ class Given:
         self.spark.sql(f"CREATE TABLE IF NOT EXISTS mistake USING kafkalog OPTIONS (path '{self.path}')")
         self.spark.table("mistake").collect()
 
+    def read_table_of_stream(self) -> None:
+        """Write a stream by toTable: its rows are in the topic, and its table gives none."""
+        rows = self.spark.readStream.format("kafkalog").option("startingOffsets", "earliest").load(self.path)
+        into = {"path": str(self.folder / "of table"), "topic": "orders"}
+        writer = rows.select("value").writeStream.format("kafkalog").options(**into)
+        writer = writer.option("checkpointLocation", tempfile.mkdtemp(dir=self.folder))
+        writer.trigger(availableNow=True).toTable("of_stream").awaitTermination()
+        assert self.spark.read.format("kafkalog").load(into["path"]).count() >= 10
+        self.spark.table("of_stream").collect()
+
     def write(self, rows: DataFrame, **options: Any) -> Any:
         return rows.write.format("kafkalog").mode("append").options(**_dotted(options))
 
@@ -93,11 +103,11 @@ class Given:
             writer = rows.writeStream.format("noop").option("checkpointLocation", where)
             writer.trigger(availableNow=True).start().awaitTermination()
 
-    def stream(self, path: str, mode: str = "append", **options: Any) -> None:
+    def stream(self, path: str, mode: str = "append", checkpoint: str | None = None, **options: Any) -> None:
         """A stream from a directory that copies to another one, until it ends."""
         rows = self.spark.readStream.format("kafkalog").options(**_dotted(options)).load(path)
         writer = rows.writeStream.format("kafkalog").option("topic", "copy").outputMode(mode)
-        where = tempfile.mkdtemp(dir=self.folder)
+        where = checkpoint or tempfile.mkdtemp(dir=self.folder)
         writer = writer.option("checkpointLocation", where).trigger(availableNow=True)
         writer.start(str(self.folder / "copy")).awaitTermination()
 
@@ -245,6 +255,18 @@ MISTAKES = [
         "CREATE TABLE",
         lambda given: given.read_table(),
         "CREATE TEMPORARY VIEW",
+    ),
+    Mistake(
+        "checkpoint in the log directory",
+        lambda given: given.stream(
+            given.path, checkpoint=str(given.folder / "copy/checkpoint"), startingOffsets="earliest"
+        ),
+        "'checkpointLocation' is inside the log directory that 'path' names",
+    ),
+    Mistake(
+        "toTable",
+        lambda given: given.read_table_of_stream(),
+        "A table in the catalog passes no options",
     ),
     Mistake(
         "schema: value string",

@@ -129,6 +129,12 @@ def test_log_append_time(write, read):
         ([(1,)], "value int", "t", "'value' has type int, expected binary or string"),
         ([("a", "1")], "value string, partition string", "t", "'partition' has type string"),
         ([("a",)], "value string", None, "'topic' is required"),
+        (
+            [("k", "v")],
+            "KEY string, value string",
+            "t",
+            r"'KEY' is not 'key'.*withColumnRenamed\('KEY', 'key'\)",
+        ),
         ([("a",)], "value string", "no/such", "Illegal topic name"),
         ([("a",)], "value string", "..", "Illegal topic name"),
     ],

@@ -48,6 +48,15 @@ _WITHOUT = {
 """APIs by key (see :mod:`kafka.protocol`): the name, the lowest version to want, and a way out."""
 
 
+_METADATA, _VOTE, _REGISTRATION = 3, 52, 62
+"""The APIs by which clients begin, and those of a KRaft quorum alone."""
+
+
+def is_controller(versions: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether what answers is the listener of a KRaft controller, which serves no client of records."""
+    return _METADATA not in versions and not {_VOTE, _REGISTRATION}.isdisjoint(versions)
+
+
 def way_out(api_key: int, highest: int) -> str:
     """The way out where a broker has no version of an API above ``highest``, which is -1 if it has none."""
     if api_key in _WITHOUT and highest < _WITHOUT[api_key][1]:

@@ -30,7 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.broker.wire import broken, frames, sockets
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE, read_body, read_header, response_of
-from pyspark_kafkalog.broker.wire.apis import way_out
+from pyspark_kafkalog.broker.wire.apis import is_controller, way_out
 from pyspark_kafkalog.broker.wire.deadline import SHORTEST_WAIT, Deadline
 from pyspark_kafkalog.broker.wire.error_codes import ErrorCode, error_of
 from pyspark_kafkalog.broker.wire.frames import Pace
@@ -187,6 +187,12 @@ class Connection:
         """
         ours: int = api.max_version if max_version is None else min(max_version, api.max_version)
         lowest, highest = self.versions.get(api.API_KEY, (0, -1))
+        if highest < 0 and is_controller(self.versions):
+            raise UnsupportedVersionError(
+                "This is a KRaft controller, which serves no records",
+                broker=str(self.address),
+                hint="Give the port of the brokers' listener: see listeners in their configuration.",
+            )
         if lowest > ours or highest < min_version:
             supported = f"{lowest} to {highest}" if highest >= 0 else "none"
             raise UnsupportedVersionError(

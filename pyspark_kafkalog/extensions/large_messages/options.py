@@ -92,7 +92,9 @@ class LargeMessageOptions(Messages):
     def reader(self, place: Place, rules: ReadRules, on_dropped: OnDropped | None = None) -> SplitReader:
         """See :meth:`.messages.Messages.reader`."""
         if not self.enabled:
-            return Messages.reader(self, place, rules, on_dropped)
+            from pyspark_kafkalog.read.ranges import RecordReader
+
+            return RecordReader(place, rules)
         from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
 
         return WholeMessageReader(place, rules, self, on_dropped)
@@ -154,7 +156,7 @@ def assembler_settings(user: UserOptions) -> AssemblerSettings:
 
 
 def large_message_options(user: UserOptions) -> LargeMessageOptions | None:
-    """The options of a reader for large messages; None if it joins none.
+    """The options of a reader for large messages; None if it joins none, and does not say so.
 
     :raises OptionError: for malformed values, and for dead letters or a deserializer without reassembly.
     """
@@ -181,7 +183,8 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions | None:
     for name in _ONLY_REASSEMBLE:
         if enabled and name in user:
             log_once(logging.WARNING, "Option %s has no effect on a reader: only reassemble uses it", name)
-    return large_messages if large_messages.need_metadata else None
+    is_asked = large_messages.need_metadata or "large.message.enabled" in user
+    return large_messages if is_asked else None
 
 
 def split_options(user: UserOptions, write: WriteOptions) -> SplitOptions | None:

@@ -28,7 +28,12 @@ from pyspark_kafkalog.tls import tls_context
 
 WAIT = 60.0
 """Seconds for which a registry that fails, or does not know an id, is asked again."""
+FIRST_CONTACT = 5.0
+"""Seconds for which a registry is asked that has not answered this process, where a query is planned: an
+address that is wrong is told as soon as for brokers. Tasks wait: others have had answers."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_SHORTEST_WAIT = 1.0
+"""Seconds that connecting may take at least, as for a second registry behind one that is silent."""
 _QUIET = 2.0
 """Seconds before a warning says so."""
 _LARGEST_ANSWER, _LARGEST_REASON = 16 << 20, 1 << 16
@@ -78,6 +83,7 @@ class SchemaRegistry:
         self._found: dict[str, RegisteredSchema] = {}
         """The answer to each path."""
         self._context: ssl.SSLContext | None = None
+        self._has_answered = False
 
     def by_id(self, schema_id: int, *, wait: float = WAIT) -> RegisteredSchema:
         """The schema with this id.
@@ -206,6 +212,8 @@ class SchemaRegistry:
 
     def _ask(self, path: str, what: str, deadline: float, body: bytes | None = None) -> Mapping[str, Any]:
         """The answer of the first registry that gives one; it is an error if none knows it now."""
+        if not self._has_answered:
+            deadline = min(deadline, time.monotonic() + FIRST_CONTACT)
         try:
             return self._answer(path, what, deadline, waits_for_it=False, body=body)
         except _UnknownError:
@@ -242,7 +250,10 @@ class SchemaRegistry:
                     hint=f"Check {REGISTRY}: the records may have been written with another registry.",
                 )
             else:
-                error = self._error(f"gave no answer for {what}: {why}", hint=f"Check {REGISTRY}.")
+                way = (
+                    "" if self._has_answered else ", and that the registry runs and can be reached from here"
+                )
+                error = self._error(f"gave no answer for {what}: {why}", hint=f"Check {REGISTRY}{way}.")
             now = time.monotonic()
             left = deadline - now
             if left <= 0:
@@ -266,10 +277,14 @@ class SchemaRegistry:
         headers = self._headers() if body is None else {**self._headers(), "Content-Type": _MEDIA_TYPE}
         request = urllib.request.Request(f"{url.rstrip('/')}{path}", body, headers)
         timeout = options.timeout_ms / 1000
+        connecting = min(timeout, max(deadline - time.monotonic(), _SHORTEST_WAIT))
         try:
-            with opener(deadline + timeout, self._context).open(request, timeout=timeout) as response:
+            sender = opener(deadline + timeout, self._context, connecting=connecting)
+            with sender.open(request, timeout=timeout) as response:
+                self._has_answered = True
                 content = response.read(_LARGEST_ANSWER + 1)
         except urllib.error.HTTPError as e:
+            self._has_answered = True
             words = _words(e) if body is not None and e.code in _REFUSED else ""
             e.close()
             if words:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from pyspark_kafkalog.log.layout import LOG_SUFFIX, parse_segment_file
@@ -29,8 +28,7 @@ def find_newest(folder: str) -> Newest:
 
     :raises LogDirectoryError: if a segment is not a regular file.
     """
-    clear_leftovers(folder)
-    names = os.listdir(folder)
+    names = clear_leftovers(folder)
     logs = sorted((name for name in names if name.endswith(LOG_SUFFIX)), reverse=True)
     files = ((name, parse_segment_file(name)) for name in logs)
     last, base_offset = next(

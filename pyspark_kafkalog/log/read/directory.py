@@ -314,6 +314,14 @@ class LogDirectory:
         root = next((root for root in self._roots if root.find_live(partition)), None)
         return () if root is None else root.gaps(partition)
 
+    def misplaced(self) -> list[str]:
+        """See :meth:`pyspark_kafkalog.model.Files.misplaced`."""
+        return [
+            f"{name if len(self._roots) == 1 else root.folder.label(name)} {why}"
+            for root in self._roots
+            for name, why in root.misplaced().items()
+        ]
+
     def _is_compacted(self, partition: Partition) -> bool:
         """Whether the topic is compacted by its configuration, or a cleaner has been at the partition."""
         topic = partition.topic_partition.topic

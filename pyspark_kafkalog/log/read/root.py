@@ -26,6 +26,7 @@ from pyspark_kafkalog.log.layout import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_CHECKPOINT,
     is_beside_partitions,
+    may_be_there,
     new_copy,
     parse_offset_checkpoint,
     parse_partition_folder,
@@ -135,6 +136,30 @@ class LogRoot:
         self.listings.made(None, now - started)
         self._listing = _Listing(found, changed, now) if was_at_rest(changed, started_ns) else None
         return set(found)
+
+    def misplaced(self) -> dict[str, str]:
+        """The folders that have no place in a log directory, by name, and what is wrong with each."""
+        if self._only is not None:
+            return {}
+        found = {}
+        created = [partition for partition, end in self.unpublished().items() if end is None]
+        for name, entry in sorted(self.folder.list().items()):
+            if entry.type != fs.FileType.Directory:
+                continue
+            partition = parse_partition_folder(name)
+            if not may_be_there(name):
+                found[name] = "is not TOPIC-PARTITION: a broker will not start here"
+            elif partition is not None and partition not in created and not self._has_kafkas_files(name):
+                found[name] = "has no file of Kafka, and yet readers and brokers take it for a partition"
+        return found
+
+    def _has_kafkas_files(self, name: str) -> bool:
+        """Whether a folder holds any file of a partition, or can't be looked into."""
+        try:
+            names = [*self.folder.child(name).names()]
+        except (OSError, LogDirectoryError):
+            return True
+        return _is_partition(names) or any(map(parse_segment_file, names))
 
     def find(self, partition: TopicPartition) -> Folder | None:
         """The folder with the partition's live data, if it is here.

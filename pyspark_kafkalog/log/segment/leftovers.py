@@ -59,8 +59,8 @@ class Leftovers:
             sync_folder(self.folder)
 
 
-def clear_leftovers(folder: str) -> None:
-    """Finish or undo what a crash interrupted in a partition; the caller holds the directory's lock.
+def clear_leftovers(folder: str) -> list[str]:
+    """Finish or undo what a crash interrupted in a partition, and list its files; the caller holds the lock.
 
     Until then its ``.log`` files need not be the segments that readers see, so each writer calls this before
     it changes a partition. If only ``.deleted`` files are left, they stay: they do no harm.
@@ -68,8 +68,14 @@ def clear_leftovers(folder: str) -> None:
     :raises LogDirectoryError: if a segment is not a regular file.
     """
     names = os.listdir(folder)
-    if any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) and parse_segment_file(name) for name in names):
+    marks = SWAP_SUFFIX, CLEANED_SUFFIX
+    joined = "/".join(names)  # searched first, as there may be thousands
+    if any(mark in joined for mark in marks) and any(
+        name.endswith(marks) and parse_segment_file(name) for name in names
+    ):
         plan_leftovers(open_folder(folder)).run()
+        names = os.listdir(folder)
+    return names
 
 
 def plan_leftovers(folder: Folder) -> Leftovers:

@@ -147,12 +147,22 @@ def _check_client_handler(user: UserOptions, mechanism: str) -> None:
 def _login_module(user: UserOptions, mechanism: str) -> LoginModule | None:
     module: LoginModule | None = user.value(JAAS)
     expected = _MODULES[mechanism]
-    if module is not None and not module.is_a(expected):
+    if module is None or module.is_a(expected):
+        return module
+    of = " or ".join(name for name, login in _MODULES.items() if module.is_a(login))
+    if not of:
         raise OptionError(
             f"Option {JAAS!r}: expected the login module {expected} of SASL {mechanism}, got another",
             hint=f"It is {_full(expected)}. See the option {_MECHANISM}, too, which is GSSAPI by default.",
         )
-    return module
+    if _MECHANISM in user:
+        found, way = f"is {mechanism}", f", or give the login module {_full(expected)}"
+    else:
+        found, way = f"is not set, so {mechanism} is taken", ""
+    raise OptionError(
+        f"Option {_MECHANISM!r} {found}, but {JAAS!r} has the login module of {of}",
+        hint=f"Set {_MECHANISM} to {of}{way}.",
+    )
 
 
 def _no_login(mechanism: str) -> OptionError:

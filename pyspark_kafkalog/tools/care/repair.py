@@ -33,6 +33,7 @@ from pyspark_kafkalog.log.layout import (
     RECOVERY_POINT_CHECKPOINT,
     format_offset_checkpoint,
     is_unused_folder,
+    may_be_there,
     parse_offset_checkpoint,
 )
 from pyspark_kafkalog.log.lock import CHECK_SECONDS, directory_lock
@@ -134,6 +135,9 @@ class _Repair:
         created = {partition for partition, end in self._root.unpublished().items() if end is None}
         before = self._take_clean_shutdown()
         self._mention_unused()
+        misplaced = self._root.misplaced()
+        for name, why in misplaced.items():
+            self._steps.append(RepairStep("skip", self._folder.label(name), f"it {why}"))
         checkpoints = {name: self._checkpoint(name) for name in OFFSET_CHECKPOINTS}
         starts = checkpoints[LOG_START_OFFSET_CHECKPOINT]
         configs = read_topic_configs(self._folder)
@@ -149,7 +153,8 @@ class _Repair:
             # The broker's epoch in it says that the broker has lost nothing.
             is_cut = any(partition.cut_bytes for partition in repaired)
             self._replace(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN if before is None or is_cut else before)
-        return RepairedDirectory(self._folder.path, tuple(repaired), tuple(self._steps), is_clean)
+        starts_broker = is_clean and all(map(may_be_there, misplaced))
+        return RepairedDirectory(self._folder.path, tuple(repaired), tuple(self._steps), starts_broker)
 
     def _repair(self, partition: TopicPartition, log_start_offset: int, interval: str) -> RepairedPartition:
         folder = self._folder.child(str(partition))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.care.repair import RepairedDirectory
     from pyspark_kafkalog.tools.care.retain import DeletedRecords
 
+MEND = "Brokers mend theirs when they start."
+
 
 class LogCare:
     """``kafka.logs``: backup, restore, repair, retention and compaction."""
@@ -40,17 +42,23 @@ class LogCare:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._kafka.name})"
 
-    def root(self) -> str:
+    def root(self, of_brokers: str = "") -> str:
         """The path of the one log directory that this is.
 
+        :param of_brokers: what brokers do about it, a sentence.
         :raises OptionError: if it is another place.
         """
         paths = self._kafka.place_options.paths
-        if len(paths) != 1:
+        if len(paths) == 1:
+            return paths[0]
+        if paths:
             raise OptionError(
-                f"Expected one log directory, got {f'{len(paths)} of them' if paths else 'brokers'}"
+                f"Expected one log directory, got {len(paths)} of them", hint="Do it for one after the other."
             )
-        return paths[0]
+        raise OptionError(
+            "Expected one log directory, got brokers",
+            hint=f"{of_brokers} Give a folder, such as /data/kafka-logs.".strip(),
+        )
 
     def backup(
         self,
@@ -189,7 +197,7 @@ class LogCare:
         from pyspark_kafkalog.tools.care.repair import repair
 
         mode = RepairMode(execute=execute, salvage=salvage, discard=discard)
-        return repair(self.root(), partitions, mode, progress=progress)
+        return repair(self.root(MEND), partitions, mode, progress=progress)
 
     def retain(
         self,
@@ -327,5 +335,8 @@ def _folder_to_write(place: str) -> str:
     """The path of a log directory on this machine, which may not be there yet."""
     if "path" not in options_of(place):
         got = "brokers" if names_brokers(place) else "ZooKeeper"
-        raise OptionError(f"Expected a folder to write to, got {got}")
+        raise OptionError(
+            f"Expected a folder to write to, got {got}",
+            hint="Give one on this machine, such as /data/backup.",
+        )
     return local_root(place)

@@ -35,6 +35,7 @@ _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 _TYPED = f"{__name__}.typed"
 """The key under which click's context has all words of the command line."""
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
+_ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)+)=True\b")
 _SECTIONS: Mapping[str, Sequence[str]] = {
     "First steps": ("doctor", "run-broker"),
     "Topics and brokers": ("topics", "brokers"),
@@ -131,11 +132,16 @@ class Application(CommandGroup):
         try:
             return super().invoke(ctx)
         except OptionError as e:
-            ctx.exit(_failed(USAGE, str(e)))
+            ctx.exit(_failed(USAGE, _in_shell(e)))
         except UnicodeDecodeError as e:
             ctx.exit(_failed(USAGE, f"A file is not valid UTF-8: {e.reason} at byte {e.start}"))
         except KafkaLogError as e:
-            ctx.exit(_failed(FAILED, str(e)))
+            ctx.exit(_failed(FAILED, _in_shell(e)))
+
+
+def _in_shell(error: KafkaLogError) -> str:
+    """The text of an error, with a flag where it names an argument of Python."""
+    return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", str(error))
 
 
 def _load_commands() -> None:

@@ -19,7 +19,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import Files, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
@@ -234,11 +234,16 @@ def _directory(options: PlaceOptions, findings: list[Finding]) -> dict[str, list
             TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers
         ]
         ends = place.end_offsets(partitions, read_committed=False)
+        misplaced = place.misplaced() if isinstance(place, Files) else []
     except Exception as e:  # stores raise all kinds
         findings.append(_failed("path", e, "Check the path, and that this machine can read it."))
         return None
     count = sum(map(len, topics.values()))
     findings.append(Finding("", "path", State.FINE, f"{len(topics)} topics, {count} partitions"))
+    for sentence in misplaced:
+        # Each mount has its lost+found, and only brokers mind.
+        state = State.UNKNOWN if sentence.startswith("lost+found ") else State.PROBLEM
+        findings.append(Finding("", "path", state, sentence, "Move it out of the log directory."))
     return {str(partition): [topic_ids.get(partition.topic, ""), end] for partition, end in ends.items()}
 
 

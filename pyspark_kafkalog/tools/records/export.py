@@ -45,8 +45,8 @@ def format_of(path: str) -> FileFormat:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
         raise OptionError(
-            f"Unknown suffix {suffix!r} of {path!r}",
-            hint=f"Give one of {' '.join(SUFFIXES)}, or name the format: parquet, csv or jsonl.",
+            f"The format of {path!r} is unknown: it has {f'the suffix {suffix}' if suffix else 'no suffix'}",
+            hint=f"End it in one of {' '.join(SUFFIXES)}, or give --format: parquet, csv or jsonl.",
         )
     return SUFFIXES[suffix]
 
@@ -100,9 +100,7 @@ def export(
 
 def _check_new(path: str, *, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(path):
-        raise OptionError(
-            f"{path!r} exists already", hint="Choose another name, or give --force (overwrite=True)."
-        )
+        raise OptionError(f"{path!r} exists already", hint="Choose another name, or give --force.")
 
 
 class _Counted:

@@ -79,6 +79,25 @@ def keyed(separator: bytes) -> Callable[[list[bytes]], pa.RecordBatch]:
     return parse
 
 
+def telling_of_returns(
+    parse: Callable[[list[bytes]], pa.RecordBatch], tell: Callable[[], None]
+) -> Callable[[list[bytes]], pa.RecordBatch]:
+    """A parser like ``parse``, which tells once that lines end with CR LF, as those of Windows do.
+
+    Java's console producer takes such a CR for a part of the line's end, kcat for one of the value.
+    """
+    is_told = False
+
+    def parse_too(lines: list[bytes]) -> pa.RecordBatch:
+        nonlocal is_told
+        if not is_told and any(line.endswith(b"\r") for line in lines):
+            is_told = True
+            tell()
+        return parse(lines)
+
+    return parse_too
+
+
 class JsonLines:
     """Records in the form of :func:`.lines.json_lines`; every field but ``value`` may be left out.
 

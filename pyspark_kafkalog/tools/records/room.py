@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.records.dump import DumpedBatch
     from pyspark_kafkalog.tools.records.select import RecordSelection
     from pyspark_kafkalog.tools.redrive.redrive import Redriven
+
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def _log_aborted(said: str) -> None:
+    _log.warning("%s; RecordSelection(read_committed=True) leaves them out", said)
 
 
 class Records:
@@ -51,6 +59,7 @@ class Records:
         follow: bool = False,
         skip_damaged: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        on_aborted: Callable[[str], None] = _log_aborted,
     ) -> pa.RecordBatchReader:
         """The selected records of ``topic``, as :meth:`Kafka.read` gives them; no batch is empty.
 
@@ -64,6 +73,8 @@ class Records:
         :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising. A key
             or value that can't be decoded is a struct of nulls.
         :param progress: called with the offsets that were read since the last call, and those in all.
+        :param on_aborted: called once with a sentence, if records of aborted transactions were read; by
+            default the log has it.
         :raises OptionError: for options that are malformed, or have no effect on this selection.
         :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
         :raises CorruptRecordError: at damaged bytes, and at what can't be decoded.
@@ -97,13 +108,21 @@ class Records:
             skip_damaged=skip_damaged,
             progress=progress,
             check=partial(check_usable, self._kafka.place_options),
+            on_aborted=on_aborted,
         )
 
     def count(
-        self, topic: str, selection: RecordSelection | None = None, *, skip_damaged: bool = False
+        self,
+        topic: str,
+        selection: RecordSelection | None = None,
+        *,
+        skip_damaged: bool = False,
+        on_aborted: Callable[[str], None] = _log_aborted,
     ) -> int:
         """The number of records of ``topic`` that are selected; see :meth:`select`."""
-        found = self.select(topic, selection, columns=("offset",), skip_damaged=skip_damaged)
+        found = self.select(
+            topic, selection, columns=("offset",), skip_damaged=skip_damaged, on_aborted=on_aborted
+        )
         return sum(rows.num_rows for rows in found)
 
     def batches(

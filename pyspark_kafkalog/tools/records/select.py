@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.client.partitions import with_way_out
 from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.codec.isolation import AbortedRecords
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import (
     BrokerError,
@@ -105,6 +106,7 @@ def read_records(
     skip_damaged: bool = False,
     progress: Callable[[int, int], None] | None = None,
     check: _Check,
+    on_aborted: Callable[[str], None],
 ) -> pa.RecordBatchReader:
     """The selected records of ``topic`` with these ``columns``; no batch is empty.
 
@@ -114,6 +116,7 @@ def read_records(
     :param limits: how large records may be.
     :param formats: how keys and values are decoded; None if they are not.
     :param check: raises an error if it finds some of these partitions unusable, before they are asked.
+    :param on_aborted: called once with a sentence, if records of aborted transactions were read.
     """
     names = [name for name in COLUMNS if name in columns]
     reading = _Reading(
@@ -127,6 +130,7 @@ def read_records(
         skip_damaged=skip_damaged,
         progress=progress,
         check=check,
+        on_aborted=on_aborted,
     )
     found = reading.run(follow=follow)
     if selection.limit is not None:
@@ -175,6 +179,7 @@ class _Reading:
         skip_damaged: bool,
         progress: Callable[[int, int], None] | None,
         check: _Check,
+        on_aborted: Callable[[str], None],
     ) -> None:
         self._place = place
         self._topic = topic
@@ -182,6 +187,8 @@ class _Reading:
         self._columns = columns
         self._progress = progress
         self._check = check
+        self._on_aborted: Callable[[str], None] | None = on_aborted
+        self._aborted = AbortedRecords()
         values = None if formats is None else values_of(formats)
         decoded = () if formats is None or values is None else values.columns_of(formats)
         decoded = decoded_parts(decoded, decoded_schema(columns, decoded))
@@ -197,6 +204,7 @@ class _Reading:
             read_committed=selection.read_committed,
             fail_on_data_loss=not skip_damaged,
             limits=limits,
+            aborted=self._aborted,
         )
         self._reader: SplitReader = RecordReader(place, self._rules)
         if selection.large_messages:
@@ -206,6 +214,21 @@ class _Reading:
         self._total = 0
 
     def run(self, *, follow: bool) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._run(follow=follow)
+        finally:
+            self._say_aborted()
+
+    def _say_aborted(self) -> None:
+        """Say once that there are some; an interrupt may come while it is said."""
+        say = self._on_aborted
+        if self._aborted.count and say is not None:
+            self._on_aborted = None
+            wanted = self._wanted
+            is_narrowed = bool(wanted.conditions) or (wanted.tail, wanted.limit) != (None, None)
+            say(self._aborted.among(is_narrowed=is_narrowed))
+
+    def _run(self, *, follow: bool) -> Iterator[pa.RecordBatch]:
         ranges = self._ranges(self._partitions())
         self._total = sum(end - start for start, end in ranges.values())
         if self._wanted.tail is None:
@@ -337,6 +360,7 @@ class _Reading:
                 offsets = OffsetRange(positions[partition], ends[partition])
                 yield from self._shown(self._rows(partition, offsets), partition)
                 positions[partition] = offsets.end
+            self._say_aborted()
             if not grown:
                 time.sleep(_PAUSE)
 

@@ -81,7 +81,8 @@ def create_topics(
     if not if_not_exists and existing:
         names = listed(existing, _NAMED)
         raise TopicExistsError(
-            f"Topic {names} exists already" if len(existing) == 1 else f"Topics {names} exist already"
+            f"Topic {names} exists already" if len(existing) == 1 else f"Topics {names} exist already",
+            hint="Choose another name, or give if_not_exists=True to leave what exists as it is.",
         )
     missing = [topic for topic in new if topic.topic not in existing]
     if missing:
@@ -230,5 +231,5 @@ def _check_exist(names: Collection[str], found: Collection[str], *, if_exists: b
     missing = sorted(name for name in names if name not in found)
     if missing and not if_exists:
         raise UnknownTopicOrPartitionError(
-            f"No such topic: {missing[0]}", hint="Leave it out, or give --if-exists (if_exists=True)."
+            f"No such topic: {missing[0]}", hint="Leave it out, or give if_exists=True."
         )

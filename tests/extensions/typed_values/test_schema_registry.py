@@ -26,6 +26,7 @@ from pyspark_kafkalog.extensions.typed_values.schema_registry import SchemaRegis
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from tests.http_doubles import Silent, served
+from tests.kafka_process import free_ports
 from tests.schema_registry import SchemaRegistryServer
 
 SECRET = "registry-secret-77d0"
@@ -270,6 +271,58 @@ def test_the_second_registry_answers(double: Double) -> None:
         assert registry.by_id(7).text == "1"
         with pytest.raises(SchemaRegistryError, match="gave no answer for schema id 7: Connection refused"):
             SchemaRegistry(RegistryOptions((dead,))).by_id(7, wait=0.2)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The URL of a port that takes no connection: its backlog is full, so that a SYN is not answered."""
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for filling in first, second:
+            filling.setblocking(False)
+            filling.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_one_that_never_answered_is_told_soon_where_a_query_is_planned(silent: str, is_closed: bool) -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}" if is_closed else silent
+    began = time.monotonic()
+    with pytest.raises(
+        SchemaRegistryError,
+        match=r"gave no answer for subject 's-value': .*registry\.url, and that the registry runs and can be",
+    ):
+        SchemaRegistry(RegistryOptions((url,))).latest("s-value")
+    assert 4 < time.monotonic() - began < 15
+
+
+@pytest.mark.slow
+def test_one_that_is_slow_to_its_first_answer_has_its_time(
+    double: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only connecting is cut short: a registry that has just begun may need longer."""
+    monkeypatch.setattr(schema_registry, "FIRST_CONTACT", 0.5)
+    double.answers, double.pause = [(200, {"schema": "1"})], 2.5
+    assert double.registry().latest("s-value").text == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asks", ["by_id", "latest after an answer"])
+def test_tasks_and_one_that_has_answered_wait_for_it(
+    double: Double, monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    monkeypatch.setattr(schema_registry, "FIRST_CONTACT", 0.0)
+    double.answers = [(200, {"schema": "1"})]
+    registry = double.registry()
+    if asks != "by_id":
+        registry.latest("s-value")
+    monkeypatch.setattr(registry, "_options", RegistryOptions((f"http://127.0.0.1:{free_ports(1)[0]}",)))
+    began = time.monotonic()
+    with pytest.raises(SchemaRegistryError, match="gave no answer"):
+        registry.by_id(7, wait=2) if asks == "by_id" else registry.latest("s-value", wait=2)
+    assert time.monotonic() - began >= 2
 
 
 @pytest.mark.broker

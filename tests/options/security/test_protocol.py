@@ -92,14 +92,22 @@ class TestPasswords:
             ("PLAIN", None, r"PLAIN needs the option 'kafka\.sasl\.jaas\.config'.*PlainLoginModule required"),
             ("PLAIN", f"{PLAIN} required username='hush';", "lacks password"),
             ("PLAIN", f"{PLAIN} required;", "lacks username and password"),
-            ("PLAIN", f"{SCRAM} required username='u' password='hush';", "got another"),
+            (
+                "PLAIN",
+                f"{SCRAM} required username='u' password='hush';",
+                "Set kafka.sasl.mechanism to SCRAM-SHA-256",
+            ),
             ("SCRAM-SHA-256", f"{PLAIN} required username='u' password='hush';", "ScramLoginModule"),
-            (None, f"{PLAIN} required username='u' password='hush';", "GSSAPI by default"),
+            (
+                None,
+                f"{PLAIN} required username='u' password='hush';",
+                "is not set, so GSSAPI is taken, but .* PLAIN",
+            ),
             ("SCRAM-SHA-1", f"{SCRAM} required username='u' password='hush';", "expected one of PLAIN"),
             (
                 "AWS_MSK_IAM",
                 f"{PLAIN} required;",
-                "module IAMLoginModule of SASL AWS_MSK_IAM, got another. It is software.amazon.msk.auth",
+                "is AWS_MSK_IAM, but .* of PLAIN. Set .* to PLAIN, or give .* software.amazon.msk.auth",
             ),
             (
                 "SCRAM-SHA-512",

@@ -64,7 +64,10 @@ def test_what_is_wrong_with_the_command(tmp_path: Path, monkeypatch: pytest.Monk
     assert run("repair", root, "nothing").code == 2
     assert run("repair", root / "bad-flipped-byte-0").code == 2
     assert run("repair", tmp_path / "gone").code == 3
-    assert run("repair", "host:9092").err == "kafkalog: Expected one log directory, got brokers\n"
+    assert run("repair", "host:9092").err == (
+        "kafkalog: Expected one log directory, got brokers. Brokers mend theirs when they start."
+        " Give a folder, such as /data/kafka-logs.\n"
+    )
     for place in ("etl:hunter2@host:9092", "s3://k:hunter2@bucket/x"):
         for words in (("repair", place), ("adopt", root, place), ("copy", root, place)):
             refused = run(*words)

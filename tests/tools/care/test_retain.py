@@ -68,7 +68,7 @@ def test_what_retain_shows(root: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--set", "retention.ms=soon"], 2, "'retention.ms': expected a"),
+        (["--set", "retention.ms=soon"], 2, "'retention.ms': expected milliseconds"),
         (["--set", "cleanup.policy=shrink"], 2, "'cleanup.policy': expected some of delete, compact"),
         (["nothing"], 3, "No such topic: nothing"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.codec import jit, library
 from pyspark_kafkalog.codec.kernel import Kernel
 from pyspark_kafkalog.codec.kernel import kernels as all_kernels
@@ -27,7 +29,9 @@ from pyspark_kafkalog.tools.doctor.compare import examine, findings_of_executors
 from pyspark_kafkalog.tools.doctor.look import kernels, leave_marks, look, remove_marks
 from pyspark_kafkalog.tools.doctor.probe import probe
 from pyspark_kafkalog.tools.doctor.report import Finding, Report, State
+from tests.kafka_process import free_ports
 from tests.log.writing import values, write
+from tests.tools.cli.running import run
 
 MARK = ".kafkalog-doctor-test"
 
@@ -281,3 +285,25 @@ def test_a_report_shows_each_finding_in_each_form(found: list[Finding]) -> None:
 def test_many_executors_are_counted() -> None:
     same = [Finding(f"executor h:{number}", "clock", State.FINE, "right") for number in range(4)]
     assert [row["where"] for row in Report(tuple(same)).rows()] == ["4 executors"]
+
+
+@pytest.mark.parametrize("of_a_directory", [True, False])
+def test_connect_asks_it_without_pyspark(root: Path, of_a_directory: bool) -> None:
+    """What ``kafkalog doctor`` finds, line by line: both are one."""
+    (port,) = free_ports(1)
+    place = str(root) if of_a_directory else f"127.0.0.1:{port}"
+    code = (
+        "import json, sys; sys.modules['pyspark'] = None; from pyspark_kafkalog import connect;"
+        "report = connect(sys.argv[1]).doctor(); print(json.dumps([report.ok, report.rows()]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, place], capture_output=True, text=True, check=True)
+    shown = run("doctor", place, "--json").json
+    assert json.loads(done.stdout) == [shown["ok"], shown["findings"]]
+    assert shown["ok"] == of_a_directory
+
+
+def test_connect_gives_it_the_options_of_the_place(root: Path, tmp_path: Path) -> None:
+    options = {"path": str(root), "checkpointLocation": str(tmp_path), "subscribe": "t"}
+    assert one(connect(options).doctor(), "checkpointLocation").found == "can be written to"
+    with pytest.raises(OptionError, match=r"kafka\.request\.timeout\.ms': expected"):
+        connect({"kafka.bootstrap.servers": "h:1", "kafka.request.timeout.ms": "long"}).doctor()

@@ -73,6 +73,34 @@ def test_keys_and_headers() -> None:
     assert records(HEADERS, "v2-headers", "--header", "a=2") == having
 
 
+def test_records_of_aborted_transactions_are_said_once(tmp_path: Path) -> None:
+    place, topic = case("txn-basic").directory, "txn-basic"
+    says = "kafkalog: 34 records of aborted transactions are among {}; --read-committed leaves them out.\n"
+    everything = run("cat", place, topic, "--json")
+    assert (len(everything.out.splitlines()), everything.err) == (124, says.format("these"))
+    assert run("cat", place, topic, "--count").err == says.format("these")
+    looked_at = says.format("those that were looked at")
+    assert run("cat", place, topic, "--grep", "zzz").err == looked_at
+    assert run("cat", place, topic, "-n", 3).err == looked_at
+    exported = run("export", place, topic, tmp_path / "all.jsonl")
+    assert exported.err.count(says.format("these")) == 1
+    assert (exported.code, run("cat", place, topic, "--skip-damaged").code) == (0, 0)
+    committed = run("cat", place, topic, "--json", "--read-committed")
+    assert (len(committed.out.splitlines()), committed.err) == (76, "")
+    assert "--read-committed to leave them out" in run("export", "--help").out
+
+
+def test_records_of_an_aborted_transaction_are_said_while_following(root: Path) -> None:
+    place = case("txn-basic").directory
+    with subprocess.Popen(
+        command("cat", place, "txn-basic", "-f"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith(b"kafkalog: 34 records of aborted")
+        process.send_signal(signal.SIGINT)
+        assert b"aborted" not in process.stderr.read()
+
+
 def test_formats(root: Path) -> None:
     template = r"%t %p %o %T [%k] %v %s %h %K %S %% \x41\t\n"
     (line,) = lines("cat", root, "u", "--offset", 2, "--format", template)

@@ -37,6 +37,19 @@ def test_lines_become_records(tmp_path: Path) -> None:
     assert lines("cat", place, "t", "--count") == ["6"]
 
 
+def test_lines_of_windows_are_told_of_once(tmp_path: Path) -> None:
+    place, says = tmp_path / "log", "kafkalog: Lines end with CR LF: the CR is a part of the values."
+    file = tmp_path / "lines"
+    file.write_bytes(b"a:1\r\nb:2\r\n")
+    done = run("produce", place, "t", "-K", ":", "-p", 0, file, file)
+    assert (done.code, done.err.count(says)) == (0, 1)
+    assert lines("cat", place, "t", "--value-as", "hex", "-c", 1) == ["310d"]
+    file.write_bytes(b'{"value": "a"}\r\n')
+    assert says not in run("produce", place, "t", "--json", file).err
+    file.write_bytes(b"a\nb\rc\n")
+    assert says not in run("produce", place, "t", file).err
+
+
 def test_blank_lines_of_json_are_skipped(tmp_path: Path) -> None:
     place = tmp_path / "log"
     assert run("produce", place, "t", "--json", "-p", 0, text='{"value": "a"}\n\n{"value": "b"}\n').code == 0

@@ -24,7 +24,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
 from pyspark_kafkalog.extensions.typed_values.json import kernels
 from pyspark_kafkalog.extensions.typed_values.json.rows import root
-from pyspark_kafkalog.extensions.typed_values.json.times import Zone, seconds_east
+from pyspark_kafkalog.extensions.typed_values.json.times import Zone, seconds_east_of_clocks
 from pyspark_kafkalog.extensions.typed_values.json.tokens import Fault
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
@@ -41,11 +41,8 @@ _KINDS = {
     pa.timestamp("us", tz="UTC"): kernels.TIMESTAMP,
     pa.timestamp("us"): kernels.TIMESTAMP_NTZ,
 }
-_MINUTE, _SINCE = 60_000_000, 315_532_800_000_000
-"""Microseconds of a minute, at multiples of which clocks have been changed since 1980."""
 _ODD_NAME = re.compile('["\\\\\x00-\x1f\ufffd]')
 """The characters that are escaped in JSON; and the one that Java has for bytes that are not UTF-8."""
-_MOST_KEPT = 100_000
 _LEAST_ROOM, _MOST_SPARE = 64, 1 << 16
 
 
@@ -56,7 +53,7 @@ class DecodedJson:
     :ivar array: of the decoder's type, a row each. Null and blank values are null. A corrupt one has the
         fields that could be read, as from_json gives it in PERMISSIVE mode, and its text if that is wanted.
     :ivar corrupt: the numbers of rows that are corrupt, in order.
-    :ivar slow: how many good rows the compiled code has left, by the place where, in words.
+    :ivar slow: how many rows the compiled code has left, by the place where, in words.
     """
 
     array: pa.Array
@@ -86,8 +83,6 @@ class Decoder:
         self._corrupt = corrupt
         self._inner = pa.struct([field for field in kind if field.name != corrupt])
         self._zone = zone
-        self._seconds_east: dict[int, int] = {}
-        """The offsets by seconds since 1970 by the clocks of the region."""
         self._convert = root(self._inner, zone)
         self._columns: list[Column] = []
         self._levels = 1
@@ -127,8 +122,7 @@ class Decoder:
         corrupt = np.flatnonzero(is_corrupt)
         if self._corrupt in self.type.names:
             array = self._with_texts(array, {row: text_of(value(row)) for row in corrupt.tolist()})
-        good = np.array([row for row, fault in faults.items() if fault is None], np.int64)
-        places_left = zip(*np.unique(marks[good], return_counts=True), strict=True)
+        places_left = zip(*np.unique(marks[rare], return_counts=True), strict=True)
         slow = Counter({self._left_at(int(mark)): int(count) for mark, count in places_left})
         return DecodedJson(
             array, corrupt, slow, value, lambda row: faults.get(row) or self._convert(text_of(value(row)))[1]
@@ -207,20 +201,8 @@ class Decoder:
             if local.size:
                 valid[local] = 1
                 micros = out.view(np.int64)[row[VALUES] : row[VALUES] + lengths[column.level]]
-                there = micros[local]
-                # Before, clocks were changed by seconds, too.
-                unit = np.where(there < _SINCE, 1_000_000, _MINUTE)
-                starts, index = np.unique(there // unit * unit, return_inverse=True)
-                east = [self._east(int(each) // 1_000_000) for each in starts]
-                micros[local] -= np.array(east, np.int64)[index] * 1_000_000
-
-    def _east(self, local: int) -> int:
-        """Seconds east of UTC at a second since 1970 by the clocks of the region."""
-        if local not in self._seconds_east:
-            if len(self._seconds_east) > _MOST_KEPT:
-                self._seconds_east.clear()
-            self._seconds_east[local] = seconds_east(self._zone, local)
-        return self._seconds_east[local]
+                seconds = micros[local] // 1_000_000
+                micros[local] -= seconds_east_of_clocks(self._zone, seconds) * 1_000_000
 
     def _move(
         self,

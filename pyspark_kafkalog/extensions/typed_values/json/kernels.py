@@ -73,6 +73,8 @@ MOST_DEPTH = 1000
 """Jackson's bound of objects and arrays in one another."""
 _LACKING = -2
 """The position that says that there is too little room."""
+_CUT = -3
+"""The position that says that the row ends too early, and not behind a name, from where Spark goes on."""
 _LONGEST_NUMBER = 300
 """Characters; Jackson has a bound of 1000 digits."""
 _LONGEST_STRING = 20_000_000
@@ -180,7 +182,9 @@ def hexadecimal(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 @inlined
 def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
-    """The place behind the quote that ends a string, whose first character is at ``at``; -1 if it is odd."""
+    """The place behind the quote that ends a string, whose first character is at ``at``; -1 if it is odd, or
+    :data:`_CUT`.
+    """
     while at < end:
         byte = data[uint64(at)]
         at += 1
@@ -192,7 +196,7 @@ def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
             at, char = escape_at(data, at - 1, end)
             if char < 0:
                 return int64(-1)
-    return int64(-1)
+    return int64(_CUT)
 
 
 @inlined
@@ -261,7 +265,7 @@ def behind_number(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 @inlined
 def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarray, most: Integer) -> Integer:
-    """The place behind a value that nothing wants; -1 if it is odd.
+    """The place behind a value that nothing wants; -1 if it is odd, or :data:`_CUT`.
 
     :param closing: gets what ends each object and array that is open, of which there are at most ``most``.
     """
@@ -270,7 +274,7 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
     while True:
         at = behind_space(data, at, end)
         if at == end:
-            return int64(-1)
+            return int64(_CUT)
         byte = data[at]
         begin = at
         if byte == _QUOTE:
@@ -281,7 +285,9 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
                 at = behind_space(data, at, end)
                 if at == end or data[at] != _COLON:
                     return int64(-1)
-                at += 1
+                at = behind_space(data, at + 1, end)
+                if at == end:
+                    return int64(-1)
                 is_name = False
                 continue
         elif is_name:
@@ -291,7 +297,7 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
                 return int64(-1)
             at = behind_space(data, at + 1, end)
             if at == end:
-                return int64(-1)
+                return int64(_CUT)
             if data[at] != byte + 2:
                 closing[depth] = byte + 2
                 depth += 1
@@ -304,11 +310,11 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
             if at < 0:
                 at = behind_infinite(data, begin, end)
         if at < 0:
-            return int64(-1)
+            return at
         while depth > 0:
             at = behind_space(data, at, end)
             if at == end:
-                return int64(-1)
+                return int64(_CUT)
             byte = data[at]
             at += 1
             if byte == _COMMA:
@@ -1236,6 +1242,7 @@ def decode(
         is_left = True
         is_corrupt = False
         is_again = False
+        is_named = False
         depth = int64(0)
         guess = int64(0)
         stamp += 1
@@ -1244,12 +1251,15 @@ def decode(
         at = behind_space(data, at, end)
         if at == end:
             is_left = False
+        token = at
         while at < end:
             at = behind_space(data, at, end)
+            token = at
             if at == end:
                 break
             byte = data[uint64(at)]
             if state == _VALUE:
+                is_named = False
                 kind = columns[target, KIND]
                 position = counts[columns[target, POSITION]]
                 begin = at
@@ -1411,6 +1421,7 @@ def decode(
                 is_corrupt = True
                 state = int64(_UNWANTED)
             if state == _UNWANTED:
+                is_named = False
                 at = behind_value(data, at, end, closing, MOST_DEPTH - depth)
                 if at < 0:
                     break
@@ -1508,17 +1519,26 @@ def decode(
                     if is_again:
                         forget(columns, counts, gone, target, out, out32)
                     seen[target] = own
+            is_named = True
             at = behind_space(data, at, end)
             if at == end or data[at] != _COLON:
                 break
             at += 1
             state = int64(_VALUE if target >= 0 else _UNWANTED)
         if lacking < 0:
-            marks[row] = CORRUPT if is_corrupt else FINE
-            if is_left:
+            is_inside = is_left and depth > 0 and at != end and not is_named and state != _AFTER
+            if is_inside and (state >= _VALUE or data[token] == _QUOTE):
+                at = behind_value(data, token, end, closing, MOST_DEPTH - depth)
+            # Without the object or its end there are no fields, whatever else is wrong.
+            is_cut = at in (end, _CUT) and not (is_named and depth > 1)
+            is_empty = is_left and (depth == 0 or is_cut)
+            marks[row] = CORRUPT if is_corrupt or is_empty else FINE
+            if is_left and not is_empty:
                 marks[row] = RARE + (2 * target + 1 if state == _VALUE else 2 * column)
         if is_left:
             forget(columns, counts, gone, int64(0), out, out32)
             if lacking >= 0:
                 return row, lacking, needed
+            if is_empty:
+                out[columns[0, VALIDITY] + row] = _VALID
     return starts.size, int64(-1), int64(0)

@@ -68,6 +68,9 @@ _BEGIN_OF_1, _END_OF_9999 = -62_135_596_800, 253_402_300_800
 BEGIN_OF_2037, _BEGIN_OF_2500 = 2_114_380_800, 16_725_225_600
 """Seconds. Arrow knows changes of clocks up to the last one that a file of tzdata lists, in 2037 or
 later; zoneinfo knows the rule behind it, too. From 2100 on there are rules only."""
+_LEAST_BETWEEN = 3 * _DAY
+_MONTH = 10 * _LEAST_BETWEEN
+"""Seconds. In tzdata there are almost four days between any two changes of a region's clocks."""
 _FIRST_JULIAN, _JULIAN_EPOCH = -141_427, 2_440_588
 """Days before this one are of the Julian calendar; the Julian day of 1970-01-01."""
 
@@ -169,6 +172,32 @@ def seconds_east(of: Zone, local: int) -> int:
     local = max(local, _BEGIN_OF_1)
     there = _EPOCH + datetime.timedelta(seconds=local)
     return _seconds(there.replace(tzinfo=of).utcoffset())
+
+
+def seconds_east_of_clocks(of: Zone, local: np.ndarray) -> np.ndarray:
+    """The seconds east of UTC at each of many seconds, as :func:`seconds_east` gives them; at least one."""
+    months = np.unique(local // _MONTH).tolist()
+    starts, offsets = np.array([each for month in months for each in _changes_in(of, month)], np.int64).T
+    found: np.ndarray = offsets[np.searchsorted(starts, local, side="right") - 1]
+    return found
+
+
+@lru_cache(10_000)
+def _changes_in(of: Zone, month: int) -> list[tuple[int, int]]:
+    """The seconds of a region's clocks from which on it has another offset from UTC, and the offsets; the
+    first one is that at the begin of this month of 30 days.
+    """
+    begin = month * _MONTH
+    changes = [(begin, seconds_east(of, begin))]
+    for end in range(begin + _LEAST_BETWEEN, begin + _MONTH + 1, _LEAST_BETWEEN):
+        before, after = changes[-1][1], seconds_east(of, end)
+        if before != after:
+            low, high = end - _LEAST_BETWEEN, end
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if seconds_east(of, middle) == before else (low, middle)
+            changes.append((high, after))
+    return changes
 
 
 def _seconds(offset: datetime.timedelta | None) -> int:

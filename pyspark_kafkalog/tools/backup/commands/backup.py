@@ -15,7 +15,7 @@ import click
 
 from pyspark_kafkalog.client.kafka import Kafka, connect, names_brokers
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.model import OffsetRange
+from pyspark_kafkalog.model import Files, OffsetRange
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, progress, say, say_if_dry, show_json, show_rows
@@ -171,6 +171,9 @@ def adopt(
     if not as_json:
         for topic, note in dict.fromkeys((row.topic, row.note) for row in found if row.note):
             click.echo(one_line(f"{topic}: {note}"))
+    place = connect(log_dir).place
+    for sentence in place.misplaced() if isinstance(place, Files) else ():
+        say(sentence)
     say_if_dry(execute)
     if any(row.problem for row in found):
         ctx.exit(1)

@@ -53,9 +53,11 @@ def repair(
 
     Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
     """
+    from pyspark_kafkalog.tools.care.room import MEND
+
     chosen = parse_partitions(partitions) or None
     kafka = connect(directory)
-    kafka.logs.root()  # refuses brokers before they are asked for sizes
+    kafka.logs.root(MEND)  # before they are asked for sizes
     with progress("Repairing" if execute else "Looking", _size(kafka, chosen), in_bytes=True) as done:
         found = kafka.logs.repair(chosen, execute=execute, salvage=salvage, discard=discard, progress=done)
     _show(found, execute=execute, discard=discard, as_json=as_json)

@@ -11,9 +11,10 @@ import click
 from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.client.partitions import partitions_of
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.model import Files
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, progress, show_json, show_rows
+from pyspark_kafkalog.tools.cli.output import json_option, progress, say, show_json, show_rows
 from pyspark_kafkalog.tools.cli.parameters import exclude_option, on_place, selection, topics_argument
 from pyspark_kafkalog.tools.cli.printable import one_line
 
@@ -34,7 +35,8 @@ def verify(
     and checkpoints. No checksum covers the leader epoch of a record batch: one that its checkpoint does not
     know is told. Exits with 1 if it finds damage, or if brokers do not give a partition within
     seconds: its row says why. What a broker with tiered storage has moved out of its directory, and what a
-    backup could not copy, is noted, and does not count as damage.
+    backup could not copy, is noted, and does not count as damage. So is each folder that has no place in a
+    log directory, such as one of Parquet.
     """
     from pyspark_kafkalog.tools.care.verify import VerifiedPartition
 
@@ -46,6 +48,7 @@ def verify(
             with suppress(KafkaLogError):  # that of a partition, which is told with its row
                 sizes = place.stored_sizes(partitions)
                 total = sum(size.stored_bytes for size in sizes.values()) or None
+            misplaced = place.misplaced() if isinstance(place, Files) else []
         with progress("Verifying", total, in_bytes=True) as done:
             found = list(kafka.records.verify(partitions, progress=done))
     damages = [damage for partition in found for damage in partition.damages]
@@ -60,6 +63,8 @@ def verify(
         for partition in found:
             for note in partition.notes:
                 click.echo(one_line(f"{partition.topic}-{partition.partition}: {note}"))
+    for sentence in misplaced:
+        say(sentence)
     if damages or any(partition.problem for partition in found):
         ctx.exit(1)
 

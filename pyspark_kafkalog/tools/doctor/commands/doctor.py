@@ -20,9 +20,7 @@ def doctor(ctx: click.Context, kafka: Kafka, as_json: bool) -> None:
     It tries all brokers, those that the cluster advertises, too, and says at which step it fails: DNS,
     TCP, TLS, the first request, or SASL. Exits with 1 if it finds a problem.
     """
-    from pyspark_kafkalog.tools.doctor.compare import examine
-
-    report = examine(kafka.options)
+    report = kafka.doctor()
     if as_json:
         show_json({"ok": report.ok, "findings": report.rows()})
     else:

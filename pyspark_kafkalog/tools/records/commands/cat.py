@@ -21,7 +21,7 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
-from pyspark_kafkalog.tools.cli.output import progress, said_until_first, warnings
+from pyspark_kafkalog.tools.cli.output import progress, said_until_first, say, warnings
 from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers, topic_names
 
 if TYPE_CHECKING:
@@ -190,7 +190,9 @@ def cat(
     with _damage_shown(ctx, wanted):
         if count:
             with said(f"Counting the records of {topic}"):
-                number = kafka.records.count(topic, wanted.selection, skip_damaged=wanted.skip_damaged)
+                number = kafka.records.count(
+                    topic, wanted.selection, skip_damaged=wanted.skip_damaged, on_aborted=_say_aborted
+                )
             click.echo(number)
             return
         for rows in _records(kafka, wanted, columns=lines.columns, follow=follow):
@@ -216,6 +218,9 @@ def export(
     say otherwise, and typed columns of those that --key-format and --value-format decode. Lines
     of JSON are those of kafkalog cat --json. CSV has timestamps in milliseconds as they have, and headers and
     what is decoded as JSON.
+
+    Records of aborted transactions are written, too, which kcat and confluent-kafka leave out: give
+    --read-committed to leave them out.
     """
     from pyspark_kafkalog.tools.records.export import export as export_records
 
@@ -233,9 +238,19 @@ def export(
 
 
 def _records(kafka: Kafka, wanted: WantedRecords, **settings: Any) -> pa.RecordBatchReader:
-    found = kafka.records.select(wanted.topic, wanted.selection, skip_damaged=wanted.skip_damaged, **settings)
+    found = kafka.records.select(
+        wanted.topic,
+        wanted.selection,
+        skip_damaged=wanted.skip_damaged,
+        on_aborted=_say_aborted,
+        **settings,
+    )
     shown = said_until_first(f"Looking for records of {wanted.topic}", found)
     return found.from_batches(found.schema, shown)
+
+
+def _say_aborted(sentence: str) -> None:
+    say(f"{sentence}; --read-committed leaves them out.")
 
 
 def _write(text: Any) -> None:

@@ -12,6 +12,7 @@ from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
+from pyspark_kafkalog.tools.cli.output import say
 from pyspark_kafkalog.tools.cli.parameters import on_place, topic_and_numbers, topic_names
 
 
@@ -69,6 +70,7 @@ def produce(
         JsonLines,
         keyed,
         records_of,
+        telling_of_returns,
         values_of,
         with_tombstones,
     )
@@ -85,9 +87,15 @@ def produce(
         parse = values_of
     if tombstones:
         parse = with_tombstones(parse)
+    if not as_json:
+        parse = telling_of_returns(parse, _tell_of_returns)
     streams = files or (sys.stdin.buffer,)
     is_new = is_missing(kafka.options, topic)
     count = kafka.write(records_of(streams, parse, partition), topic, options=options)
     if is_new and count:
         click.echo(f"Topic {topic} was created", err=True)
     click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)
+
+
+def _tell_of_returns() -> None:
+    say("Lines end with CR LF: the CR is a part of the values. tr -d '\\r' removes it before.")

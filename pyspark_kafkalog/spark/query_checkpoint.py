@@ -1,0 +1,68 @@
+"""``QueryCheckpoint``: gives the checkpoint of a streaming query to its reader and to its writer."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.spark.session import check_session
+from pyspark_kafkalog.spark.source import DefaultSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+_DEFAULT = "spark.sql.streaming.checkpointLocation"
+_OPTION = "checkpointLocation"
+
+
+class QueryCheckpoint:
+    """The checkpoint of a streaming query, for both of its ends: Spark tells a Python source nothing of it.
+
+    ::
+
+        checkpoint = QueryCheckpoint(spark, "/checkpoints/orders")
+        orders = checkpoint.readStream.options(**brokers, subscribe="orders").load()
+        query = checkpoint.writeStream(orders).format("console").start()
+
+    :param location: path or URI of the checkpoint. Default: that of a query with this name below
+        ``spark.sql.streaming.checkpointLocation``, where Spark puts it, too.
+    :param query_name: the name of the query; may be left out with a location.
+    :raises OptionError: if neither says where the checkpoint is, or ``spark`` isn't a session.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: str | os.PathLike[str] | None = None,
+        *,
+        query_name: str | None = None,
+    ) -> None:
+        check_session(spark)
+        self._spark, self.query_name = spark, query_name
+        self.location = _default(spark, query_name) if location is None else os.fspath(location)
+        if not self.location.strip():
+            raise OptionError("The location of a checkpoint is empty", hint="Give a path or a URI.")
+
+    @property
+    def readStream(self) -> DataStreamReader:  # noqa: N802 - as Spark's
+        """``spark.readStream`` with this format and checkpoint. All sources of a query may begin with it."""
+        return self._spark.readStream.format(DefaultSource.name()).option(_OPTION, self.location)
+
+    def writeStream(self, rows: DataFrame) -> DataStreamWriter:  # noqa: N802 - as Spark's
+        """``rows.writeStream`` with this checkpoint and name, for any format, table or function."""
+        writer = rows.writeStream.option(_OPTION, self.location)
+        return writer if self.query_name is None else writer.queryName(self.query_name)
+
+
+def _default(spark: SparkSession, query_name: str | None) -> str:
+    """The checkpoint that Spark chooses for a query with a name (ResolveWriteToStream)."""
+    checkpoints = spark.conf.get(_DEFAULT, None)
+    if not query_name or not checkpoints:
+        missing = f"the session has no {_DEFAULT}" if query_name else "no location and no query_name is given"
+        raise OptionError(
+            f"Where is the checkpoint of the query? Nothing says it: {missing}",
+            hint='Give it: QueryCheckpoint(spark, "/checkpoints/orders").',
+        )
+    return f"{checkpoints.rstrip('/')}/{query_name}"
