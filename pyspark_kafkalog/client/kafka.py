@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog import tools
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import BrokerState, Place
+from pyspark_kafkalog.model.rows import Rows
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, several_or_none
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -116,7 +117,8 @@ def _is_folder(place: str) -> bool:
 class Kafka:
     """A log directory or a cluster, for one thread; :func:`connect` makes it. It opens what it needs.
 
-    ``topics``, ``groups``, ``records`` and ``logs`` have what can be done with each of them.
+    ``topics``, ``groups``, ``records`` and ``logs`` have what can be done with each of them. Rows are lists,
+    which a notebook shows as tables.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -183,7 +185,7 @@ class Kafka:
         """
         if self.place_options.brokers is None:
             raise OptionError("A log directory has no brokers", hint="Name brokers, as host:port.")
-        return tools.describe_brokers(self.place_options.brokers.of_report)
+        return Rows(BrokerState, tools.describe_brokers(self.place_options.brokers.of_report))
 
     def doctor(self) -> tools.Report:
         """The findings about what keeps this machine from reading and writing the place, and what to do.
