@@ -22,6 +22,10 @@ _WARNED = "logging.getLogger('pyspark_kafkalog').warning('Retrying for up to %d 
     ("first", "expected"),
     [
         ("from pyspark_kafkalog import connect; connect('/tmp')", r"kafkalog: Retrying"),
+        (
+            "from pyspark_kafkalog.spark.source import KafkaLogDataSource; KafkaLogDataSource({})",
+            r"kafkalog: Retrying",
+        ),
         ("saying.name_work('query etl')", r"kafkalog: query etl: Retrying"),
         ("saying.name_work('query etl'); saying.name_work('')", r"kafkalog: Retrying"),
     ],

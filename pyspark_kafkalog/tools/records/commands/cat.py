@@ -147,7 +147,12 @@ def _decoding(kafka: Kafka, topic: str, column: str, given: str | None, form: Fo
 @on_records
 @click.option("-f", "--follow", is_flag=True, help="Go on with records that are written from now on.")
 @click.option("-e", "ends", is_flag=True, help="End after the last record, which is the default here.")
-@click.option("--format", "template", help=r"How to print a record, in kcat's letters. By default '%v\n'.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    help=r"How to print a record, in kcat's letters. By default '%v\n'.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 @click.option("-J", "as_kcat", is_flag=True, help="Print JSON with the names that kcat -J has.")
 @click.option("--count", is_flag=True, help="Print only the number of records.")
