@@ -273,7 +273,7 @@ TOLD = (
     Task(
         "offsets delete of a group",
         "offsets delete HOST --group GROUP",
-        "Give --topic, --all-topics or --whole-group",
+        "Give TOPIC, --all-topics or --whole-group",
         told=True,
     ),
     Task("alter to what it is", "topics alter HOST TOPIC --partitions 1", "There is nothing to change"),

@@ -226,9 +226,9 @@ def _until_stopped(follow: bool) -> Iterator[threading.Event | None]:
     try:
         yield stop
     finally:
-        if not stop.is_set():  # else the process ends, and the same signal may still come
-            for number, handler in known.items():
-                signal.signal(number, handler)
+        for number, handler in known.items():
+            # If it was stopped, the process ends now, and the same signal may still come.
+            signal.signal(number, signal.SIG_IGN if stop.is_set() else handler)
 
 
 def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bool) -> None:
