@@ -190,7 +190,7 @@ _NOT_RUN = re.compile(r"^# not run: (.+)\n", re.M)
 
 
 def _link_options(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Link the first mention of an option in a paragraph to its entry, unless it is also another word."""
+    """Link the first mention of an option in a paragraph to its entry, if its name isn't a common word."""
     if app.builder.format != "html":
         return
     options = app.builder.get_relative_uri(page, OPTIONS)

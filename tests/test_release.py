@@ -17,6 +17,7 @@ from packaging.specifiers import SpecifierSet
 
 import pyspark_kafkalog
 from pyspark_kafkalog.make_library import CPUS
+from tests.documents.test_links import links_of
 
 ROOT = Path(__file__).parents[1]
 GITHUB = ROOT / ".github"
@@ -145,6 +146,8 @@ def test_a_release_has_a_page_with_its_files_and_their_checksums(tmp_path: Path)
     assert f"pip install 'pyspark-kafkalog[spark]=={VERSION}'" in page.stdout
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert page.stdout.splitlines()[0] == re.search(r"^## .+\n\n(.+)", changelog, re.M)[1]
+
+    assert not [link for link in links_of(page.stdout) if "://" not in link]
 
     assert f"expected the tag v{VERSION}" in run_page("--tag", "v9.9", str(tmp_path)).stderr
     (tmp_path / f"pyspark_kafkalog-{VERSION}{ends[0]}").rename(tmp_path / "other.txt")

@@ -214,6 +214,9 @@ class Kafka:
     ) -> pa.RecordBatchReader:
         """The records that are there now as Arrow: for pyarrow, DuckDB, Polars; ``read_pandas()`` for pandas.
 
+        Those of aborted transactions are among them, and a warning counts these, unless
+        ``kafka.isolation.level`` is ``read_committed``.
+
         ::
 
             import pyarrow as pa

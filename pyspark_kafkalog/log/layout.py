@@ -89,6 +89,7 @@ _FIELD = r"(?:0|[1-9][0-9]*)"
 _PARTITION_FOLDER = re.compile(rf"(?P<topic>.+)-(?P<partition>{_FIELD})\Z", re.DOTALL)
 _UNUSED_FOLDER = re.compile(r".+-.+\..+-(?:delete|future|stray)\Z", re.DOTALL)
 _ENDING = re.compile(r"-(?:delete|future|stray)\Z")
+_WITH_ENDING = re.compile(rf"\S+-\S+\.\S+{_ENDING.pattern}", re.ASCII)
 _REMOTE_INDEXES = "remote-log-index-cache"
 """The folder of a broker with tiered storage for indexes of remote segments."""
 _SEGMENT_FILE = re.compile(r"(?P<offset>[0-9]{20})(?P<suffix>\.[a-z.]+)\Z")
@@ -160,7 +161,7 @@ def may_be_there(name: str) -> bool:
         return True
     ending = _ENDING.search(name)
     if ending is not None:
-        if _UNUSED_FOLDER.match(name) is None:
+        if _WITH_ENDING.match(name) is None:
             return False
         name = name[: name.rindex(".")]
     number = re.fullmatch(r".+-(\+?[0-9]{1,10})", name, re.DOTALL)

@@ -1,4 +1,5 @@
 // What Kafka's own classes read from each file in a folder: a line with its name and the entries, or "refused".
+// Of a folder in there they read the name, as a broker does that loads its logs.
 
 import java.io.File;
 import java.nio.charset.StandardCharsets;
@@ -9,6 +10,7 @@ import org.apache.kafka.storage.internals.checkpoint.LeaderEpochCheckpointFile;
 import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
 import org.apache.kafka.storage.internals.checkpoint.PartitionMetadataFile;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 public class ReadTextFiles {
     public static void main(String[] folder) {
@@ -26,6 +28,9 @@ public class ReadTextFiles {
     }
 
     private static String read(File file) throws Exception {
+        if (file.isDirectory()) {
+            return UnifiedLog.parseTopicPartitionName(file).toString();
+        }
         LogDirFailureChannel failures = new LogDirFailureChannel(1);
         if (file.getName().startsWith("epochs")) {
             return new LeaderEpochCheckpointFile(file, failures).read().stream()

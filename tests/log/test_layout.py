@@ -18,6 +18,7 @@ from pyspark_kafkalog.log.layout import (
     format_offset_checkpoint,
     format_partition_metadata,
     is_unused_folder,
+    may_be_there,
     parse_leader_epoch_checkpoint,
     parse_offset_checkpoint,
     parse_partition_folder,
@@ -247,3 +248,20 @@ def test_each_byte_counts_as_for_kafkas_own_classes(tmp_path: Path) -> None:
     print(outcomes)
     assert min(outcomes.values()) > 20
     assert len(outcomes) == 6
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
+def test_a_broker_stops_at_the_names_that_it_may_not_find(tmp_path: Path) -> None:
+    topics = ("orders", "a-b", "a.b", "-", "", ".kafkalog-x", "lost+found", "ck", "\u00e9 x")
+    numbers = ("", "-", "-0", "--1", "-+1", "-01", "-x", "-1x", "-2147483647", "-2147483648", "-99999999999")
+    endings = ("", ".abc-delete", ".abc-future", ".abc-stray", "-delete", "-stray", ".-delete", ".a b-delete")
+    for name in {f"{t}{n}{e}" for t in topics for n in numbers for e in endings} - {""}:
+        (tmp_path / name).mkdir()
+    source = Path(__file__).with_name("ReadTextFiles.java")
+    command = [java(), "-Dfile.encoding=UTF-8", "-cp", f"{kafka_jars()}/*", str(source), str(tmp_path)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    theirs = {name: found != "refused" for name, _, found in (line.partition("\t") for line in printed)}
+    assert len(theirs) > 500
+    assert {name for name, starts in theirs.items() if may_be_there(name) != starts} == set()

@@ -350,7 +350,11 @@ MISTAKES = [
     Mistake(
         "a number for JSON's object",
         lambda given: given.read(
-            given.path, value__format="json", value__schema="id bigint", mode="FAILFAST"
+            given.path,
+            subscribe="orders",
+            value__format="json",
+            value__schema="id bigint",
+            mode="FAILFAST",
         ),
         r"can't be decoded: expected an object, at byte 0 \(partition orders-0, offset 0\). With mode=PERM",
     ),

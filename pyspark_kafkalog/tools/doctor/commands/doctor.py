@@ -18,7 +18,8 @@ def doctor(ctx: click.Context, kafka: Kafka, as_json: bool) -> None:
     """Look for what keeps this machine from reading and writing PLACE, and say what to do.
 
     It tries all brokers, those that the cluster advertises, too, and says at which step it fails: DNS,
-    TCP, TLS, the first request, or SASL. Exits with 1 if it finds a problem.
+    TCP, TLS, the first request, or SASL. In a log directory it names each folder that has no place there.
+    Exits with 1 if it finds a problem.
     """
     report = kafka.doctor()
     if as_json:
