@@ -53,7 +53,7 @@ class KafkaLogError(Exception):
         place = [
             f"{name} {value}"
             for name, value in (
-                ("partition", self.topic_partition),
+                ("partition", None if self._names_partition else self.topic_partition),
                 ("offset", self.offset),
                 ("file", self.file),
                 ("byte", self.position),
@@ -63,6 +63,11 @@ class KafkaLogError(Exception):
         ]
         text = self.message + (f" ({', '.join(place)})" if place else "")
         return f"{text}. {self.hint}" if self.hint else text
+
+    @property
+    def _names_partition(self) -> bool:
+        """Whether the message ends with the partition, so that the place need not name it again."""
+        return self.topic_partition is not None and self.message.endswith(f": {self.topic_partition}")
 
     def with_hint(self, hint: str | None) -> KafkaLogError:
         """The same error, at the same place, that says what else to do, or nothing of it."""
@@ -257,8 +262,12 @@ def no_such_partition(
     :param file: the path or URI of the log directory.
     """
     first = min(partitions)
-    hint = None if count is None else f"Topic {first.topic} has {count}."
-    return UnknownTopicOrPartitionError(f"No such partition: {listed(partitions, 20)}", file=file, hint=hint)
+    return UnknownTopicOrPartitionError(
+        f"No such partition: {listed(partitions, 20)}",
+        topic_partition=first if len(partitions) == 1 else None,
+        file=file,
+        hint=None if count is None else f"Topic {first.topic} has {count}.",
+    )
 
 
 def listed(partitions: Collection[Any], limit: int) -> str:

@@ -45,7 +45,7 @@ _NO_COMMANDS = ("kafkalog member of", "kafkalog demo")
 """Names of a thread, and of a session."""
 _ARGUMENT = re.compile(r"\{…\}|[A-Z]+|(\{…\}|[a-z]+)=VALUE|--[a-z-]+")
 _FLAG = re.compile(r"(?<![-\w])--[a-z][a-z-]+")
-_OTHER_FLAGS = {"--help", "--start-offset"}
+_OTHER_FLAGS = {"--help", "--start-offset", "--topic"}
 """Of click, and of kafka-transactions.sh."""
 
 _NAME = re.compile(

@@ -124,7 +124,7 @@ def test_commands_say_it(root: Path) -> None:
     said = [
         line for line in done.stderr.splitlines() if not line.endswith("…")
     ]  # a slow machine sees progress
-    assert (done.returncode, said) == (0, [f"t-0: {TOLD.format(5, 19)}"]), done
+    assert (done.returncode, said) == (0, [f"kafkalog: t-0: {TOLD.format(5, 19)}"]), done
     verified = run("verify", root)
     assert (verified.code, verified.out.splitlines()[-1]) == (0, f"t-0: {TOLD.format(5, 19)}")
     (found,) = run("verify", root, "--json").json["partitions"]

@@ -150,7 +150,7 @@ def test_many_partitions(chroot: Chroot) -> None:
 def test_a_commit_for_partitions_that_do_not_exist_writes_nothing(chroot: Chroot) -> None:
     groups = chroot.groups()
     for wrong in (TopicPartition("t", 2), U0):
-        with pytest.raises(UnknownTopicOrPartitionError, match="does not exist") as e:
+        with pytest.raises(UnknownTopicOrPartitionError, match="No such partition: ") as e:
             groups.commit("g", {T0: CommittedOffset(1), wrong: CommittedOffset(1)})
         assert e.value.topic_partition == str(wrong)
     with pytest.raises(GroupError, match="cannot commit offset -1"):
