@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog import tools
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import BrokerState, Place
+from pyspark_kafkalog.model.rows import Rows
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, several_or_none
 from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import check_system
 from pyspark_kafkalog.places import open_place, open_report
+from pyspark_kafkalog.saying import show_warnings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +36,8 @@ _PORTLESS = re.compile(
 )
 """A host without the port, which can hardly be a folder's name."""
 _ZOOKEEPER_SCHEME = "zk://"
+_CREDENTIALS = re.compile(r"(?<=://)[^,]*@|\?[^,]*")
+"""The login of a URI, up to its last @, and its query."""
 _LOGIN = re.compile(rf"{_LISTENER}(?![/.~]|\w+://).*@{_HOST}(?:,.*)?", re.ASCII | re.DOTALL)
 """Brokers with a login before one of them, which no client of Kafka takes."""
 
@@ -112,12 +117,28 @@ def _is_folder(place: str) -> bool:
 class Kafka:
     """A log directory or a cluster, for one thread; :func:`connect` makes it. It opens what it needs.
 
-    ``topics``, ``groups``, ``records`` and ``logs`` have what can be done with each of them.
+    ``topics``, ``groups``, ``records`` and ``logs`` have what can be done with each of them. Rows are lists,
+    which a notebook shows as tables.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         UserOptions(options, Use.ADMIN | Use.READ | Use.WRITE).check_names()
         self.options = dict(options)
+        show_warnings()
+
+    @property
+    def name(self) -> str:
+        """The place as it was given, without what may be credentials in a URI."""
+        for option, before in (SERVERS, ""), (ZOOKEEPER, _ZOOKEEPER_SCHEME):
+            if option in self.options:
+                return f"{before}{self.options[option]}"
+        path = self.options.get("path", "")
+        with suppress(ValueError):
+            path = ", ".join(json.loads(path))
+        return _CREDENTIALS.sub("", path)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
 
     def __enter__(self) -> Kafka:
         return self
@@ -164,7 +185,7 @@ class Kafka:
         """
         if self.place_options.brokers is None:
             raise OptionError("A log directory has no brokers", hint="Name brokers, as host:port.")
-        return tools.describe_brokers(self.place_options.brokers.of_report)
+        return Rows(BrokerState, tools.describe_brokers(self.place_options.brokers.of_report))
 
     def doctor(self) -> tools.Report:
         """The findings about what keeps this machine from reading and writing the place, and what to do.

@@ -13,10 +13,13 @@ JSON has all fields, under their names in camel case; views and tables have thos
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+Row = TypeVar("Row")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -94,6 +97,30 @@ def table_columns(row_class: type, rows: Collection[Any], *, wide: bool) -> list
 def sql_types(row_class: type) -> dict[str, str]:
     """The columns of a view of these rows, with their Spark types."""
     return {one.name: one.kind.sql for one in columns(row_class) if one.kind.sql}
+
+
+class Rows(list[Row]):
+    """Rows of one class: a list, which a notebook shows as a table."""
+
+    def __init__(self, row_class: type[Row], rows: Iterable[Row]) -> None:
+        super().__init__(rows)
+        self._row_class = row_class
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._row_class, list(self))
+
+    def _repr_html_(self) -> str:
+        shown = table_columns(self._row_class, self, wide=False)
+        lines = [[one.cell(row, wide=False) for one in shown] for row in self]
+        head = "".join(f"<th>{html.escape(one.title)}</th>" for one in shown)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{_in_html(value)}</td>' for value in line)}</tr>" for line in lines
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _in_html(value: object) -> str:
+    return "-" if value is None else html.escape(str(value))
 
 
 def plain(value: Any) -> Any:

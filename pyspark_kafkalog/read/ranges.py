@@ -160,9 +160,10 @@ def rows_of(place: Place, split: Split, wanted: OffsetRange, rules: ReadRules) -
     )
     if left_out is not None and left_out.count:
         _log.warning(
-            "%s: skipped %d corrupt stretches in offsets %d to %d",
+            "%s: skipped %d corrupt %s in offsets %d to %d",
             split.partition,
             left_out.count,
+            "stretch" if left_out.count == 1 else "stretches",
             wanted.start,
             wanted.end - 1,
         )

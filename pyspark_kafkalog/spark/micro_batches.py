@@ -18,7 +18,7 @@ from pyspark_kafkalog.places import identity, import_reading, open_groups, open_
 from pyspark_kafkalog.read.messages import messages_of
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import Split
-from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.saying import name_work, said
 from pyspark_kafkalog.spark.features import StreamCalls
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.spark.worker import exit_if_stopped, exit_when_stopped
@@ -83,6 +83,7 @@ class MicroBatches:
         self._start: tuple[dict[str, Any], Offsets] | None = None
         self._calls = StreamCalls()
         self._has_planned = False
+        name_work(reader.about)
 
     @cached_property
     def _planner(self) -> StreamPlanner:
@@ -118,7 +119,11 @@ class MicroBatches:
     def _query_id(self) -> str:
         """The id of the query whose checkpoint the user names; empty without one."""
         location = self._options.checkpoint_location
-        return "" if location is None else QueryLog(location).query_id()
+        if location is None:
+            return ""
+        query_id = QueryLog(location).query_id()
+        name_work(f"query {query_id}, {self._reader.about}")
+        return query_id
 
     @cached_property
     def _initial(self) -> Offsets:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_kafkalog.errors import listed
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition
 from pyspark_kafkalog.model.groups import CommittedOffsets
@@ -23,9 +25,10 @@ from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
-from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.saying import name_work, said
 from pyspark_kafkalog.spark.counting import QueryRun, counting_of
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
+from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
 
 if TYPE_CHECKING:
@@ -108,8 +111,19 @@ class LogReader:
         self.__dict__.update(state)
         without_delay()
 
+    @property
+    def about(self) -> str:
+        """The topics that the options name, for lines of the log."""
+        selection = self.options.selection
+        if selection.names is not None:
+            return f"topic{'' if len(selection.names) == 1 else 's'} {listed(selection.names, 3)}"
+        return "all topics" if selection.pattern is None else f"topics of {selection.pattern}"
+
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a task as arrow batches, in offset order of each topic-partition."""
+        context = TaskContext.get()
+        query = None if context is None else RunningQuery.of(context)
+        name_work(self.about if query is None else query.about)
         if not isinstance(partition, LogInputPartition) or not partition.splits:
             return  # for an empty plan Spark makes one empty partition
         shape = None if self._shaping is None else self._shaping.load()
@@ -171,6 +185,7 @@ class LogBatchReader(LogReader, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; the tasks look up open ends."""
+        name_work(self.about)
         place = self.open_place()
         with said("Looking up partitions and offsets"):
             messages_of(self.options).check_start(self.options, place)

@@ -50,6 +50,11 @@ class RunningQuery:
         )
 
     @property
+    def about(self) -> str:
+        """The query by its name, or else its id, for lines of the log."""
+        return f"query {self.name or self.query_id}"
+
+    @property
     def default_checkpoint(self) -> str | None:
         """The checkpoint that Spark makes if the query names none; None if it is not known."""
         if not self.name or not self.checkpoints:

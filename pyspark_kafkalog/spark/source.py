@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.saying import show_warnings
 from pyspark_kafkalog.spark.worker import started_module, with_short_errors, without_delay
 
 if TYPE_CHECKING:
@@ -48,9 +49,14 @@ class KafkaLogDataSource(DataSource):
     _decoded: tuple[DecodedColumn, ...] | None = None
     """The decoders of columns, with the readers' schemas of when Spark asked for :meth:`schema`."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        show_warnings()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         without_delay()
+        show_warnings()
 
     @classmethod
     def name(cls) -> str:

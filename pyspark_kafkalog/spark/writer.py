@@ -19,6 +19,7 @@ from pyspark_kafkalog.options.columns import IN_SPARK, check_written_columns
 from pyspark_kafkalog.options.contracts import delivery_of, transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import cluster_id, open_sink
+from pyspark_kafkalog.saying import name_work
 from pyspark_kafkalog.spark.counting import counting_of
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
@@ -132,6 +133,11 @@ class _Writer:
         self.__dict__.update(state)
         without_delay()
 
+    @property
+    def _about(self) -> str:
+        """The topic of all rows, for lines of the log; empty where each row has one."""
+        return f"topic {self._options.topic}" if self._options.topic else ""
+
     def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
         """Write all rows of a task to the sink and finish it, counting them if that is asked for."""
         with loading():
@@ -139,6 +145,8 @@ class _Writer:
             from pyspark_kafkalog.write.rows import write_rows
 
         options, context = self._options, _task()
+        query = RunningQuery.of(context)
+        name_work(self._about if query is None else query.about)
         if self._shaping is not None:
             from pyspark_kafkalog.write.columns import Shaped
 
@@ -152,7 +160,7 @@ class _Writer:
                 write_rows(rows, router, sink, splitter=splitter, count=count)
                 finished = sink.finish()
         freeze_modules()
-        return Written(batch, finished, RunningQuery.of(context))
+        return Written(batch, finished, query)
 
     def _commit(
         self,
@@ -162,6 +170,8 @@ class _Writer:
     ) -> None:
         """Commit what all tasks have written."""
         written = _written(messages)
+        query = next((one.query for one in written if one.query is not None), None)
+        name_work(self._about if query is None else query.about)
         missing = len(messages) - len(written)
         if missing and self._sink.needs_commit:
             raise KafkaLogError(

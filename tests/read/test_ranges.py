@@ -384,5 +384,5 @@ def test_broken_bytes_are_an_error_or_left_out_and_counted(
     with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
         found = offsets(root, ALL, fail_on_data_loss=False)
     assert found == [*range(20), *range(30, 60)]
-    assert "t-0: skipped 1 corrupt stretches in offsets " in caplog.text
+    assert "t-0: skipped 1 corrupt stretch in offsets " in caplog.text
     assert "OffsetRange" not in caplog.text

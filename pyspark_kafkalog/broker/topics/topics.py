@@ -379,7 +379,9 @@ def _raise_first(refused: Answers, doing: str, asked: Collection[str]) -> None:
     if code == ErrorCode.TOPIC_ALREADY_EXISTS:
         error = TopicExistsError(f"{doing} {name}: it exists already")
     elif code in _WRONG:
-        error = OptionError(f"{doing} {name}: {message or error.message}", hint=error.hint)
+        error = OptionError(
+            f"{doing} {name}: {(message or error.message).removesuffix('.')}", hint=error.hint
+        )
     done = sorted(set(asked) - refused.keys())
     if done:
         error = error.with_hint(" ".join(filter(None, [error.hint, f"Done before: {', '.join(done)}."])))

@@ -39,6 +39,9 @@ class LogCare:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._kafka.name})"
+
     def root(self, of_brokers: str = "") -> str:
         """The path of the one log directory that this is.
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import pkgutil
 import re
@@ -28,7 +29,7 @@ from pyspark_kafkalog import tools
 from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.tools.cli.other_tools import OF_OTHER_TOOLS
-from pyspark_kafkalog.tools.cli.output import say
+from pyspark_kafkalog.tools.cli.output import say, warnings
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 _TYPED = f"{__name__}.typed"
@@ -97,6 +98,7 @@ class Application(CommandGroup):
         for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
             if getattr(sys, name) is None:  # closed by the process that started us
                 setattr(sys, name, click.open_file(os.devnull, mode))
+        logging.getLogger("pyspark_kafkalog").addHandler(warnings)
         try:
             code = super().main(*args, **settings)
             sys.stdout.flush()
@@ -113,6 +115,8 @@ class Application(CommandGroup):
             _drop_output()
         except SystemExit:
             code = 0  # click exits when the reader of the output, such as head, has closed it
+        finally:
+            logging.getLogger("pyspark_kafkalog").removeHandler(warnings)
         sys.exit(code if isinstance(code, int) else 0)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

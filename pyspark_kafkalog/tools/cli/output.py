@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,6 +100,24 @@ def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:
 def say(text: str) -> None:
     """Say something about the command on stderr, as one line."""
     click.echo(one_line(f"kafkalog: {text}"), err=True)
+
+
+class Warnings(logging.Handler):
+    """Says the warnings of this package as commands say other things."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say a warning."""
+        self.said += 1
+        # The option stands for --skip-damaged, and a command has no such option.
+        say(record.getMessage().replace(", because failOnDataLoss=false", ""))
+
+
+warnings = Warnings()
+"""The warnings of the command that runs."""
 
 
 def say_if_dry(execute: bool) -> None:

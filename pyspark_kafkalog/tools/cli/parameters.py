@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from pyspark_kafkalog.errors import LogDirectoryError, OptionError, no_such_part
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.options.table import BY_NAME
+from pyspark_kafkalog.options.table import BY_NAME, SERVERS
 from pyspark_kafkalog.options.times import point_in_time
 from pyspark_kafkalog.options.topic_configs import in_kafkas_units
 from pyspark_kafkalog.options.user_options import with_kafka
@@ -26,7 +27,37 @@ from pyspark_kafkalog.options.values import REGISTRY_LOGIN, ZOOKEEPER_LOGIN, pat
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.groups.consumer_groups import GroupOffset
 
-topics_argument = click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+_COMPLETE_MS = 1500
+"""The time in which brokers answer a shell that completes, or else don't."""
+_PLACES = ("source", "place", "directory")
+"""The arguments whose topics and groups a command is about, the first that it has."""
+
+
+def _names(look: Callable[[Kafka], Sequence[str]]) -> Callable[..., list[CompletionItem]]:
+    """Lets a shell complete names that the place has; it completes nothing where that does not answer."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        # Behind an option that lacks its value, click has not parsed the words before it.
+        words = [*(ctx.params.get(name) for name in _PLACES), *ctx.args]
+        place = next(filter(None, words), None)
+        with suppress(Exception):
+            config = ctx.params.get("config")
+            properties = {} if config is None else parse_properties(config.read())
+            properties.setdefault("request.timeout.ms", str(_COMPLETE_MS))
+            options = options_for(str(place), ctx.params.get("given") or (), properties)
+            if SERVERS not in options:
+                options.pop("kafka.request.timeout.ms")
+            found = look(Kafka(options)) if place is not None else ()
+            return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+topic_names = _names(lambda kafka: sorted(kafka.report_place.topics()))
+group_names = _names(lambda kafka: [group.group for group in kafka.groups.describe() if group.group])
+
+topics_argument = click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=topic_names)
 """The topics that a command is about; all of the place without one."""
 exclude_option = click.option(
     "--exclude",
@@ -35,8 +66,16 @@ exclude_option = click.option(
     callback=lambda ctx, param, given: tuple(each for text in given for each in patterns("--exclude", text)),
     help="Leave out topics whose whole names match a regular expression. Repeatable, or with commas.",
 )
-group_option = click.option("--group", "groups", multiple=True, help="Only this consumer group. Repeatable.")
-partitions_argument = click.argument("topics", metavar="[TOPIC[:PARTITIONS]]...", nargs=-1)
+group_option = click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    help="Only this consumer group. Repeatable.",
+    shell_complete=group_names,
+)
+partitions_argument = click.argument(
+    "topics", metavar="[TOPIC[:PARTITIONS]]...", nargs=-1, shell_complete=topic_names
+)
 """The topics, or partitions such as ``orders:0,1``, that a command is about."""
 
 _UNUSED_PROPERTIES = {

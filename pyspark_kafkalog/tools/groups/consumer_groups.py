@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from pyspark_kafkalog import extensions
 from pyspark_kafkalog.client.partitions import if_known, of_some, partitions_of
@@ -66,6 +67,21 @@ class GroupOffset:
     expired: int | None = field(default=None, metadata=column(BIGINT))
     state: str = field(default=OK, metadata=column(STRING))
     note: str = field(default="", metadata=column(_NOTE, "NOTE", if_any=True, rank=1))
+
+
+class HasLag(Protocol):
+    """A row about the lag of a group."""
+
+    @property
+    def lag(self) -> int | None:
+        """Its lag in offsets."""
+
+    @property
+    def state(self) -> str:
+        """Its state, of which some are alarming."""
+
+
+_Lagging = TypeVar("_Lagging", bound=HasLag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +223,11 @@ def _lag_of(group: str, rows: Collection[GroupOffset]) -> GroupLag:
         state=worst,
         note=note,
     )
+
+
+def by_lag(rows: Iterable[_Lagging]) -> list[_Lagging]:
+    """The rows with the one that is furthest behind first, after those whose lag says nothing."""
+    return sorted(rows, key=lambda row: (row.state not in _ALARMING, -(row.lag or 0)))
 
 
 def total_lag(of_groups: Collection[GroupLag]) -> int | None:

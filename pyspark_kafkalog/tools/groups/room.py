@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
+from pyspark_kafkalog.model.rows import Rows
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options, several_or_none
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -31,6 +32,9 @@ class GroupAdmin:
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._kafka.name})"
 
     @cached_property
     def _options(self) -> PlaceOptions:
@@ -65,7 +69,7 @@ class GroupAdmin:
 
         :raises GroupError: if a named group does not exist.
         """
-        return consumer_groups.groups(self._shown, several_or_none(names))
+        return Rows(Group, consumer_groups.groups(self._shown, several_or_none(names)))
 
     def offsets(
         self,
@@ -87,9 +91,10 @@ class GroupAdmin:
         """
 
         def found(place: Place | None) -> list[GroupOffset]:
-            return consumer_groups.group_offsets(
+            rows = consumer_groups.group_offsets(
                 place, self._shown, several_or_none(names), selection, read_committed=read_committed
             )
+            return Rows(GroupOffset, rows)
 
         try:
             return found(self.place)
@@ -107,7 +112,8 @@ class GroupAdmin:
         read_committed: bool = False,
     ) -> list[GroupLag]:
         """The lag of each group; see :meth:`offsets`. A negative lag counts as 0."""
-        return consumer_groups.lags(self.offsets(names, selection, read_committed=read_committed))
+        found = self.offsets(names, selection, read_committed=read_committed)
+        return Rows(GroupLag, consumer_groups.lags(found))
 
     def committed(
         self, group: str, partitions: Collection[TopicPartition] | None = None

@@ -41,6 +41,9 @@ class Records:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._kafka.name})"
+
     @property
     def _limits(self) -> DecodeLimits:
         from pyspark_kafkalog.codec.decode import DecodeLimits  # loads numpy and pyarrow

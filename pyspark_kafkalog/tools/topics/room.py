@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client import partitions
 from pyspark_kafkalog.client.partitions import EVERY_TOPIC, PartitionState, SegmentState
+from pyspark_kafkalog.model.rows import Rows
 from pyspark_kafkalog.model.topics import NewTopic, TopicDescription, Topics
 from pyspark_kafkalog.options.settings import Selection, several
 from pyspark_kafkalog.places import open_topics
@@ -24,6 +25,9 @@ class TopicAdmin:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._kafka.name})"
+
     @cached_property
     def _topics(self) -> Topics:
         return open_topics(self._kafka.place_options)
@@ -36,14 +40,14 @@ class TopicAdmin:
         :param internal: include internal topics, such as ``__consumer_offsets``, even if not named.
         :raises UnknownTopicOrPartitionError: if a named topic does not exist.
         """
-        return partitions.topics(self._kafka.report_place, selection, internal=internal)
+        return Rows(PartitionState, partitions.topics(self._kafka.report_place, selection, internal=internal))
 
     def segments(self, selection: Selection = EVERY_TOPIC, *, internal: bool = False) -> list[SegmentState]:
         """Every segment of these partitions, in order; none for brokers, which don't show theirs.
 
         Parameters and errors are those of :meth:`partitions`.
         """
-        return partitions.segments(self._kafka.place, selection, internal=internal)
+        return Rows(SegmentState, partitions.segments(self._kafka.place, selection, internal=internal))
 
     def describe(self, names: Collection[str] | None = None) -> list[TopicDescription]:
         """Topics, sorted: their configurations that are not Kafka's defaults, and where their partitions are.

@@ -164,7 +164,15 @@ def test_a_rate_is_kept(broker: Broker, topic: str, tmp_path: Path) -> None:
     assert run(*words, "--rate", "fast").code == 2
 
 
-def test_it_follows_until_it_is_ended(broker: Broker, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGTERM], [signal.SIGINT], [signal.SIGTERM] * 2, [signal.SIGINT] * 2],
+    ids=lambda signals: "-".join(one.name for one in signals),
+)
+def test_it_follows_until_it_is_ended(
+    broker: Broker, topic: str, tmp_path: Path, signals: list[signal.Signals]
+) -> None:
+    """timeout, and a shell with its whole group, send a signal twice: that is one wish to end."""
     words = ("backup", broker.bootstrap, tmp_path, topic, "--no-groups", "--follow", "--json")
     with subprocess.Popen(command(*words), stdout=subprocess.PIPE, text=True) as process:
         log = tmp_path / f"{topic}-0" / "00000000000000000000.log"
@@ -175,7 +183,9 @@ def test_it_follows_until_it_is_ended(broker: Broker, topic: str, tmp_path: Path
             while not log.exists() or log.stat().st_size == size:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
+        for one in signals:
+            process.send_signal(one)
+            time.sleep(0.05)
         assert process.wait(30) == 0
         assert process.stdout is not None
         (row,) = json.loads(process.stdout.read())["partitions"]

@@ -325,6 +325,28 @@ def test_what_is_told_exists() -> None:
 )
 def test_shells_complete(command: str, typed: str, expected: set[str]) -> None:
     assert run(command, "--help").code == 0
+    assert _completions(typed) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("cat {} ", {"plain,__consumer_offsets", "plain,t", "plain,u"}),
+        ("topics delete {} t ", {"plain,__consumer_offsets", "plain,t", "plain,u"}),
+        ("topics {} u", {"plain,u"}),
+        ("copy {} backup t", {"plain,t"}),
+        ("compact {} t", {"plain,t"}),
+        ("lag {} --group ", {"plain,g", "plain,other"}),
+        ("offsets reset {} --group o", {"plain,other"}),
+        ("offsets reset {} --group g t", {"plain,t"}),
+        ("cat {}-missing ", set()),
+    ],
+)
+def test_shells_complete_topics_and_groups(root: Path, typed: str, expected: set[str]) -> None:
+    assert _completions(typed.replace("{}", str(root))) == (expected, "")
+
+
+def _completions(typed: str) -> tuple[set[str], str]:
     *before, last = ["kafkalog", *typed.split(" ")]
     variables = {
         "_KAFKALOG_COMPLETE": "bash_complete",
@@ -340,7 +362,7 @@ def test_shells_complete(command: str, typed: str, expected: set[str]) -> None:
         check=True,
         timeout=60,
     )
-    assert (set(done.stdout.split()), done.stderr) == (expected, "")
+    return set(done.stdout.split()), done.stderr
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -273,7 +273,7 @@ TOLD = (
     Task(
         "offsets delete of a group",
         "offsets delete HOST --group GROUP",
-        "Give --topic, --all-topics or --whole-group",
+        "Give TOPIC, --all-topics or --whole-group",
         told=True,
     ),
     Task("alter to what it is", "topics alter HOST TOPIC --partitions 1", "There is nothing to change"),
@@ -295,10 +295,7 @@ def names(broker: Broker) -> dict[str, str]:
     broker.create_topic(topic, 1, {"retention.ms": "86400000"})
     at = broker.bootstrap
     assert run("produce", at, topic, "-K", ":", text="k1:one\nk2:two\nk3:three\n").code == 0
-    assert (
-        run("offsets", "reset", at, "--group", group, "--topic", topic, "--to-offset", 1, "--execute").code
-        == 0
-    )
+    assert run("offsets", "reset", at, "--group", group, topic, "--to-offset", 1, "--execute").code == 0
     return {"TOPIC": topic, "GROUP": group, "NEW": f"new-{unique}", "HOST": at}
 
 

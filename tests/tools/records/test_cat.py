@@ -159,7 +159,14 @@ def test_damage_is_left_out_only_on_request() -> None:
     done = run("cat", bad, "bad-flipped-byte", "--skip-damaged", "--json")
     assert done.code == 1
     assert "CRC mismatch" in done.err
+    assert "failOnDataLoss" not in done.err, "no one gave that option here"
+    assert "skipped 1 corrupt stretch in" in done.err
     assert done.out
+
+
+def test_a_warning_is_said_as_errors_are(root: Path) -> None:
+    done = run("cat", root, "t", "--since", "2020-01-01 12:34:56.789", "--count")
+    assert done.err.startswith("kafkalog: --since: 2020-01-01 12:34:56.789 has no time zone")
 
 
 def test_how_much_of_a_damaged_log_was_exported(tmp_path: Path) -> None:

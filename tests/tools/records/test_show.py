@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -163,7 +164,9 @@ def test_a_watch_outlasts_an_outage(root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_lag_is_watched(root: Path) -> None:
-    titles, *rows = run("lag", root, "--watch", "0.01", "--count", "2").lines
+    look, titles, *rows = run("lag", root, "--watch", "0.01", "--count", "2").lines
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", look[0])
+    assert look[1:] == [f"{root}:", "total", "lag", "9"]
     assert titles == ["GROUP", "LAG", "CONSUMED/S", "PRODUCED/S", "CATCH", "UP", "LAGS"]
     assert [row for row in rows if row[0] == "g"] == [
         ["g", "6", "-", "-", "-", "█"],
@@ -175,7 +178,7 @@ def test_lag_is_watched(root: Path) -> None:
     assert sum(2 + max(len(one.title), len(str(one.cell(widest, wide=False)))) for one in shown) - 2 <= 80
     done = run("lag", root, "--watch", "0.01", "--count", "2", "--json", "--max-lag", "5")
     first, second = map(json.loads, done.out.splitlines())
-    assert (done.code, first["lag"]) == (1, 9)
+    assert (done.code, first["lag"], first["timestamp"] > 1_600_000_000_000) == (1, 9, True)
     assert second["groups"][0] == {
         "group": "g",
         "lag": 6,
@@ -189,6 +192,17 @@ def test_lag_is_watched(root: Path) -> None:
     }
     for words in ("--count 2", "--watch 0", "--prometheus --json", "--prometheus --watch 1"):
         assert run("lag", root, *words.split()).code == 2, words
+
+
+def test_the_group_that_is_furthest_behind_comes_first(root: Path, groups: DirectoryGroups) -> None:
+    groups.commit("ahead", {U0: CommittedOffset(99)})
+    groups.commit("zero", {U0: CommittedOffset(3)})
+    for more in ([], ["--watch", "1", "--count", "1"]):
+        shown = run("lag", root, "--sort", "lag", "--json", *more).json["groups"]
+        assert [row["group"] for row in shown] == ["ahead", "g", "other", "zero"]
+    assert [row[0] for row in run("lag", root).lines[1:-1]] == ["ahead", "g", "other", "zero"]
+    groups.commit("a-zero", {U0: CommittedOffset(3)})
+    assert [row[0] for row in run("lag", root, "--sort", "lag").lines[2:4]] == ["g", "other"]
 
 
 def test_lag_for_prometheus(root: Path) -> None:

@@ -79,6 +79,14 @@ def test_what_there_is(shop: Shop) -> None:
     assert [(row["offset"], row["lag"], row["metadata"]) for row in rows] == [(5, 5, "five"), (8, 2, "")]
 
 
+def test_the_words_of_a_broker_end_with_one_full_stop(shop: Shop) -> None:
+    new = f"never-{uuid.uuid4().hex[:8]}"
+    done = run("topics", "create", shop.broker.bootstrap, new, "--replication-factor", 3)
+    assert done.code != 0
+    assert new in done.err
+    assert ".." not in done.err
+
+
 def test_brokers_and_topics_are_described(shop: Shop) -> None:
     at = shop.broker.bootstrap
     (broker,) = run("brokers", at, "--json").rows

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,9 @@ from pyspark_kafkalog.tools.cli.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupRules
+
+_AT_ONCE = 1.0
+"""Seconds in which further signals are part of the first one."""
 
 backup_argument = click.argument("directory", metavar="BACKUP", type=click.Path(file_okay=False))
 group_option = click.option(
@@ -59,7 +64,11 @@ threads_option = click.option(
 @exclude_option
 @group_option
 @no_groups_option
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C or SIGTERM.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Go on with what comes, until Ctrl-C or SIGTERM; then show what was copied.",
+)
 @rate_option
 @threads_option
 @truncate_option
@@ -82,15 +91,16 @@ def backup(
     """
     if kafka.place_options.brokers is None:
         raise OptionError("A backup is made of brokers", hint="Directories are copied by 'copy'.")
-    with _until_stopped(follow) as stop, progress("Copying", None, in_bytes=True) as done:
-        found = kafka.logs.backup(
-            directory,
-            _rules(**rules),
-            follow_until=stop,
-            progress=done,
-            failed=lambda row: _say(row, row.problem) if follow else None,
-        )
-    _show(ctx, found, as_json=as_json)
+    with _until_stopped(follow) as stop:
+        with progress("Copying", None, in_bytes=True) as done:
+            found = kafka.logs.backup(
+                directory,
+                _rules(**rules),
+                follow_until=stop,
+                progress=done,
+                failed=lambda row: _say(row, row.problem) if follow else None,
+            )
+        _show(ctx, found, as_json=as_json)
 
 
 @kafkalog.command()
@@ -191,17 +201,25 @@ def _rules(
 
 @contextmanager
 def _until_stopped(follow: bool) -> Iterator[threading.Event | None]:
-    """An event that the first Ctrl-C or SIGTERM sets; None if it should not be followed."""
+    """An event that Ctrl-C or SIGTERM sets; None if it should not be followed. A later one ends at once.
+
+    Shells and timeout send one to a process and to its group: the second one wants no more than the first.
+    """
     if not follow:
         yield None
         return
     stop = threading.Event()
-    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    known = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    asked = math.inf
 
     def end(number: int, frame: object) -> None:
+        nonlocal asked
         stop.set()
-        for each, handler in known.items():
-            signal.signal(each, handler)
+        asked = min(asked, time.monotonic())
+        if time.monotonic() - asked > _AT_ONCE:
+            signal.signal(number, known[number])
+            signal.raise_signal(number)
 
     for number in known:
         signal.signal(number, end)
@@ -209,7 +227,8 @@ def _until_stopped(follow: bool) -> Iterator[threading.Event | None]:
         yield stop
     finally:
         for number, handler in known.items():
-            signal.signal(number, handler)
+            # If it was stopped, the process ends now, and the same signal may still come.
+            signal.signal(number, signal.SIG_IGN if stop.is_set() else handler)
 
 
 def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 import click
@@ -14,7 +15,7 @@ import click
 from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.client.partitions import partitions_of
 from pyspark_kafkalog.errors import BrokerConnectionError, ZooKeeperError
-from pyspark_kafkalog.model.rows import plain
+from pyspark_kafkalog.model.rows import plain, time_text
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, say, show_json, show_rows, wide_option
@@ -26,7 +27,15 @@ from pyspark_kafkalog.tools.cli.parameters import (
     selection,
     topics_argument,
 )
-from pyspark_kafkalog.tools.groups.consumer_groups import MARKER, GroupLag, GroupOffset, lags, total_lag
+from pyspark_kafkalog.tools.cli.printable import one_line
+from pyspark_kafkalog.tools.groups.consumer_groups import (
+    MARKER,
+    GroupLag,
+    GroupOffset,
+    by_lag,
+    lags,
+    total_lag,
+)
 from pyspark_kafkalog.tools.groups.prometheus import prometheus_text
 from pyspark_kafkalog.tools.groups.watching import GroupPace, LagWatch
 
@@ -60,6 +69,13 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
     "--all", "all_groups", is_flag=True, help="Show also the groups that hold exactly-once queries' markers."
 )
 @click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["group", "lag"]),
+    default="group",
+    help="By name, or with the group that is furthest behind first.",
+)
+@click.option(
     "--watch",
     metavar="SECONDS",
     type=click.FloatRange(0, 86_400, min_open=True),
@@ -80,6 +96,7 @@ def lag(
     max_lag: int | None,
     isolation_level: str,
     all_groups: bool,
+    order: str,
     watch: float | None,
     looks: int | None,
     prometheus: bool,
@@ -110,12 +127,13 @@ def lag(
         found = offsets_of(kafka, groups, chosen, read_committed=is_committed)
         return [row for row in found if all_groups or row.group in groups or row.state != MARKER]
 
-    offsets = look() if watch is None else _watch(look, watch, looks, as_json, wide)
+    shown = _Shown(kafka.name, order == "lag", as_json, wide)
+    offsets = look() if watch is None else _watch(look, watch, looks, shown)
     rows = lags(offsets)
     if prometheus:
         click.echo(prometheus_text(offsets), nl=False)
     elif watch is None:
-        _show_once(rows, as_json, wide)
+        shown.once(rows)
     if not rows:
         say("No group has committed offsets here: nothing was checked.")
     alarming = not rows or any(row.is_alarming(max_lag or 0, named=row.group in groups) for row in rows)
@@ -123,17 +141,44 @@ def lag(
         ctx.exit(1)
 
 
-def _show_once(rows: Sequence[GroupLag], as_json: bool, wide: bool) -> None:
-    total = total_lag(rows)
-    if as_json:
-        show_json({"groups": rows, "lag": total})
-        return
-    show_rows(GroupLag, rows, wide=wide)
-    click.echo(f"Total lag: {'unknown' if total is None else total}")
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The way in which the rows of a place are shown."""
+
+    place: str
+    is_by_lag: bool
+    as_json: bool
+    wide: bool
+
+    def once(self, found: Sequence[GroupLag]) -> None:
+        """Show what one look has found."""
+        rows, total = by_lag(found) if self.is_by_lag else found, total_lag(found)
+        if self.as_json:
+            show_json({"groups": rows, "lag": total})
+            return
+        show_rows(GroupLag, rows, wide=self.wide)
+        click.echo(f"Total lag: {_number(total)}")
+
+    def look(self, found: Sequence[GroupPace], total: int | None) -> None:
+        """Show one of many looks: at what time, at which place, and the total, too."""
+        rows, now_ms = by_lag(found) if self.is_by_lag else found, time.time_ns() // 1_000_000
+        if self.as_json:
+            click.echo(json.dumps({"timestamp": now_ms, "groups": plain(rows), "lag": total}))
+            return
+        if sys.stdout.isatty():
+            click.echo(_CLEAR, nl=False)
+        at = time_text(now_ms, precision="seconds")
+        click.echo(one_line(f"{at} {self.place}: total lag {_number(total)}"))
+        show_rows(GroupPace, rows, wide=self.wide)
+        sys.stdout.flush()
+
+
+def _number(total: int | None) -> str:
+    return "unknown" if total is None else str(total)
 
 
 def _watch(
-    look: Callable[[], list[GroupOffset]], seconds: float, looks: int | None, as_json: bool, wide: bool
+    look: Callable[[], list[GroupOffset]], seconds: float, looks: int | None, shown: _Shown
 ) -> list[GroupOffset]:
     """Look until interrupted, or as often as asked; returns what was seen last.
 
@@ -149,21 +194,10 @@ def _watch(
                 raise
             say(str(e))
         else:
-            paces = watch.look(offsets, time.monotonic())
-            if as_json:
-                click.echo(json.dumps({"groups": plain(paces), "lag": total_lag(lags(offsets))}))
-            else:
-                _show(paces, wide)
+            shown.look(watch.look(offsets, time.monotonic()), total_lag(lags(offsets)))
             if number == looks:
                 return offsets
         now = time.monotonic()
         due = max(due + seconds, now)
         time.sleep(due - now)
     raise AssertionError("count never ends")
-
-
-def _show(paces: Sequence[GroupPace], wide: bool) -> None:
-    if sys.stdout.isatty():
-        click.echo(_CLEAR, nl=False)
-    show_rows(GroupPace, paces, wide=wide)
-    sys.stdout.flush()

@@ -20,6 +20,7 @@ from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, say_unrea
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
+    group_names,
     group_option,
     named_partitions,
     offsets_of,
@@ -34,7 +35,9 @@ from pyspark_kafkalog.tools.groups.consumer_groups import FAILED, GroupOffset
 from pyspark_kafkalog.tools.groups.exchange import export_csv, export_json, parse
 from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
 
-one_group_option = click.option("--group", required=True, help="The consumer group.")
+one_group_option = click.option(
+    "--group", required=True, help="The consumer group.", shell_complete=group_names
+)
 
 
 @kafkalog.group(cls=ShownByDefault)

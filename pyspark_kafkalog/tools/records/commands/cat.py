@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
-import logging
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -22,8 +21,8 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
-from pyspark_kafkalog.tools.cli.output import progress, said_until_first, say
-from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers
+from pyspark_kafkalog.tools.cli.output import progress, said_until_first, say, warnings
+from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers, topic_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +51,7 @@ class WantedRecords:
 def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument TOPIC and the options that select records; the command gets :class:`WantedRecords`."""
 
-    @click.argument("topic", metavar="TOPIC[:PARTITIONS]")
+    @click.argument("topic", metavar="TOPIC[:PARTITIONS]", shell_complete=topic_names)
     @click.option(
         "-p",
         "--partition",
@@ -148,7 +147,12 @@ def _decoding(kafka: Kafka, topic: str, column: str, given: str | None, form: Fo
 @on_records
 @click.option("-f", "--follow", is_flag=True, help="Go on with records that are written from now on.")
 @click.option("-e", "ends", is_flag=True, help="End after the last record, which is the default here.")
-@click.option("--format", "template", help=r"How to print a record, in kcat's letters. By default '%v\n'.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    help=r"How to print a record, in kcat's letters. By default '%v\n'.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 @click.option("-J", "as_kcat", is_flag=True, help="Print JSON with the names that kcat -J has.")
 @click.option("--count", is_flag=True, help="Print only the number of records.")
@@ -285,27 +289,11 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 @contextmanager
 def _damage_shown(ctx: click.Context, wanted: WantedRecords) -> Iterator[None]:
-    """Show on stderr what is left out, and exit with 1 then; without --skip-damaged say how to read on."""
-    shown = _Shown()
-    logger = logging.getLogger("pyspark_kafkalog")
-    logger.addHandler(shown)
+    """Exit with 1 if something is left out, which is said; without --skip-damaged say how to read on."""
+    before = warnings.said
     try:
         yield
     except (CorruptRecordError, DataLossError) as e:
         raise e.with_hint("Read on with --skip-damaged.") from e
-    finally:
-        logger.removeHandler(shown)
-    if shown.any and wanted.skip_damaged:
+    if warnings.said > before and wanted.skip_damaged:
         ctx.exit(1)
-
-
-class _Shown(logging.Handler):
-    """Prints warnings as errors of commands are printed."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.any = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.any = True
-        say(record.getMessage())

@@ -13,12 +13,12 @@ from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
 from pyspark_kafkalog.tools.cli.output import say
-from pyspark_kafkalog.tools.cli.parameters import on_place, topic_and_numbers
+from pyspark_kafkalog.tools.cli.parameters import on_place, topic_and_numbers, topic_names
 
 
 @kafkalog.command()
 @on_place
-@click.argument("topic", metavar="TOPIC[:PARTITION]")
+@click.argument("topic", metavar="TOPIC[:PARTITION]", shell_complete=topic_names)
 @click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
 @click.option(
     "-K", "--key-separator", metavar="TEXT", help=r"What stands between key and value of a line; \t is a tab."

@@ -8,12 +8,12 @@ from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, show_rows
-from pyspark_kafkalog.tools.cli.parameters import execute_option, on_place
+from pyspark_kafkalog.tools.cli.parameters import execute_option, on_place, topic_names
 
 
 @kafkalog.command()
 @on_place
-@click.argument("topic")
+@click.argument("topic", metavar="TOPIC", shell_complete=topic_names)
 @click.option(
     "--group",
     default="kafkalog-redrive",

@@ -19,11 +19,14 @@ from pyspark_kafkalog.tools.cli.parameters import (
     on_place,
     selection,
     set_option,
+    topic_names,
     topics_argument,
 )
 from pyspark_kafkalog.tools.topics.topic_changes import CreatedTopic, TopicChange, TopicToDelete
 
-names_argument = click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+names_argument = click.argument(
+    "names", metavar="TOPIC...", nargs=-1, required=True, shell_complete=topic_names
+)
 partitions_option = click.option("--partitions", type=click.IntRange(1), help="The number of partitions.")
 config_option = set_option("A topic configuration, such as retention.ms=7d.")
 if_exists_option = click.option("--if-exists", is_flag=True, help="Leave out topics that don't exist.")
@@ -118,9 +121,10 @@ def create(
     if_not_exists: bool,
     as_json: bool,
 ) -> None:
-    """Create topics.
+    """Create topics, at once.
 
-    Brokers have defaults for what is not given (since Kafka 2.4); a log directory makes one partition.
+    Nothing is lost by it, so that it has no --execute. Brokers have defaults for what is not given (since
+    Kafka 2.4); a log directory makes one partition.
     """
     new = [NewTopic(name, partitions, replication_factor, configs) for name in names]
     with said("Creating topics"):
@@ -137,8 +141,8 @@ def create(
 def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool) -> None:
     """Delete topics with all their records, and what groups have committed for them.
 
-    No broker may run on a log directory; a kill may leave a topic there with fewer partitions: run it again.
-    Internal topics are refused.
+    Without --execute it is only shown what would go. No broker may run on a log directory; a kill may leave a
+    topic there with fewer partitions: run it again. Internal topics are refused.
     """
     with said("Looking up topics"):
         rows = kafka.topics.plan_deletion(names, if_exists=if_exists)
@@ -170,7 +174,8 @@ def alter(
 ) -> None:
     """Add partitions to topics, and set or drop their configurations.
 
-    With more partitions, keys that were in one partition may go to another.
+    Without --execute the change is only shown. With more partitions, keys that were in one partition may go
+    to another.
     """
     values: dict[str, str | None] = {**configs, **dict.fromkeys(unset)}
     if partitions is None and not values:
