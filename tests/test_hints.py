@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,6 +18,8 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import HEADERS_FIELD, ROW_FIELDS
 from pyspark_kafkalog.options.client_settings import REFUSED_READING, REFUSED_WRITING, WITHOUT_EFFECT
 from pyspark_kafkalog.options.columns import (
+    IN_ARROW,
+    IN_SPARK,
     RECORD_FIELDS,
     SINK_FIELDS,
     check_written_columns,
@@ -229,10 +232,15 @@ def test_sql_of_hints_makes_columns_of_the_types_that_were_asked_for(spark: Spar
 
 def test_python_of_hints_runs(spark: SparkSession, hints: list[str]) -> None:
     tried = [call for hint in hints for call in re.findall(r"\bdf\.\w+\((?:\{…\}|'[^']*'|[, ])*\)", hint)]
+    tried.append(IN_SPARK[0].format("id", "value"))
     assert len(tried) >= 3
     for call in tried:
         df = spark.range(1).toDF("id")
         assert "value" in eval(call.replace("{…}", "'id'"), {"df": df}).columns
+    df, table = spark.range(1).selectExpr("id", "id AS value"), pa.table({"id": [1], "value": [2]})
+    assert eval(IN_SPARK[1].format("id"), {"df": df}).columns == ["value"]
+    assert eval(IN_ARROW[1].format("id"), {"table": table}).column_names == ["value"]
+    assert eval(IN_ARROW[0].format("id", "key"), {"table": table}).column_names == ["key", "value"]
     options = [given for hint in hints for given in re.findall(r"\.option\('[^']*', '[^']*'\)", hint)]
     assert len(options) >= 3
     for given in options:
