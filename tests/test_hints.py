@@ -18,7 +18,6 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import HEADERS_FIELD, ROW_FIELDS
 from pyspark_kafkalog.options.client_settings import REFUSED_READING, REFUSED_WRITING, WITHOUT_EFFECT
 from pyspark_kafkalog.options.columns import (
-    IN_ARROW,
     IN_SPARK,
     RECORD_FIELDS,
     SINK_FIELDS,
@@ -26,8 +25,9 @@ from pyspark_kafkalog.options.columns import (
     read_columns,
 )
 from pyspark_kafkalog.options.table import BY_NAME
-from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS, check_topic_configs
+from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS, check_topic_configs, in_kafkas_units
 from pyspark_kafkalog.tools.cli.application import kafkalog
+from pyspark_kafkalog.write.columns import IN_ARROW
 from tests.messages import PACKAGE, messages_of
 
 
@@ -66,7 +66,7 @@ _OF_BROKERS = {
 }
 _OTHERS = {
     *("addPyFile", "availableNow", "foreachBatch", "fs.defaultFS", "macOS", "spark.read", "topicA", "xHH"),
-    *("writeStream", "spark.archives", "spark.sql.session.timeZone"),
+    *("readStream", "writeStream", "spark.archives", "spark.sql.session.timeZone"),
     *("clientId", "clientSecret", "awsRoleArn", "awsProfileName", "oauth.access.token"),  # of JAAS
     *("endTxnMarker", "leaderEpoch"),  # of kafka-dump-log and of offsets as JSON
     *(
@@ -156,7 +156,7 @@ def test_values_of_hints_are_values(hints: list[str]) -> None:
                 option.parser(option.name, value)
                 tried.add(name)
             elif name in TOPIC_CONFIGS and value != "VALUE":
-                check_topic_configs({name: value})
+                check_topic_configs(in_kafkas_units({name: value}))  # as --set takes them
                 tried.add(name)
     assert len(tried) > 15
 
@@ -232,15 +232,15 @@ def test_sql_of_hints_makes_columns_of_the_types_that_were_asked_for(spark: Spar
 
 def test_python_of_hints_runs(spark: SparkSession, hints: list[str]) -> None:
     tried = [call for hint in hints for call in re.findall(r"\bdf\.\w+\((?:\{…\}|'[^']*'|[, ])*\)", hint)]
-    tried.append(IN_SPARK[0].format("id", "value"))
+    tried.append(IN_SPARK.rename.format("id", "value"))
     assert len(tried) >= 3
     for call in tried:
         df = spark.range(1).toDF("id")
         assert "value" in eval(call.replace("{…}", "'id'"), {"df": df}).columns
     df, table = spark.range(1).selectExpr("id", "id AS value"), pa.table({"id": [1], "value": [2]})
-    assert eval(IN_SPARK[1].format("id"), {"df": df}).columns == ["value"]
-    assert eval(IN_ARROW[1].format("id"), {"table": table}).column_names == ["value"]
-    assert eval(IN_ARROW[0].format("id", "key"), {"table": table}).column_names == ["key", "value"]
+    assert eval(IN_SPARK.drop.format("id"), {"df": df}).columns == ["value"]
+    assert eval(IN_ARROW.drop.format("id"), {"table": table}).column_names == ["value"]
+    assert eval(IN_ARROW.rename.format("id", "key"), {"table": table}).column_names == ["key", "value"]
     options = [given for hint in hints for given in re.findall(r"\.option\('[^']*', '[^']*'\)", hint)]
     assert len(options) >= 3
     for given in options:
