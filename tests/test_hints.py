@@ -152,11 +152,11 @@ def test_values_of_hints_are_values(hints: list[str]) -> None:
     for hint in hints:
         for name, value in _VALUE.findall(hint):
             value = value.strip("'")
-            if (option := BY_NAME.get(name.lower())) is not None:
-                option.parser(option.name, value)
-                tried.add(name)
-            elif name in TOPIC_CONFIGS and value != "VALUE":
+            if name in TOPIC_CONFIGS and value != "VALUE":
                 check_topic_configs(in_kafkas_units({name: value}))  # as --set takes them
+                tried.add(name)
+            elif (option := BY_NAME.get(name.lower())) is not None:
+                option.parser(option.name, value)
                 tried.add(name)
     assert len(tried) > 15
 
