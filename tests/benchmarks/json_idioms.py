@@ -103,6 +103,10 @@ def _long(size: int) -> Callable[[int], str]:
     return make
 
 
+def _cut(number: int) -> str:
+    return f'{{"id":{number},"name":"user-{number}","at":"{_day(number)}T{_time(number)}Z"}}'
+
+
 def _text(number: int) -> str:
     line = f'2024-01-02 "GET /{number}"\tC:\\logs\\{number} naïve → ok\n'
     return json.dumps({"id": number, "message": line * 20})
@@ -184,6 +188,10 @@ IDIOMS = [
         "id bigint, `größe` bigint",
         lambda n: json.dumps({"id": n, "größe": n, "ä": n}),
     ),
+    Idiom(
+        "lines of a log", "id bigint, name string", lambda n: f"{_day(n)} {_time(n)} INFO user-{n} started"
+    ),
+    Idiom("cut off", "id bigint, name string, at timestamp", lambda n: _cut(n)[: 12 + n % 40]),
     Idiom("5 % of another shape", "id bigint, amount double, name string, tags array<string>", _other_shape),
     Idiom(
         "a map with string keys",
