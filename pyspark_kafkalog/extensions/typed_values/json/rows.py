@@ -79,11 +79,17 @@ def root(kind: pa.StructType, zone: times.Zone) -> Callable[[str], Row]:
                 raise tokens.fault("an object")
             return of_struct(tokens), None
         except Partial as e:
-            return e.value, e.fault
+            return e.value, _without_frames(e.fault)
         except Fault as e:
-            return {}, e
+            return {}, _without_frames(e)
 
     return convert
+
+
+def _without_frames(fault: Fault) -> Fault:
+    """The fault without the frames that it went through, which hold all that they know."""
+    fault.__traceback__ = fault.__context__ = None
+    return fault
 
 
 def _converter(kind: pa.DataType, zone: times.Zone) -> Convert:
