@@ -192,6 +192,11 @@ IDIOMS = [
         "lines of a log", "id bigint, name string", lambda n: f"{_day(n)} {_time(n)} INFO user-{n} started"
     ),
     Idiom("cut off", "id bigint, name string, at timestamp", lambda n: _cut(n)[: 12 + n % 40]),
+    Idiom(
+        "no comma",
+        "id bigint, name string, at timestamp",
+        lambda n: _cut(n).replace(',"at', '"at' if n % 2 else ',"at'),
+    ),
     Idiom("5 % of another shape", "id bigint, amount double, name string, tags array<string>", _other_shape),
     Idiom(
         "a map with string keys",

@@ -63,6 +63,7 @@ _BEGUN, _NEXT, _VALUE, _UNWANTED, _AFTER = range(5)
 the separator or end behind one."""
 _FITS, _ODD, _WRONG = range(3)
 """A value is of its column's type, may not be, or is not."""
+_APOSTROPHE = 39
 _QUOTE, _BACKSLASH, _SPACE, _COMMA, _COLON, _MINUS, _PLUS, _POINT = 34, 92, 32, 44, 58, 45, 43, 46
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 123, 125, 91, 93
 _ZERO, _NINE, _B, _E, _F, _N, _R, _T, _U = 48, 57, 98, 101, 102, 110, 114, 116, 117
@@ -1529,9 +1530,12 @@ def decode(
             is_inside = is_left and depth > 0 and at != end and not is_named and state != _AFTER
             if is_inside and (state >= _VALUE or data[token] == _QUOTE):
                 at = behind_value(data, token, end, closing, MOST_DEPTH - depth)
-            # Without the object or its end there are no fields, whatever else is wrong.
+            # Without the object or its end, or between its fields, a fault leaves none of them.
             is_cut = at in (end, _CUT) and not (is_named and depth > 1)
-            is_empty = is_left and (depth == 0 or is_cut)
+            is_between = state == _AFTER or is_named
+            if state <= _NEXT and token < end and data[token] not in (_QUOTE, _APOSTROPHE):
+                is_between = True
+            is_empty = is_left and (depth == 0 or is_cut or (depth == 1 and is_between))
             marks[row] = CORRUPT if is_corrupt or is_empty else FINE
             if is_left and not is_empty:
                 marks[row] = RARE + (2 * target + 1 if state == _VALUE else 2 * column)

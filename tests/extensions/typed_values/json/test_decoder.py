@@ -439,6 +439,13 @@ def test_what_is_no_object_or_ends_too_early_needs_no_slow_path() -> None:
     )
     cut = [body[:size] for size in range(2, len(body))]
     others = [
+        b'{"i":1 "s":"a"}',
+        b'{"i":1]',
+        b'{"i" 1}',
+        b'{"i":1,}',
+        b"{,}",
+        b"{i:1}",
+        b'{"i"}',
         b"[1]",
         b"2026-01-01 INFO started",
         b"null",
