@@ -49,6 +49,7 @@ def test_repair_names_them_and_promises_no_start(root: Path) -> None:
             f"skip {step}" for step in steps
         ]
         assert (done.code, "A broker starts" in done.out) == (0, False)
+    assert [path.name for path in (root / "payments-1").iterdir()] == ["part-0.parquet"]
     (root / "named-payments").rmdir()
     assert "A broker starts on it without recovery" in run("repair", root, "--execute").out
 
