@@ -245,3 +245,9 @@ def test_python_of_hints_runs(spark: SparkSession, hints: list[str]) -> None:
     assert len(options) >= 3
     for given in options:
         eval(f"reader.format('kafkalog'){given}", {"reader": spark.read})
+
+
+def test_a_configuration_without_a_value_has_no_unit() -> None:
+    """A restore leaves it out; others refuse it later."""
+    given = {"retention.ms": "", "segment.bytes": "-1", "index.interval.bytes": "1k", "cleanup.policy": ""}
+    assert in_kafkas_units(given) == {**given, "index.interval.bytes": "1024"}

@@ -116,7 +116,9 @@ class AbortedRecords:
         wanted = batches.is_transactional & (batches.producer_id != NO_PRODUCER_ID)
         wanted &= (batches.last_offset >= offsets.start) & (batches.base_offset < offsets.end)
         rows = np.flatnonzero(wanted)
-        self._ends[partition] = max(offsets.start, int(batches.last_offset.max(initial=-1)) + 1)
+        # Whole batches come, and more of them: the next split begins at the end of this one.
+        seen = min(int(batches.last_offset.max(initial=-1)) + 1, offsets.end)
+        self._ends[partition] = max(offsets.start, seen)
         is_control = batches.is_control
         try:
             markers = end_markers(as_array(buffer), batches, rows[is_control[rows]])

@@ -182,10 +182,13 @@ def _check_outside(root: str, checkpoint_location: str) -> None:
     from pyspark_kafkalog.filesystem.hadoop import openable
 
     checkpoint = openable(checkpoint_location)
-    if ":/" not in checkpoint:
-        root, checkpoint = os.path.realpath(root), os.path.realpath(checkpoint)
-        if os.path.commonpath([root, checkpoint]) == root:
+    if ":/" in checkpoint and "/" not in checkpoint.partition(":")[0]:
+        return  # another file system's
+    # A broker follows a link that is in the directory, and does not start beside it, wherever it leads.
+    for resolved in os.path.realpath, os.path.abspath:
+        if os.path.commonpath([resolved(root), resolved(checkpoint)]) == resolved(root):
             raise OptionError(
                 "Option 'checkpointLocation' is inside the log directory that 'path' names",
-                hint="Give a folder elsewhere, and remove this one: a broker does not start beside it.",
+                hint="Give a folder elsewhere. A broker does not start beside this one: move it there if a"
+                " query goes on from it, else remove it.",
             )

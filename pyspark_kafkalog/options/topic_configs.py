@@ -90,7 +90,8 @@ def in_kafkas_units(configs: Mapping[str, str]) -> dict[str, str]:
 
     def value(name: str, text: str) -> str:
         end = next((end for end in _UNITS if name.endswith(end)), None)
-        if end is None or name not in TOPIC_CONFIGS or re.fullmatch(r"-?[0-9]+", text, re.ASCII):
+        # Without a value a restored topic leaves it out.
+        if end is None or name not in TOPIC_CONFIGS or re.fullmatch(r"-?[0-9]+|", text, re.ASCII):
             return text
         if not _WITH_UNIT.fullmatch(text):
             raise OptionError(f"Topic configuration {name!r}: expected {_EXAMPLES[end]}, got {text!r}")

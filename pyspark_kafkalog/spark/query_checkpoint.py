@@ -41,7 +41,9 @@ class QueryCheckpoint:
     ) -> None:
         check_session(spark)
         self._spark, self.query_name = spark, query_name
-        self.location = _default(spark, query_name) if location is None else os.fspath(location)
+        if not (location is None or isinstance(location, str | os.PathLike)):
+            raise OptionError(f"Expected a path or a URI of a checkpoint, got {type(location).__name__}")
+        self.location = _default(spark, query_name) if location is None else os.fsdecode(location)
         if not self.location.strip():
             raise OptionError("The location of a checkpoint is empty", hint="Give a path or a URI.")
 
@@ -64,5 +66,10 @@ def _default(spark: SparkSession, query_name: str | None) -> str:
         raise OptionError(
             f"Where is the checkpoint of the query? Nothing says it: {missing}",
             hint='Give it: QueryCheckpoint(spark, "/checkpoints/orders").',
+        )
+    if query_name.startswith("/"):
+        raise OptionError(
+            f"The checkpoint of query {query_name!r} is not below {_DEFAULT}: for Spark that is a path",
+            hint="Give the path, too, or another name.",
         )
     return f"{checkpoints.rstrip('/')}/{query_name}"

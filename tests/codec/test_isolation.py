@@ -158,6 +158,11 @@ def test_records_of_aborted_transactions_are_counted_within_what_is_read() -> No
         found = AbortedRecords()
         found.add(partition, data, walk(data), OffsetRange(start, 10))
         assert found.count == count
+    for middle in range(1, 6):  # splits get whole batches, and those behind
+        forwards = AbortedRecords()
+        forwards.add(partition, data, walk(data), OffsetRange(0, middle))
+        forwards.add(partition, data, walk(data), OffsetRange(middle, 10))
+        assert forwards.count == 3
     backwards = AbortedRecords()  # the marker in one window, and what it ends in the one before
     backwards.add(partition, data, walk(data), OffsetRange(5, 6))
     backwards.add(partition, data, walk(data), OffsetRange(0, 5))

@@ -61,11 +61,24 @@ def test_a_name_has_the_default_checkpoint_of_the_session(spark, write, tmp_path
         ({}, "no location and no query_name is given"),
         ({"query_name": "orders"}, f"the session has no {DEFAULT}"),
         ({"location": " "}, "is empty"),
+        ({"location": 7}, "Expected a path or a URI of a checkpoint, got int"),
+        ({"location": b"/checkpoints"}, "got bytes"),
     ],
 )
 def test_nothing_says_where_it_is(spark, given, text):
     with pytest.raises(OptionError, match=text):
         QueryCheckpoint(spark, **given)
+
+
+def test_a_name_that_is_a_path(spark, tmp_path):
+    """Spark puts its checkpoint there, and a query that moved to another would begin again."""
+    spark.conf.set(DEFAULT, str(tmp_path))
+    try:
+        with pytest.raises(OptionError, match="'/orders' is not below"):
+            QueryCheckpoint(spark, query_name="/orders")
+        assert QueryCheckpoint(spark, str(tmp_path / "c"), query_name="/orders").location == f"{tmp_path}/c"
+    finally:
+        spark.conf.unset(DEFAULT)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,12 @@ class _Repair:
         starts = checkpoints[LOG_START_OFFSET_CHECKPOINT]
         configs = read_topic_configs(self._folder)
         repaired = []
-        for partition in sorted(self._root.live_partitions() - created if partitions is None else partitions):
+        if partitions is None:  # a log in a folder of something else would hide it
+            live = self._root.live_partitions() - created
+            partitions_to_repair = {each for each in live if str(each) not in misplaced}
+        else:
+            partitions_to_repair = set(partitions)
+        for partition in sorted(partitions_to_repair):
             interval = configs.get(partition.topic, {}).get(_INDEX_INTERVAL, "")
             repaired.append(self._repair(partition, starts.get(partition, 0), interval))
         is_clean = self._mode.execute and all(partition.is_sound for partition in repaired)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -39,6 +40,8 @@ _STOPPED = {
     "__remote_log_metadata": "Brokers can't find what is in tiered storage.",
 }
 """The features that do not work while partitions of an internal topic have no leader."""
+_LOST_AND_FOUND = re.compile(r"(?:\A|/)lost\+found is not TOPIC")
+"""Begins what is said of a mount's own folder; of several log directories, with its path."""
 _LIBRARIES = ("pyarrow", "numpy", "pandas", "kafka-python", "zstandard", "cramjam")
 
 
@@ -242,7 +245,7 @@ def _directory(options: PlaceOptions, findings: list[Finding]) -> dict[str, list
     findings.append(Finding("", "path", State.FINE, f"{len(topics)} topics, {count} partitions"))
     for sentence in misplaced:
         # Each mount has its lost+found, and only brokers mind.
-        state = State.UNKNOWN if sentence.startswith("lost+found ") else State.PROBLEM
+        state = State.UNKNOWN if _LOST_AND_FOUND.search(sentence) else State.PROBLEM
         findings.append(Finding("", "path", state, sentence, "Move it out of the log directory."))
     return {str(partition): [topic_ids.get(partition.topic, ""), end] for partition, end in ends.items()}
 

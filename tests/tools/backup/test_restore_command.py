@@ -84,7 +84,7 @@ def test_what_the_target_does_not_take(root: Path, broker: Broker, tmp_path: Pat
     refused = run(*words)
     assert (refused.code, "--set remote.storage.enable=" in refused.err) == (2, True), refused.err
     assert not broker_topics(broker.bootstrap) & set(names)
-    done = run(*words, "--set", "remote.storage.enable=")
+    done = run(*words, "--set", "remote.storage.enable=", "--set", "retention.ms=")
     assert done.code == 0, done.err
     for name in ("__consumer_offsets", "__remote_log_metadata"):
         refused = run("restore", root, broker.bootstrap, "t", "--rename", f"t={name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def test_repair_names_them_and_promises_no_start(root: Path) -> None:
             f"skip {step}" for step in steps
         ]
         assert (done.code, "A broker starts" in done.out) == (0, False)
+    assert [path.name for path in (root / "payments-1").iterdir()] == ["part-0.parquet"]
     (root / "named-payments").rmdir()
     assert "A broker starts on it without recovery" in run("repair", root, "--execute").out
 
@@ -61,6 +63,22 @@ def test_doctor_names_them(root: Path) -> None:
         {("problem", "Move it out of the log directory.")},
     )
     assert found["lost+found is not TOPIC-PARTITION: a broker will not start here"][0] == "unknown"
+
+
+def test_each_mount_has_its_own_folder(tmp_path: Path) -> None:
+    roots = [tmp_path / name for name in ("1", "not lost+found is not")]
+    for number, root in enumerate(roots):
+        assert run("produce", root, f"clicks{number}", text="a\n").code == 0
+        (root / "lost+found").mkdir()
+    (roots[1] / "found").mkdir()
+    found = connect({"path": json.dumps([str(root) for root in roots])}).doctor().findings
+    named = [(each.found.partition(" is not TOPIC"), each.state.value) for each in found]
+    states = {name: state for (name, is_named, _), state in named if is_named}
+    assert states == {
+        str(roots[0] / "lost+found"): "unknown",
+        str(roots[1] / "lost+found"): "unknown",
+        str(roots[1] / "found"): "problem",
+    }
 
 
 def test_adopt_names_those_of_the_broker(tmp_path: Path) -> None:
@@ -120,6 +138,19 @@ def test_a_checkpoint_in_the_log_directory_is_refused(tmp_path: Path) -> None:
         with pytest.raises(OptionError, match="'checkpointLocation' is inside the log directory"):
             open_sink(write_options({"path": str(root), "topic": "t", "checkpointLocation": str(checkpoint)}))
         assert not root.exists()
-    for checkpoint in (tmp_path / "log-ck", f"file://{tmp_path}/ck", "s3://bucket/log/ck"):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    root.mkdir()
+    (root / "link").symlink_to(elsewhere)
+    for checkpoint in (root / "link", root / "a:/ck", f"file:{root}/link/ck"):
+        with pytest.raises(OptionError, match="'checkpointLocation' is inside the log directory"):
+            open_sink(write_options({"path": str(root), "topic": "t", "checkpointLocation": str(checkpoint)}))
+    (root / "link").unlink()
+    for checkpoint in (
+        tmp_path / "log-ck",
+        tmp_path / "a:/ck",
+        f"file://{tmp_path}/ck",
+        "s3://bucket/log/ck",
+    ):
         open_sink(write_options({"path": str(root), "topic": "t", "checkpointLocation": str(checkpoint)}))
     assert connect(str(root)).topics.describe() == []
