@@ -340,7 +340,7 @@ def test_what_pages_say_is_so(claim: Callable[[Pages], Iterator[str]], pages: Pa
 WRONG = [
     (of_platforms, README, UNTRIED, "and run there"),
     (of_platforms, README, f", and are in Databricks' source format {UNTRIED}", " and in Databricks"),
-    (of_platforms, NOTEBOOKS, "In Databricks itself this\nhas not been", "In Databricks it was"),
+    (of_platforms, NOTEBOOKS, "In Databricks itself this has not been", "In Databricks it was"),
     (of_platforms, "docs/deploy.md", "From documentation: on", "It works on"),
     (of_platforms, PLATFORMS, "| reading and writing |", "| |"),
     (of_platforms, PLATFORMS, "From documentation, not tried. [MSK", "This runs on AWS Glue. [MSK"),
