@@ -154,7 +154,10 @@ def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None
             assert place_options(options) == place_options(place)
         for batch, use in ((True, Use.BATCH_READ), (False, Use.STREAM_READ)):
             if option.use & use:
-                assert read_options(options, batch=batch) == read_options(place, batch=batch)
+                given = read_options(options, batch=batch)
+                if option.name == "large.message.enabled":  # false, if given, silences a warning
+                    given = replace(given, extensions=())
+                assert given == read_options(place, batch=batch)
                 compared += 1
         if option.use & Use.BATCHES_VIEW and option.name != "view":
             view = {**place, "view": "batches"}
