@@ -9,7 +9,7 @@ import ast
 import contextlib
 import logging
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
