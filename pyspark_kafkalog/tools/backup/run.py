@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_kafkalog.errors import BrokerConnectionError, KafkaLogError, LogDirectoryError
 from pyspark_kafkalog.model import TopicPartition
@@ -33,15 +34,22 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.copies.directory import BackupDirectory
 
 _log = logging.getLogger("pyspark_kafkalog")
+_T = TypeVar("_T")
 
 _GROUPS_SECONDS = 10.0
 """The pause between look-ups of the offsets of groups while following."""
 _NOTE_SECONDS = 60.0
 """The pause between notes that copies are complete while following."""
+_STOP_SECONDS = 0.1
+"""The time after which a look at the source that goes on is given up, once the run is stopped."""
 _IDLE_SECONDS = 0.5
 """The time to wait for new records while following."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a partition with a problem is tried again: while a dead leader is asked, the others wait."""
+
+
+class _StoppedError(Exception):
+    """The run was stopped while it looked at its source."""
 
 
 class Backup:
@@ -114,6 +122,8 @@ class Backup:
                 if answered:
                     _log.warning("The source does not answer, and is tried again: %s", e)
                 answered = False
+            except _StoppedError:
+                break
             if before == self._bytes():
                 stop.wait(_IDLE_SECONDS)
         return self._end()
@@ -130,10 +140,10 @@ class Backup:
         """Copy what is there now, but of ``later``."""
         groups = self._groups if time.monotonic() >= self._next_groups else None
         if groups is not None:
-            groups.read()
+            self._look(groups.read)
             self._next_groups = time.monotonic() + _GROUPS_SECONDS
         looked_at = now_ms()
-        planned = plan(self._source, self._target, self._rules, later)
+        planned = self._look(lambda: plan(self._source, self._target, self._rules, later))
         if self._saved is not None and planned.bounds.keys() - self._looked_at:
             delete_earlier(self._saved, planned, self._target.partitions())
         self._update_rows(planned, later)
@@ -153,6 +163,26 @@ class Backup:
             self._next_note = time.monotonic() + _NOTE_SECONDS
         if groups is not None:
             groups.save([self._rows[partition] for partition in self._looked_at])
+
+    def _look(self, ask: Callable[[], _T]) -> _T:
+        """The answer of the source, which is asked in a thread: one that is down is waited for over a minute.
+
+        :raises _StoppedError: if the run is stopped before. The thread is not waited for then.
+        """
+        found: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                found.set_result(ask())
+            except BaseException as e:
+                found.set_exception(e)
+
+        threading.Thread(target=run, name="kafkalog look at the source", daemon=True).start()
+        while not found.done() and not self._stop.is_set():
+            wait([found], _STOP_SECONDS)
+        if not found.done():
+            raise _StoppedError
+        return found.result()
 
     def _update_rows(self, planned: BackupPlan, later: Collection[TopicPartition]) -> None:
         """Bring the rows up to date; partitions that the source no longer has keep theirs."""
@@ -208,7 +238,7 @@ class Backup:
             self._target.discard(partition)
             self._is_hopeless = True
         else:
-            self._source.cluster_id()
+            self._look(self._source.cluster_id)
         self._rows[partition].problem = str(error)
         self._report(partition)
 

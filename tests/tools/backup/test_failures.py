@@ -39,7 +39,7 @@ from pyspark_kafkalog.tools.backup.copies.directory import open_backup
 from pyspark_kafkalog.tools.backup.copies.log import BackupLog
 from pyspark_kafkalog.tools.backup.copies.opening import task_log
 from pyspark_kafkalog.tools.backup.on_spark import _copy, _Task
-from pyspark_kafkalog.tools.backup.plan import CopyBounds
+from pyspark_kafkalog.tools.backup.plan import BackupPlan, CopyBounds, plan
 from tests.broker.producing import connected, numbered, produce, unused_topic
 from tests.faults.disk import recorded
 from tests.kafka_cluster import Cluster
@@ -589,6 +589,33 @@ def test_a_source_that_comes_back_is_followed(tmp_path: Path, caplog: pytest.Log
     (row,) = ended()
     assert row.problem is None
     assert caplog.text.count("does not answer") == 1
+
+
+def test_a_source_that_is_asked_for_long_holds_no_end_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor kills what does not end within seconds."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    make_log(source, [(1, 50)])
+    looks, answer = [], threading.Event()
+
+    def look(*asked: Any) -> BackupPlan:
+        looks.append(asked)
+        if len(looks) > 1:
+            answer.wait(60)
+        return plan(*asked)
+
+    monkeypatch.setattr("pyspark_kafkalog.tools.backup.run.plan", look)
+    stop, ended = following(Failing(source), target, lambda row: None)
+    wait_until(lambda: len(looks) == 2)
+    begin = time.monotonic()
+    stop.set()
+    (row,) = ended()
+    assert time.monotonic() - begin < 10
+    answer.set()
+    assert row.problem is None
+    assert content(target) == content(source)
+    assert (target / ".kafka_cleanshutdown").exists()
 
 
 def test_a_source_that_never_answers_is_not_followed(tmp_path: Path) -> None:
