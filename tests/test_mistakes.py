@@ -230,9 +230,12 @@ MISTAKES: list[Mistake] = [
         ({"startingOffsets": '{"orders":{"0":-5,"1":0}}'}, "of at least -2 for orders-0, got -5"),
         (
             {"startingOffsets": '{"orders":{"0":0}}'},
-            r"specified orders-0, assigned orders-0, orders-1\. Use -1",
+            r"assigned orders-0, orders-1\. Add orders-1 with an offset, or -2 for its beginning\.$",
         ),
-        ({"startingOffsets": '{"payments":{"0":0}}'}, "specified payments-0, assigned orders-0"),
+        (
+            {"startingOffsets": '{"payments":{"0":0}}'},
+            r"Add orders-0, orders-1 with .*, and leave out payments-0\.$",
+        ),
         (
             {"startingOffsets": '{"orders":{"0":99,"1":0}}'},
             "startingOffsets gives 99, endingOffsets gives 10",
@@ -480,7 +483,7 @@ MISTAKES: list[Mistake] = [
         lambda g: connect(str(g.root)).read(
             "orders", options={"startingOffsets": '{"orders":{"0":99,"1":0}}'}
         ),
-        "startingOffsets gives 99, endingOffsets gives 10 .*The log ends at 10: start at an offset up to",
+        "startingOffsets gives 99, endingOffsets gives 10 .*The log ends at 10: start at 10 or before",
     ),
     (
         "write numbers",
