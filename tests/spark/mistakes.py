@@ -190,7 +190,7 @@ MISTAKES = [
     Mistake(
         "bad JSON in startingOffsets",
         lambda given: given.read(given.path, startingOffsets='{"orders":{"0":1}'),
-        "'startingOffsets'.* not JSON: .*for example",
+        "'startingOffsets'.* not JSON: it ends before its last bracket. .*for example",
     ),
     Mistake(
         "topic for subscribe",
@@ -345,7 +345,7 @@ MISTAKES = [
     Mistake(
         "transform of a cell",
         lambda given: given.read(given.path, transform=lambda rows: rows),
-        r"Give a function of a notebook by by_value\(function\)",
+        r"For a function of a notebook, write \.option\('transform', by_value\(function\)\)\.$",
     ),
     Mistake(
         "a number for JSON's object",
