@@ -410,7 +410,7 @@ MISTAKES: list[Mistake] = [
         ),
         (
             {**brokers(subscribe="o"), **SASL, "kafka.sasl.jaas.config": "a.ScramLoginModule required;"},
-            "expected the login module plain.PlainLoginModule",
+            "expected the login module plain.PlainLoginModule of .*Write it with org",
         ),
         (
             {
@@ -448,7 +448,7 @@ MISTAKES: list[Mistake] = [
                 kafka__ssl__truststore__type="PEM",
                 kafka__ssl__truststore__location="/nowhere.pem",
             ),
-            r"kafka\.ssl\.truststore\.\* cannot be used: No such file.*Give PEM files",
+            r"Option 'kafka\.ssl\.truststore\.location': No such file or directory\. Give the path of a PEM",
         ),
     ),
     # Without Spark.
