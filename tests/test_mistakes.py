@@ -184,7 +184,7 @@ MISTAKES: list[Mistake] = [
             ({"path": path}, "expected a path of this machine, got one of Windows.*/mnt/c/")
             for path in ("C:\\kafka\\logs", "c:/kafka/logs", r"\\server\logs", "file:///C:/kafka/logs")
         ),
-        ({"path": "minio:/logs"}, "expected :// behind minio.*Give a path, or a URI"),
+        ({"path": "minio:/logs"}, "expected minio:// .*Give a path, or a URI such as s3://"),
         ({"path": "file://tmp/logs"}, "Unsupported hostname .*absolute path: file:///data"),
         ({"path": "nowhere/logs"}, r"does not exist \(file /.*nowhere/logs\)"),
         ({"path": "/nowhere/logs-*"}, "Globs are not expanded"),
@@ -204,7 +204,11 @@ MISTAKES: list[Mistake] = [
         lambda g: g.write(g.below("parquet")),
         "holds no partitions.*to write, an empty folder",
     ),
-    ("save to a partition", lambda g: g.write(g.below("log/orders-0")), "to write, give the folder above"),
+    (
+        "save to a partition",
+        lambda g: g.write(g.below("log/orders-0")),
+        "not a log directory .*Give the folder above it.$",
+    ),
     *writing(
         ({"path": "~/logs"}, r"use os\.path\.expanduser"),
         ({"path": "${HOME}/logs"}, r"use os\.path\.expandvars"),
@@ -617,7 +621,8 @@ COMMANDS = [
     (["topics", "create", "{}", "a b"], 2, "Illegal topic name 'a b'"),
     (["topics", "alter", "{}", "orders", "--set", "retention=5"], 2, r"Did you mean retention\.ms"),
     (["topic", "{}"], 2, "Write kafkalog topics"),
-    (["cat", "~/logs", "orders"], 2, r"use os\.path\.expanduser"),
+    (["cat", "~/logs", "orders"], 2, "Expected a path without ~. The shell expands ~ only without quotes"),
+    (["cat", "$HOME/logs", "orders"], 2, r"Expected a path without \$\. The shell expands \$ only without"),
     (["cat", "/no/such/folder", "orders"], 3, "folder, under the path that it has on this machine"),
     (
         ["repair", "host:9092"],
