@@ -585,7 +585,7 @@ def test_a_mistake_is_an_error_of_one_line(given: Given, make: Callable[[Given],
 
 ALLOWED = [
     ({"startingTimestamp": "2020-01-01 12:00:00"}, "12:00:00 has no time zone, and is taken as UTC. Write Z"),
-    ({"assign": '{"orders":[7]}'}, r"No such partition: orders-7\. Topic orders has 2\."),
+    ({"assign": '{"orders":[7]}'}, r"No such partition: orders-7\. Topic orders has 2 partitions, 0 to 1\."),
     (
         {"subscribePattern": "payments"},
         "No topic matches subscribePattern 'payments', .*There is 1 topic: orders",
@@ -611,7 +611,11 @@ def test_what_spark_allows_is_warned_of(
 
 COMMANDS = [
     (["cat", "{}", "ordres"], 3, r"Did you mean orders\?"),
-    (["cat", "{}", "orders", "-p", 9], 3, "No such partition: orders-9. Topic orders has 2"),
+    (
+        ["cat", "{}", "orders", "-p", 9],
+        3,
+        "No such partition: orders-9. Topic orders has 2 partitions, 0 to 1.$",
+    ),
     (
         ["cat", "{}", "orders", "--since", "yesterday"],
         2,

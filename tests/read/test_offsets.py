@@ -79,7 +79,7 @@ class TestSelection:
             ),
             (
                 {"assign": '{"a":[0,7,9]}'},
-                "No such partition: a-7, a-9. Topic a has 2.",
+                "No such partition: a-7, a-9. Topic a has 2 partitions, 0 to 1.",
             ),
             ({"subscribePattern": "a"}, None),
             ({"assign": '{"a":[1]}'}, None),

@@ -231,7 +231,7 @@ MISTAKES = [
     Mistake(
         "write into a running broker's directory",
         lambda given: given.write(given.values, topic="orders").save(str(given.broker.log_dir)),
-        "lock",
+        "Stop the broker that uses it, or give the broker instead of its folder",
     ),
     Mistake(
         "value of 5 MB",
@@ -310,12 +310,12 @@ MISTAKES = [
     Mistake(
         "partition -1",
         lambda given: given.write_row("'x' AS value, -1 AS partition"),
-        "partition -1, but topic 'orders' has 1. Partitions count from 0. Give null where the key",
+        "partition -1, but topic 'orders' has 1, counted from 0. Give null where the key",
     ),
     Mistake(
         "partition 99",
         lambda given: given.write_row("'x' AS value, 99 AS partition"),
-        "has partition 99, but topic 'orders' has 1. Add partitions by kafkalog topics alter --partitions",
+        "has partition 99, but topic 'orders' has 1, counted from 0. Give a partition that it has, or null",
     ),
     Mistake(
         "no topic in a row",
