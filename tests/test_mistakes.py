@@ -352,7 +352,7 @@ MISTAKES: list[Mistake] = [
     (
         "value of structs",
         lambda g: g.write({}, value=BYTES),
-        r"Give value\.format\. Or else: .*to_json\(value\)",
+        r"Give value\.format, such as json\. Or convert it, .*to_json\(value\)",
     ),
     ("key of bigint", lambda g: g.write({}, key=LongType()), r"CAST\(key AS string\)"),
     ("partition of bigint", lambda g: g.write({}, partition=LongType()), r"CAST\(partition AS int\)"),
@@ -379,15 +379,21 @@ MISTAKES: list[Mistake] = [
     ),
     # Formats and registries.
     *reading(
-        ({"value.format": "avro"}, "needs 'value.schema'. Give the Avro schema of values, as JSON"),
+        (
+            {"value.format": "avro"},
+            "needs 'value.schema'. Give the Avro schema of values, as JSON. If they come from Confluent",
+        ),
         ({"value.format": "protobuf"}, "expected one of avro, confluent-avro, json, got 'protobuf'"),
         ({"value.format": "json"}, 'Give value.schema, "id bigint, name string"'),
         ({"value.format": "json", "value.schema": "id:bigint name"}, "Give fields as in Spark's DDL"),
         ({"value.format": "json", "value.schema": '{"type": "object"}'}, "Give fields as in Spark's DDL"),
-        ({"value.format": "avro", "value.schema": "id bigint"}, "text of an Avro schema, not DDL or a file"),
+        (
+            {"value.format": "avro", "value.schema": "id bigint"},
+            "An Avro schema is not JSON. Give the text of an Avro schema, such as {.*, not DDL",
+        ),
         (
             {"value.format": "avro", "value.schema": "/order.avsc"},
-            "text of an Avro schema, not DDL or a file",
+            "An Avro schema is not JSON. Give the text of an Avro schema, such as {.*, not DDL",
         ),
         (
             {"value.format": "json", "value.schema": "id int", "mode": "DROPMALFORMED"},
@@ -398,7 +404,10 @@ MISTAKES: list[Mistake] = [
             "'dateFormat' of from_json is not",
         ),
         ({"value.format": "confluent-avro"}, "Give the URL of the schema registry"),
-        ({"value.format": "confluent-avro", "schema.registry.url": "host:8081"}, "such as https://host:8081"),
+        (
+            {"value.format": "confluent-avro", "schema.registry.url": "host:8081"},
+            "begins with http:// or https://. Write, for example, https://host:8081",
+        ),
         ({"schema.registry.url": "https://host:8081"}, "Leave it out, or give the format"),
     ),
     # Logins.
@@ -517,7 +526,7 @@ MISTAKES: list[Mistake] = [
     (
         "write rows of Python",
         lambda g: connect(str(g.root)).write([{"value": b"x"}], "orders"),  # type: ignore[list-item]
-        "pyarrow.RecordBatch, got dict. Make a table, for example",
+        "Expected rows as an Arrow table or record batches, got dict. Make a table, for example",
     ),
     (
         "create names",
@@ -561,7 +570,7 @@ MISTAKES: list[Mistake] = [
         lambda g: connect(str(g.root)).write(
             pa.table({"value": [b"x"], "headers": [[{"key": None, "value": b"v"}]]}), "orders"
         ),
-        r"null header .*in Spark by filter\(headers, h -> h\.key IS NOT NULL\)",
+        r"header that is null or whose key is null .* with filter\(headers, h -> h\.key IS NOT NULL\)",
     ),
     ("connect options", lambda g: connect({"path": "/log", "sbscribe": "x"}), r"Did you mean subscribe"),
 ]

@@ -673,7 +673,7 @@ class TestSlips:
             ({"value": "int"}, "CAST(value AS string)"),
             (
                 {"value": "struct<a:int>"},
-                "Give value.format. Or else: Convert it, for example with to_json(value)",
+                "Give value.format, such as json. Or convert it, for example with to_json(value)",
             ),
             ({"value": "binary", "key": "array<int>"}, "to_json(key)"),
             ({"value": "binary", "partition": "bigint"}, "CAST(partition AS int)"),

@@ -52,7 +52,7 @@ class JsonDecoder(ColumnDecoder):
     :raises OptionError: if there is no such zone here.
     """
 
-    left = "structs of what could be read"
+    left = "read as far as possible, with nulls for the rest"
 
     def __init__(self, column: ColumnToDecode, zone: str) -> None:
         super().__init__(column)

@@ -164,7 +164,9 @@ class _Parser:
             json.dumps(written, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
         except UNREADABLE as e:
             raise SchemaError(
-                f"An Avro schema is not JSON: {e}", hint="Give the text of an Avro schema, not DDL or a file."
+                "An Avro schema is not JSON" + (f": {e}" if text.lstrip().startswith(("{", "[")) else ""),
+                hint="Give the text of an Avro schema, such as "
+                '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}, not DDL or a file.',
             ) from None
         return self.schema(written, "", "", 0)
 
