@@ -133,7 +133,10 @@ MISTAKES: list[Mistake] = [
             r"Give .*kafka\.ssl\.truststore\.location",
         ),
         (brokers(subscribe="orders", auto_offset_reset="earliest"), "Set startingOffsets to earliest or"),
-        (brokers(subscribe="orders", max__poll__records="5"), "see maxOffsetsPerTrigger"),
+        (
+            brokers(subscribe="orders", max__poll__records="5"),
+            "Leave it out. Rows come in larger batches: see maxOffsetsPerTrigger.$",
+        ),
         ({"topics": "orders"}, r"Did you mean subscribe\?"),
         ({"topics.regex": "ord.*"}, r"Did you mean subscribePattern\?"),
         ({"value.converter": "io.confluent.connect.avro.AvroConverter"}, r"Did you mean value\.format\?"),
@@ -150,9 +153,15 @@ MISTAKES: list[Mistake] = [
     *streaming(
         ({"availableNow": "true"}, r"such as \.trigger\(availableNow=True\)"),
         ({"outputMode": "append"}, r"Call outputMode\(\) of writeStream"),
-        ({"endingOffsets": "latest"}, r"Leave it out, or use spark\.read\. .*availableNow"),
-        ({"view": "topics"}, r"Leave it out, or use spark\.read\."),
-        (brokers(subscribe="orders", kafka__enable__auto__commit="true"), "Spark keeps track"),
+        (
+            {"endingOffsets": "latest"},
+            r"Leave it out, or use spark\.read\. .*availableNow=True\) a stream ends",
+        ),
+        ({"view": "topics"}, r"Leave it out, or use spark\.read\.$"),
+        (
+            brokers(subscribe="orders", kafka__enable__auto__commit="true"),
+            "Leave it out: Spark keeps track of what is read. .*set commitOffsets",
+        ),
         (brokers(subscribe="orders", kafka__value__deserializer="x"), "give key.format or value.format"),
     ),
     *writing(
@@ -226,7 +235,10 @@ MISTAKES: list[Mistake] = [
         ),
         ({"subscribe": ["orders", "x"]}, "expected text with commas, .*Write 'orders,x'"),
         ({"subscribe": "ordres"}, r"No such topic: ordres\. Did you mean orders\?"),
-        ({"subscribe": "orders", "assign": '{"orders":[0]}'}, "Only one of 'subscribe' and 'assign'"),
+        (
+            {"subscribe": "orders", "assign": '{"orders":[0]}'},
+            "Only one of 'subscribe' and 'assign' can be given. Leave one out",
+        ),
         ({"assign": "orders:0"}, r'it is not JSON. Write it as, for example, {"topicA":\[0,1\]'),
         ({"assign": '["orders"]'}, r'not a JSON object. Write it as, for example, {"topicA":\[0,1\]'),
         ({"assign": '{"orders":0}'}, "expected a list of partition numbers for topic 'orders'"),
@@ -299,7 +311,7 @@ MISTAKES: list[Mistake] = [
         ({"maxTriggerDelay": "a while"}, "expected a time such as 500ms, 30s, 15m or 1h"),
         (
             {"minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 5},
-            r"\(9\) is higher than maxOffsetsPerTrigger \(5",
+            r"\(9\) is higher than maxOffsetsPerTrigger \(5\)\. Lower the first",
         ),
         ({"startingOffsets": "none"}, "expected earliest, latest, committed or JSON, got 'none'"),
         (

@@ -283,7 +283,8 @@ def _place_name(user: UserOptions) -> str:
 def _only_one(names: list[str]) -> OptionError:
     hint = "load() and save() take no topic: give that as subscribe or topic." if "path" in names else None
     return OptionError(
-        f"Only one of {' and '.join(map(repr, names))} can be given", hint=hint or "Leave the others out."
+        f"Only one of {' and '.join(map(repr, names))} can be given",
+        hint=hint or f"Leave {'one' if len(names) == 2 else 'all but one'} out.",
     )
 
 
@@ -338,7 +339,8 @@ def _limits(user: UserOptions) -> TriggerLimits:
     most, least = limits.max_offsets, limits.min_offsets
     if most is not None and least is not None and least > most:
         raise OptionError(
-            f"Option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})"
+            f"Option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})",
+            hint="Lower the first, or raise the second.",
         )
     return limits
 
