@@ -298,10 +298,13 @@ MISTAKES: list[Mistake] = [
     ),
     # Values.
     *reading(
-        ({"failOnDataLoss": "no"}, "expected true or false, got 'no'"),
-        ({"includeHeaders": "1"}, "expected true or false, got '1'"),
+        ({"failOnDataLoss": "no"}, "expected true or false, got 'no'. Write false.$"),
+        ({"includeHeaders": "1"}, "expected true or false, got '1'. Write true.$"),
         ({"minPartitions": "2.5"}, "expected a whole number from 1 on, got '2.5'$"),
-        ({"view": "group_offsets"}, "expected one of group-offsets, .*got 'group_offsets'"),
+        (
+            {"view": "group_offsets"},
+            "expected one of group-offsets, .*got 'group_offsets'. Write group-offsets.$",
+        ),
     ),
     *streaming(
         ({"maxOffsetsPerTrigger": "1e5"}, r"expected a whole number from 1 on, got '1e5'\. Write 100000\.$"),
@@ -337,7 +340,10 @@ MISTAKES: list[Mistake] = [
         ({"cleanup.policy": "compact,remove"}, "expected some of delete, compact, .*got 'compact,remove'"),
         ({"txnAppId": "etl"}, r"'txnAppId' needs 'txnVersion'. Give both"),
         ({"txnAppId": "etl", "txnVersion": "v1"}, "expected a whole number from 0 on, got 'v1'$"),
-        (brokers(delivery__guarantee="exactly_once"), "expected one of at-least-once, exactly-once, got"),
+        (
+            brokers(delivery__guarantee="exactly_once"),
+            "expected one of at-least-once, exactly-once, got .*Write exactly-once.$",
+        ),
         (brokers(kafka__acks="2"), "expected one of all, -1, 0, 1, got '2'"),
         (
             brokers(kafka__request__timeout__ms="30s"),

@@ -28,6 +28,10 @@ COUNTING = "counting"
 """The built-in auditor."""
 
 _TRUTH = {"true": True, "false": False}
+_TRUTH_OF_OTHERS = {
+    **dict.fromkeys(("1", "yes", "y", "on", "t"), "true"),
+    **dict.fromkeys(("0", "no", "n", "off", "f"), "false"),
+}
 _MILLISECONDS = {
     name: factor
     for names, factor in (
@@ -156,7 +160,11 @@ def boolean(name: str, text: str) -> bool:
     try:
         return _TRUTH[text.strip().lower()]
     except KeyError:
-        raise OptionError(f"Option {name!r}: expected true or false{shown(name, text)}") from None
+        meant = _TRUTH_OF_OTHERS.get(text.strip().lower())
+        raise OptionError(
+            f"Option {name!r}: expected true or false{shown(name, text)}",
+            hint=None if meant is None else f"Write {meant}.",
+        ) from None
 
 
 def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | None = None) -> Parser:
@@ -220,17 +228,24 @@ def java_class(*names: str) -> Parser:
 def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
     """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}
+    by_letters = {_letters(word): word for word in values if re.search("[A-Za-z]", word)}
 
     def parse(name: str, text: str) -> _T:
         try:
             return by_lower[text.strip().lower()]
         except KeyError:
+            meant = by_letters.get(_letters(text))
             raise OptionError(
                 f"Option {name!r}: expected one of"
-                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}"
+                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}",
+                hint=None if meant is None else f"Write {meant}.",
             ) from None
 
     return parse
+
+
+def _letters(word: str) -> str:
+    return re.sub("[^a-z0-9]", "", word.lower())
 
 
 compression = one_of("none", "gzip", "snappy", "lz4", "zstd")
