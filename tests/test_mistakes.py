@@ -403,7 +403,10 @@ MISTAKES: list[Mistake] = [
         ),
         ({"value.format": "protobuf"}, "expected one of avro, confluent-avro, json, got 'protobuf'"),
         ({"value.format": "json"}, 'Give value.schema, "id bigint, name string"'),
-        ({"value.format": "json", "value.schema": "id:bigint name"}, "Give fields as in Spark's DDL"),
+        (
+            {"value.format": "json", "value.schema": "id:bigint name"},
+            "a comma or the end, .* Give fields as in Spark's DDL",
+        ),
         ({"value.format": "json", "value.schema": '{"type": "object"}'}, "Give fields as in Spark's DDL"),
         (
             {"value.format": "avro", "value.schema": "id bigint"},

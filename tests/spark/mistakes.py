@@ -356,7 +356,7 @@ MISTAKES = [
             value__schema="id bigint",
             mode="FAILFAST",
         ),
-        r"an object, at byte 0 \(partition orders-0, offset 0\)\. Correct the writer, or set mode=PERM",
+        r"an object, at byte 0 \(partition orders-0, offset 0\)\. Correct the writer\. With mode=PERM",
     ),
     Mistake(
         "StructType as value.schema",

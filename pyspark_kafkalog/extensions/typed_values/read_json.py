@@ -30,7 +30,10 @@ def json_column(column: ColumnFormat, options: ReadOptions) -> ColumnToDecode:
     :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
     """
     if column.zone is not None and zone_named(column.zone) is None:
-        raise OptionError(f"Option 'timeZone': there is no time zone {column.zone!r}")
+        raise OptionError(
+            f"Option 'timeZone': there is no time zone {column.zone!r}",
+            hint="Write, for example, Europe/Berlin or UTC.",
+        )
     kind = None
     if column.schema is not None:
         try:

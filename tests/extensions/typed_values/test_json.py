@@ -130,7 +130,7 @@ def test_times_without_a_zone(root: str) -> None:
     [
         (
             {"value__schema": "id foo"},
-            "'value.schema': expected a type such as bigint or string, got 'foo', at character 3",
+            "'value.schema': expected a type such as bigint or string, got 'foo', at character 4",
         ),
         ({"value__schema": '{"type":"record"}'}, "Give fields as in Spark's DDL"),
         ({"value__schema": "id binary"}, "can't be read as binary, the type of 'id'"),
