@@ -147,7 +147,10 @@ MISTAKES: list[Mistake] = [
             r"For a function of a notebook, write \.option\('transform', by_value\(function\)\)\.$",
         ),
         ({"maxRatePerPartition": "5"}, "Did you mean maxRecordsPerPartition"),
-        ({"numPartitions": "5"}, "'numPartitions' is for writing only"),
+        (
+            {"numPartitions": "5"},
+            r"'numPartitions' is for writing only\. Leave it out\. For more tasks, set minPartitions\.$",
+        ),
         (brokers(subscribe="orders", debug="all"), r"Leave it out\. docs/options\.md lists all options\.$"),
     ),
     *streaming(

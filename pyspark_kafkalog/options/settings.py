@@ -271,9 +271,8 @@ def _place_name(user: UserOptions) -> str:
         user.check_names()
         raise OptionError(
             f"Expected option 'path' or {SERVERS!r}, got neither",
-            hint=f"Give the brokers as option {SERVERS!r}, or a log directory as option 'path' or to load()"
-            " or save(). A table in the catalog passes no options to a Python data source: use"
-            " CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..).",
+            hint="Give one, or a log directory to load() or save(). A table in the catalog passes"
+            " no options to a Python data source: use CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..).",
         )
     if len(places) > 1:
         raise _only_one(places)

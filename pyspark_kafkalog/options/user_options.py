@@ -294,6 +294,8 @@ class UserOptions:
         direction = "reading" if self._use is Use.WRITE else "writing"
         other = self._topics_option()
         hint = f"Did you mean {other}?" if option.name in _TOPICS_OPTIONS else "Leave it out."
+        if option.name == "numPartitions" and self._use & Use.READ:
+            hint = "Leave it out. For more tasks, set minPartitions."
         return OptionError(f"Option {option.name!r} is for {direction} only", hint=hint)
 
     def _unknown(self, name: str) -> OptionError:

@@ -201,7 +201,8 @@ class Router:
         number = self._partitioner(key, numbers, numbers)
         if number not in numbers:
             raise InvalidRecordError(
-                f"The partitioner returned {number!r}, but topic {topic!r} has {len(numbers)} partitions"
+                f"The partitioner returned {number!r}, but topic {topic!r} has {len(numbers)} partitions",
+                hint="Let it return one of the numbers that it is given.",
             )
         return number
 
