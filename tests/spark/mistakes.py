@@ -221,7 +221,7 @@ MISTAKES = [
     Mistake(
         "value is a struct",
         lambda given: given.write_brokers(given.rows.selectExpr("struct(id) AS value"), topic="orders"),
-        r"Column 'value' has type struct<id:bigint>.*Convert it, .*to_json\(value\)",
+        r"Column 'value' has type struct<id:bigint>.*Or convert it, .*to_json\(value\)",
     ),
     Mistake(
         "no topic on write",
@@ -345,7 +345,7 @@ MISTAKES = [
     Mistake(
         "transform of a cell",
         lambda given: given.read(given.path, transform=lambda rows: rows),
-        r"For a function of a notebook, write \.option\('transform', by_value\(function\)\)\.$",
+        r"For a function of a notebook, write \.option\('transform', by_value\(function\)\)\.",
     ),
     Mistake(
         "a number for JSON's object",
