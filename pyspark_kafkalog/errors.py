@@ -266,8 +266,13 @@ def no_such_partition(
         f"No such partition: {listed(partitions, 20)}",
         topic_partition=first if len(partitions) == 1 else None,
         file=file,
-        hint=None if count is None else f"Topic {first.topic} has {count}.",
+        hint=None if count is None else f"Topic {first.topic} has {numbered(count)}.",
     )
+
+
+def numbered(count: int) -> str:
+    """The number of partitions for a message, and how they count."""
+    return f"{count} partitions, 0 to {count - 1}" if count > 1 else "1 partition, 0" if count else "none"
 
 
 def listed(partitions: Collection[Any], limit: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.options.security.tls import TlsOptions
@@ -36,8 +37,10 @@ def tls_context(
         context.minimum_version = _VERSIONS[tls.minimum_version]
         context.maximum_version = _VERSIONS[tls.maximum_version]
     hint = f"Give PEM files that each executor can read, and {names}.{password} if the key is encrypted."
-    _load(f"{names}.truststore", lambda: _trust(context, tls), hint)
-    _load(f"{names}.keystore", lambda: _identify(context, tls), hint)
+    with _loading(f"{names}.truststore", hint, tls.truststore_location):
+        _trust(context, tls)
+    with _loading(f"{names}.keystore", hint, tls.keystore_location):
+        _identify(context, tls)
     return context
 
 
@@ -61,9 +64,17 @@ def _identify(context: ssl.SSLContext, tls: TlsOptions) -> None:
             context.load_cert_chain(file.name, password=password)
 
 
-def _load(option: str, load: Callable[[], None], hint: str) -> None:
+@contextmanager
+def _loading(option: str, hint: str, location: str | None) -> Iterator[None]:
     try:
-        load()
+        yield
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as e:
+        if location is None:
+            raise
+        raise OptionError(
+            f"Option '{option}.location': {e.strerror}",
+            hint="Give the path of a PEM file that the driver and each executor can read.",
+        ) from None
     except (OSError, ValueError) as e:
         reason = getattr(e, "reason", None) or getattr(e, "strerror", None) or type(e).__name__
         raise OptionError(f"The values of options {option}.* cannot be used: {reason}", hint=hint) from None

@@ -72,7 +72,6 @@ _OTHERS = {
     *(
         "h.key",
         "h.value",
-        "json.dumps",
         "os.path.expanduser",
         "os.path.expandvars",
         "package.module",

@@ -93,7 +93,7 @@ def _batches(rows: Any) -> Iterable[pa.RecordBatch]:
         batches: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(rows)
         return batches
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
-        raise _not_arrow("an Arrow table, reader or batches to write", rows)
+        raise _not_arrow("rows as an Arrow table or record batches", rows)
     return map(_checked, rows)
 
 
@@ -106,7 +106,7 @@ def _sliced(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def _checked(batch: Any) -> pa.RecordBatch:
     if not isinstance(batch, pa.RecordBatch):
-        raise _not_arrow("each item to write to be a pyarrow.RecordBatch", batch)
+        raise _not_arrow("rows as an Arrow table or record batches", batch)
     return batch
 
 

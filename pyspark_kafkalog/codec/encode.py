@@ -207,9 +207,9 @@ def _header_columns(headers: pa.ListArray, topic_partition: TopicPartition) -> t
     used = headers.flatten()
     if used.null_count or used.field("key").null_count:
         raise InvalidRecordError(
-            "A row has a null header or header key",
+            "A row has a header that is null or whose key is null",
             topic_partition=topic_partition,
-            hint="Leave it out, in Spark by filter(headers, h -> h.key IS NOT NULL).",
+            hint="Give it a key, or leave it out: in Spark with filter(headers, h -> h.key IS NOT NULL).",
         )
     return binary_column(headers.values.field("key")), binary_column(headers.values.field("value"))
 

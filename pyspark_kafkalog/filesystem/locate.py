@@ -103,7 +103,10 @@ def _way(scheme: str, error: Exception, *, is_refused: bool) -> str:
     if scheme == "file":
         return "A file: URI has an absolute path: file:///data/kafka-logs."
     if scheme not in _ARROW_SCHEMES:
-        return "Give a path, or a URI whose scheme pyarrow knows or fsspec has a package for."
+        return (
+            "Give a path, or a URI such as s3://bucket/logs. Stores other than S3, GCS, Azure and HDFS need a"
+            " package for fsspec."
+        )
     if isinstance(error, ValueError):
         return f"Check the URI and the names of its parameters: {_FORMS[scheme]}."
     if scheme in _HADOOP:
@@ -143,7 +146,7 @@ def _remote(location: str, scheme: str, rest: str) -> Folder:
         import fsspec
 
         if "://" not in location and "::" not in location:
-            raise ValueError(f"expected :// behind {scheme}")  # fsspec takes it for a local path
+            raise ValueError(f"expected {scheme}://")  # fsspec takes it for a local path
         store, path = fsspec.core.url_to_fs(location)
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(store))
         prefix = f"{location.partition('://')[0]}://"

@@ -269,7 +269,7 @@ class _Wait:
             raise LogDirectoryLockedError(
                 f"The log directory is in use: another process held its lock for all of {self._timeout:g} s",
                 file=os.path.join(self._root, LOCK_FILE),
-                hint="Stop the broker that uses it.",
+                hint="Stop the broker that uses it, or give the broker instead of its folder.",
             )
 
 

@@ -26,7 +26,8 @@ REFUSED_READING: Mapping[str, str] = {
     "kafka.auto.offset.reset": "Set startingOffsets to earliest or latest instead.",
     "kafka.key.deserializer": _BYTES,
     "kafka.value.deserializer": _BYTES,
-    "kafka.enable.auto.commit": "Spark keeps track of what is read.",
+    "kafka.enable.auto.commit": "Leave it out: Spark keeps track of what is read. To commit it to a"
+    " group, too, set commitOffsets.",
     "kafka.interceptor.classes": "Use DataFrame operations instead.",
     "kafka.exclude.internal.topics": "Name internal topics by subscribe or assign: a pattern never has them.",
     **_REFUSED,
@@ -76,7 +77,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "kafka.internal.leave.group.on.close": "It is Kafka Streams' own. A member leaves as its stream stops.",
     "kafka.internal.throw.on.fetch.stable.offset.unsupported": "It is Kafka Streams' own.",
     "kafka.max.block.ms": "No queue fills here. `kafka.delivery.timeout.ms` limits how long a write waits.",
-    "kafka.max.poll.records": "Rows come in Arrow batches; see `maxOffsetsPerTrigger`.",
+    "kafka.max.poll.records": "Rows come in larger batches: see `maxOffsetsPerTrigger`.",
     "kafka.metadata.max.idle.ms": "Metadata are kept for the topics of a task.",
     "kafka.metadata.recovery.rebootstrap.trigger.ms": _BOOTSTRAP,
     "kafka.metadata.recovery.strategy": _BOOTSTRAP,
@@ -119,7 +120,8 @@ _SUBJECTS = (
 _AS_COLUMNS = "Leave it out: values are Spark's columns, not Java's objects."
 _PASSWORD = (
     "Write kafka.sasl.jaas.config as org.apache.kafka.common.security.plain.PlainLoginModule required"
-    ' username="..." password="..."; (ScramLoginModule of the package scram for SCRAM).'
+    ' username="..." password="..."; For SCRAM, the login module is'
+    " org.apache.kafka.common.security.scram.ScramLoginModule."
 )
 _PEM = "Give the PEM file as kafka.ssl.{0}.location, with kafka.ssl.{0}.type=PEM."
 _TRIGGER = "Call trigger() of writeStream instead, such as .trigger(availableNow=True)."

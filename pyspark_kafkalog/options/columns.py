@@ -179,7 +179,7 @@ def _slip_of(name: str) -> str | None:
 def _or_format(name: str, kind: str, advice: str) -> str:
     """Advice about a column of another type, which may need no more than a format."""
     if name in ("key", "value") and kind.startswith(_STRUCTURED):
-        return f"Give {name}.format. Or else: {advice}"
+        return f"Give {name}.format, such as json. {advice.replace('Convert it', 'Or convert it', 1)}"
     return advice
 
 

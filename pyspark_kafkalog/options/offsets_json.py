@@ -107,10 +107,23 @@ def _object(text: str, option: str, example: str) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as e:
-        raise _unexpected(option, f"it is not JSON: {e}", example) from e
+        raise _unexpected(option, f"it is not JSON{where_not_json(text, e)}", example) from e
     if not isinstance(value, dict):
         raise _unexpected(option, "it is not a JSON object", example)
     return value
+
+
+def where_not_json(text: str, error: Exception) -> str:
+    """The place of an error in JSON, or what is wrong there; empty for text that does not begin like JSON."""
+    if not isinstance(error, json.JSONDecodeError):
+        return f": {error}"
+    if not text.lstrip().startswith(("{", "[")):
+        return ""
+    if error.pos >= len(text.rstrip()):
+        return ": it ends before its last bracket"
+    if text[error.pos] == "'":
+        return f": it has single quotes, at character {error.pos + 1}"
+    return f", at character {error.pos + 1}"
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -271,9 +271,8 @@ def _place_name(user: UserOptions) -> str:
         user.check_names()
         raise OptionError(
             f"Expected option 'path' or {SERVERS!r}, got neither",
-            hint=f"Give the brokers as option {SERVERS!r}, or a log directory as option 'path' or to load()"
-            " or save(). A table in the catalog passes no options to a Python data source: use"
-            " CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..).",
+            hint="Give one, or a log directory to load() or save(). A table in the catalog passes"
+            " no options to a Python data source: use CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..).",
         )
     if len(places) > 1:
         raise _only_one(places)
@@ -283,7 +282,8 @@ def _place_name(user: UserOptions) -> str:
 def _only_one(names: list[str]) -> OptionError:
     hint = "load() and save() take no topic: give that as subscribe or topic." if "path" in names else None
     return OptionError(
-        f"Only one of {' and '.join(map(repr, names))} can be given", hint=hint or "Leave the others out."
+        f"Only one of {' and '.join(map(repr, names))} can be given",
+        hint=hint or f"Leave {'one' if len(names) == 2 else 'all but one'} out.",
     )
 
 
@@ -338,7 +338,8 @@ def _limits(user: UserOptions) -> TriggerLimits:
     most, least = limits.max_offsets, limits.min_offsets
     if most is not None and least is not None and least > most:
         raise OptionError(
-            f"Option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})"
+            f"Option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})",
+            hint="Lower the first, or raise the second.",
         )
     return limits
 

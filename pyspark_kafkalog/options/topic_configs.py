@@ -22,7 +22,7 @@ def _number(least: int, most: int = _LONG) -> tuple[str, Callable[[str], bool]]:
     def is_valid(text: str) -> bool:
         return re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) is not None and least <= int(text) <= most
 
-    return f"a whole number from {least} to {most}", is_valid
+    return f"a whole number from {least} {'on' if most == _LONG else f'to {most}'}", is_valid
 
 
 def _one_of(*names: str) -> tuple[str, Callable[[str], bool]]:

@@ -217,10 +217,11 @@ class UserOptions:
             log_once(logging.WARNING, "Option %s is ignored, because it applies to streams only", option.name)
             return
         if self._use is Use.STREAM_READ:
+            is_end = option.name.startswith("ending")
             raise OptionError(
                 f"Option {option.name!r} is not valid in streaming queries",
-                hint="Leave it out, or use spark.read. A stream ends where its topics end with the trigger"
-                " availableNow.",
+                hint="Leave it out, or use spark.read."
+                + (" With .trigger(availableNow=True) a stream ends where its topics end." if is_end else ""),
             )
         if self._use is Use.ADMIN:
             flag = _FLAGS.get(option.name)
@@ -282,7 +283,7 @@ class UserOptions:
             if full in self._applicable():
                 hint = f"Write {full!r} instead."
             elif option.name == "numPartitions":
-                hint = "Brokers count partitions by topic: kafkalog topics create --partitions."
+                hint = "Set it on the topic: kafkalog topics create --partitions."
             elif option.use & Use.WRITE:
                 hint = f"Set it on the topic: kafkalog topics alter --set {option.name}=VALUE."
             else:
@@ -293,6 +294,8 @@ class UserOptions:
         direction = "reading" if self._use is Use.WRITE else "writing"
         other = self._topics_option()
         hint = f"Did you mean {other}?" if option.name in _TOPICS_OPTIONS else "Leave it out."
+        if option.name == "numPartitions" and self._use & Use.READ:
+            hint = "Leave it out. For more tasks, set minPartitions."
         return OptionError(f"Option {option.name!r} is for {direction} only", hint=hint)
 
     def _unknown(self, name: str) -> OptionError:

@@ -28,6 +28,10 @@ COUNTING = "counting"
 """The built-in auditor."""
 
 _TRUTH = {"true": True, "false": False}
+_TRUTH_OF_OTHERS = {
+    **dict.fromkeys(("1", "yes", "y", "on", "t"), "true"),
+    **dict.fromkeys(("0", "no", "n", "off", "f"), "false"),
+}
 _MILLISECONDS = {
     name: factor
     for names, factor in (
@@ -44,6 +48,7 @@ _BYTES = {
     for power, letter in enumerate(["", "k", "m", "g", "t", "p"])
     for name in (letter, f"{letter}b")
 }
+_COUNTS = {"k": 1000, "m": 1_000_000}
 MAY_BE_SECRET = ("kafka.sasl.", "kafka.ssl.", "kafka.security.", *ZOOKEEPER_LOGIN, *REGISTRY_LOGIN)
 """The prefixes of options whose values nothing shows."""
 _LOOKS_SECRET = re.compile("loginmodule|password|secret|token|-----begin", re.IGNORECASE)
@@ -155,7 +160,11 @@ def boolean(name: str, text: str) -> bool:
     try:
         return _TRUTH[text.strip().lower()]
     except KeyError:
-        raise OptionError(f"Option {name!r}: expected true or false{shown(name, text)}") from None
+        meant = _TRUTH_OF_OTHERS.get(text.strip().lower())
+        raise OptionError(
+            f"Option {name!r}: expected true or false{shown(name, text)}",
+            hint=None if meant is None else f"Write {meant}.",
+        ) from None
 
 
 def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | None = None) -> Parser:
@@ -165,11 +174,35 @@ def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | No
         digits = text.strip()
         if re.fullmatch(r"[+-]?[0-9]{1,19}", digits) and lowest <= int(digits) <= highest:
             return (meaning or {}).get(int(digits), int(digits))
+        # The greatest number of 32 or 64 bits helps only who gave a greater one.
+        is_number = re.fullmatch(r"[+]?[0-9]+", digits) is not None
+        most = (
+            " on"
+            if highest >= MAX_INT and not (is_number and int(digits[:20]) > highest)
+            else f" to {highest}"
+        )
+        got = shown(name, text)
+        meant = _meant(name, digits) if got else None
         raise OptionError(
-            f"Option {name!r}: expected a whole number from {lowest} to {highest}{shown(name, text)}"
+            f"Option {name!r}: expected a whole number from {lowest}{most}{got}",
+            hint=None if meant is None or not lowest <= meant <= highest else f"Write {meant}.",
         )
 
     return parse
+
+
+def _meant(name: str, text: str) -> int | None:
+    """The number that was probably meant by one with a unit, an exponent or separators."""
+    match = _AMOUNT.fullmatch(text.lower())
+    if match is not None:
+        is_time = name.endswith((".ms", "Ms"))
+        units = _MILLISECONDS if is_time else _BYTES if "bytes" in name.lower() else _COUNTS
+        return int(match[1]) * units[match[2]] if match[2] in units else None
+    if re.fullmatch(r"[0-9]{1,3}([_,' ][0-9]{3})+", text):
+        return int(re.sub("[^0-9]", "", text))
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?([eE][+]?[0-9]{1,2})?", text) and float(text).is_integer():
+        return int(float(text))
+    return None
 
 
 def one_of(*words: str) -> Parser:
@@ -195,17 +228,24 @@ def java_class(*names: str) -> Parser:
 def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
     """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}
+    by_letters = {_letters(word): word for word in values if re.search("[A-Za-z]", word)}
 
     def parse(name: str, text: str) -> _T:
         try:
             return by_lower[text.strip().lower()]
         except KeyError:
+            meant = by_letters.get(_letters(text))
             raise OptionError(
                 f"Option {name!r}: expected one of"
-                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}"
+                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}",
+                hint=None if meant is None else f"Write {meant}.",
             ) from None
 
     return parse
+
+
+def _letters(word: str) -> str:
+    return re.sub("[^a-z0-9]", "", word.lower())
 
 
 compression = one_of("none", "gzip", "snappy", "lz4", "zstd")
@@ -276,7 +316,9 @@ def import_path(name: str, text: str) -> str:
     if not last.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise OptionError(
             f"Option {name!r}: expected an import path such as package.module:callable{shown(name, text)}",
-            hint="Give a function of a notebook by by_value(function)." if text.startswith("<") else None,
+            hint=f"For a function of a notebook, write .option({name!r}, by_value(function))."
+            if text.startswith("<")
+            else None,
         )
     return f"{module}:{last}"
 
@@ -305,15 +347,15 @@ def paths(name: str, text: str) -> tuple[str, ...]:
     if text.strip().startswith("["):
         try:
             found = json.loads(text)
-        except (ValueError, RecursionError) as e:
+        except (ValueError, RecursionError):
             raise OptionError(
-                f"Option {name!r} starts with '[' but is not a JSON array: {e}",
-                hint="Write it as json.dumps does, with double quotes, or pass a list to load().",
+                f"Option {name!r} starts with '[' but is not a JSON array",
+                hint='Write paths in double quotes, such as ["/data/1","/data/2"].',
             ) from None
     if not all(isinstance(path, str) and path.strip() for path in found) or not found:
         raise OptionError(
-            f"Option {name!r}: expected a path, several separated by commas, or a JSON array of paths,"
-            " none of them empty"
+            f"Option {name!r}: expected a path, {'got an empty one' if any(found) else 'got nothing'}",
+            hint="Write, for example, /data/kafka-logs, or several with commas between them.",
         )
     if any(_OF_SPARK_ALONE.match(path) for path in found):
         raise OptionError(
@@ -394,6 +436,8 @@ def group_id(name: str, text: str) -> str:
         size = len(text.encode())
     except UnicodeEncodeError:
         size = 0
+    if not text:
+        raise OptionError(f"Option {name!r} is empty", hint="Give the name of a group, or leave it out.")
     if not 0 < size <= _LONGEST_GROUP_ID:
         raise OptionError(f"Option {name!r}: expected 1 to {_LONGEST_GROUP_ID} bytes of UTF-8")
     return text
@@ -441,7 +485,9 @@ def topics(name: str, text: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(check_topic(item) for item in found))
     except OptionError as e:
         raise e.with_hint(
-            "Give a pattern as subscribePattern." if _OF_PATTERNS.search(text) else e.hint
+            "Give a pattern as subscribePattern, in which .* stands for any text."
+            if _OF_PATTERNS.search(text)
+            else e.hint
         ) from None
 
 

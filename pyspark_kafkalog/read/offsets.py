@@ -165,7 +165,7 @@ def plan_batch(place: Place, options: ReadOptions, bounds: Bounds = ALL_ROWS) ->
 def _where_to_start(options: ReadOptions, offsets: OffsetRange, bounds: Watermarks) -> str:
     end = bounds.end(read_committed=options.read_committed)
     if offsets.start > end:
-        return f"The log ends at {end}: start at an offset up to that, or at latest."
+        return f"The log ends at {end}: start at {end} or before."
     return f"The log ends at {end}: end at {offsets.start} or later, or start at {offsets.end} or before."
 
 
@@ -223,7 +223,7 @@ def _offset_per_partition(
         raise OptionError(
             f"KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED: {requested.option} must name exactly the "
             f"partitions that are read; specified {names_of(values)}, assigned {names_of(partitions)}",
-            hint=None if requested.are_timestamps else "Use -1 for latest, -2 for earliest.",
+            hint=_difference(requested, values, partitions),
         )
     if not requested.are_timestamps:
         return values
@@ -243,6 +243,18 @@ def _offset_per_partition(
             offset = end
         offsets[partition] = offset
     return offsets
+
+
+def _difference(
+    requested: OffsetsOption, given: Mapping[TopicPartition, int], read: Collection[TopicPartition]
+) -> str:
+    """The hint to an option that does not name the partitions that are read: what to change in it."""
+    missing, foreign = set(read) - given.keys(), given.keys() - set(read)
+    number = "-1 for its end" if requested.option.startswith("ending") else "-2 for its beginning"
+    add = f"add {names_of(missing)}{'' if requested.are_timestamps else f' with an offset, or {number}'}"
+    parts = [add] * bool(missing) + [f"leave out {names_of(foreign)}"] * bool(foreign)
+    hint = ", and ".join(parts)
+    return f"{hint[0].upper()}{hint[1:]}."
 
 
 def _resolve_sentinels(

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from pyspark_kafkalog.errors import UnknownTopicOrPartitionError, listed
+from pyspark_kafkalog.errors import UnknownTopicOrPartitionError, listed, numbered
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import names_like
@@ -54,8 +54,8 @@ def _warn_of_what_is_missing(
     missing = set(selection.partitions or ()).difference(found)
     for topic in sorted({partition.topic for partition in missing}):
         names = names_of([partition for partition in missing if partition.topic == topic])
-        text = "No such partition: %s. Topic %s has %d."
-        _log.warning(text, names, topic, len(topics[topic]))
+        text = "No such partition: %s. Topic %s has %s."
+        _log.warning(text, names, topic, numbered(len(topics[topic])))
 
 
 def not_selected(partitions: Iterable[TopicPartition], selection: Selection) -> set[TopicPartition]:

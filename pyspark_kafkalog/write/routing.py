@@ -150,12 +150,12 @@ class Router:
         for number in np.unique(partitions[given & ((partitions < 0) | (partitions >= count))]).tolist():
             if number < 0 or not self._has_partition(TopicPartition(topic, number)):
                 add = (
-                    "Add partitions by kafkalog topics alter --partitions. A directory's new topics get"
-                    " numPartitions."
+                    "Give a partition that it has, or null where the key decides, or add partitions: kafkalog"
+                    " topics alter --partitions."
                 )
                 raise InvalidRecordError(
-                    f"A row has partition {number}, but topic {topic!r} has {count}",
-                    hint="Partitions count from 0. Give null where the key decides." if number < 0 else add,
+                    f"A row has partition {number}, but topic {topic!r} has {count}, counted from 0",
+                    hint="Give null where the key decides." if number < 0 else add,
                 )
         if not given.all():
             unplaced = np.flatnonzero(~given) if chosen is None else chosen[~given]
@@ -201,7 +201,8 @@ class Router:
         number = self._partitioner(key, numbers, numbers)
         if number not in numbers:
             raise InvalidRecordError(
-                f"The partitioner returned {number!r}, but topic {topic!r} has {len(numbers)} partitions"
+                f"The partitioner returned {number!r}, but topic {topic!r} has {len(numbers)} partitions",
+                hint="Let it return one of the numbers that it is given.",
             )
         return number
 

@@ -163,7 +163,7 @@ def test_null_header(headers):
     records = pa.RecordBatch.from_pydict(
         {"timestamp": [1], "value": [b"v"], "headers": pa.array([headers], HEADERS)}
     )
-    with pytest.raises(InvalidRecordError, match="null header"):
+    with pytest.raises(InvalidRecordError, match="header that is null"):
         encode(records, None, EncodeSettings(), topic_partition=HERE)
 
 

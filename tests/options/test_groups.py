@@ -48,9 +48,15 @@ def test_a_commit_to_no_group_is_refused(place: dict[str, str]) -> None:
         stream(place, commitOffsets="maybe")
 
 
-@pytest.mark.parametrize("group_id", ["", "g" * 32768])
-def test_an_id_that_kafka_would_refuse_is_refused(place: dict[str, str], group_id: str) -> None:
-    with pytest.raises(OptionError, match=r"'kafka\.group\.id': expected 1 to 32767 bytes"):
+@pytest.mark.parametrize(
+    ("group_id", "says"),
+    [
+        ("", r"'kafka\.group\.id' is empty\. Give the name of a group, or leave it out\."),
+        ("g" * 32768, r"'kafka\.group\.id': expected 1 to 32767 bytes"),
+    ],
+)
+def test_an_id_that_kafka_would_refuse_is_refused(place: dict[str, str], group_id: str, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
         stream(place, kafka__group__id=group_id)
 
 

@@ -517,7 +517,7 @@ def test_settings_of_other_clients_say_what_to_do(given: str, place: dict[str, s
     [
         ("auto.offset.reset", "Set startingOffsets to earliest or latest instead."),
         ("auto_offset_reset", "Set startingOffsets to earliest or latest instead."),
-        ("max.poll.records", "Leave it out. Rows come in Arrow batches; see maxOffsetsPerTrigger."),
+        ("max.poll.records", "Leave it out. Rows come in larger batches: see maxOffsetsPerTrigger."),
     ],
 )
 def test_settings_of_kafka_say_the_same_without_the_prefix(name: str, hint: str) -> None:

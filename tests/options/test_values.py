@@ -36,6 +36,28 @@ def test_integers() -> None:
             integer(1, 10)("i", text)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("waitMs", "30s", "from 1 on, got '30s'. Write 30000.$"),
+        ("a.timeout.ms", "1 day", "from 1 on, got '1 day'. Write 86400000.$"),
+        ("maxBytes", "64m", "from 1 on, got '64m'. Write 67108864.$"),
+        ("rows", "10k", "from 1 on, got '10k'. Write 10000.$"),
+        ("rows", "1e5", "from 1 on, got '1e5'. Write 100000.$"),
+        ("rows", "100_000", "from 1 on, got '100_000'. Write 100000.$"),
+        ("rows", "2.5", "from 1 on, got '2.5'$"),
+        ("rows", "30s", "from 1 on, got '30s'$"),
+        ("rows", "0", "from 1 on, got '0'$"),
+        ("rows", "3000000k", "from 1 on, got '3000000k'$"),
+        ("rows", "2147483648", "from 1 to 2147483647, got '2147483648'$"),
+        ("kafka.sasl.rows", "10k", "from 1 on$"),
+    ],
+)
+def test_the_integer_that_was_meant(name: str, text: str, says: str) -> None:
+    with pytest.raises(OptionError, match=f"'{name}': expected a whole number {says}"):
+        integer(1)(name, text)
+
+
 def test_choices_in_any_case_come_back_as_kafka_writes_them() -> None:
     assert one_of("CreateTime", "LogAppendTime")("c", "logappendtime") == "LogAppendTime"
     with pytest.raises(OptionError, match="'c': expected one of a, b, got 'd'"):

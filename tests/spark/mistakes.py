@@ -190,7 +190,7 @@ MISTAKES = [
     Mistake(
         "bad JSON in startingOffsets",
         lambda given: given.read(given.path, startingOffsets='{"orders":{"0":1}'),
-        "'startingOffsets'.* not JSON: .*for example",
+        "'startingOffsets'.* not JSON: it ends before its last bracket. .*for example",
     ),
     Mistake(
         "topic for subscribe",
@@ -221,7 +221,7 @@ MISTAKES = [
     Mistake(
         "value is a struct",
         lambda given: given.write_brokers(given.rows.selectExpr("struct(id) AS value"), topic="orders"),
-        r"Column 'value' has type struct<id:bigint>.*Convert it, .*to_json\(value\)",
+        r"Column 'value' has type struct<id:bigint>.*Or convert it, .*to_json\(value\)",
     ),
     Mistake(
         "no topic on write",
@@ -231,7 +231,7 @@ MISTAKES = [
     Mistake(
         "write into a running broker's directory",
         lambda given: given.write(given.values, topic="orders").save(str(given.broker.log_dir)),
-        "lock",
+        "Stop the broker that uses it, or give the broker instead of its folder",
     ),
     Mistake(
         "value of 5 MB",
@@ -310,12 +310,12 @@ MISTAKES = [
     Mistake(
         "partition -1",
         lambda given: given.write_row("'x' AS value, -1 AS partition"),
-        "partition -1, but topic 'orders' has 1. Partitions count from 0. Give null where the key",
+        "partition -1, but topic 'orders' has 1, counted from 0. Give null where the key",
     ),
     Mistake(
         "partition 99",
         lambda given: given.write_row("'x' AS value, 99 AS partition"),
-        "has partition 99, but topic 'orders' has 1. Add partitions by kafkalog topics alter --partitions",
+        "has partition 99, but topic 'orders' has 1, counted from 0. Give a partition that it has, or null",
     ),
     Mistake(
         "no topic in a row",
@@ -345,7 +345,7 @@ MISTAKES = [
     Mistake(
         "transform of a cell",
         lambda given: given.read(given.path, transform=lambda rows: rows),
-        r"Give a function of a notebook by by_value\(function\)",
+        r"For a function of a notebook, write \.option\('transform', by_value\(function\)\)\.",
     ),
     Mistake(
         "a number for JSON's object",
@@ -356,7 +356,7 @@ MISTAKES = [
             value__schema="id bigint",
             mode="FAILFAST",
         ),
-        r"can't be decoded: expected an object, at byte 0 \(partition orders-0, offset 0\). With mode=PERM",
+        r"an object, at byte 0 \(partition orders-0, offset 0\)\. Correct the writer\. With mode=PERM",
     ),
     Mistake(
         "StructType as value.schema",

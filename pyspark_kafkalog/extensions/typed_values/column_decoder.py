@@ -217,7 +217,7 @@ class ColumnDecoder(ABC):
         text = "; ".join(filter(None, [self._reason(decoded, row), self._seen(values, row)]))
         error = CorruptRecordError(text, **values.place(row))
         if self._column.format.fails_fast:
-            raise error.with_hint(f"With mode=PERMISSIVE such values are {self.left}.")
+            raise error.with_hint(f"Correct the writer. With mode=PERMISSIVE such values are {self.left}.")
         if not self._has_warned:
             self._has_warned = True
             _log.warning("%s; this one and others are %s", error, self.left)

@@ -73,7 +73,7 @@ class _Parser:
         while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None or not found.group().strip():
-                raise SchemaError(f"unexpected {text[at]!r}, at character {at}")
+                raise SchemaError(f"unexpected {text[at]!r}, at character {at + 1}")
             self._tokens.append((found.group().strip(), at))
             at = found.end()
         self._tokens.append(("", len(text)))
@@ -87,7 +87,7 @@ class _Parser:
     def expect(self, token: str) -> None:
         found, at = self._tokens[self._next]
         if found.lower() != token:
-            raise _unexpected(repr(token) if token else "the end", found, at)
+            raise _unexpected(repr(token) if token else "a comma or the end", found, at)
         self._next += 1
 
     def take(self, *tokens: str) -> bool:
@@ -122,7 +122,7 @@ class _Parser:
         self._next += 1
         word = name.lower()
         if depth > _MOST_DEPTH:
-            raise SchemaError(f"expected at most {_MOST_DEPTH} types in one another, at character {at}")
+            raise SchemaError(f"expected at most {_MOST_DEPTH} types in one another, at character {at + 1}")
         if word == "struct":
             self.expect("<")
             return self.fields(">", depth)
@@ -153,7 +153,7 @@ class _Parser:
             self.expect(")")
         precision, scale = (*numbers, 0)[:2]
         if not 1 <= precision <= 38 or scale > precision:
-            raise SchemaError(f"expected a decimal of at most 38 digits, at character {at}")
+            raise SchemaError(f"expected a decimal of at most 38 digits, at character {at + 1}")
         return pa.decimal128(precision, scale)
 
     def _number(self) -> int:
@@ -165,4 +165,6 @@ class _Parser:
 
 
 def _unexpected(expected: str, found: str, at: int) -> SchemaError:
-    return SchemaError(f"expected {expected}, got {repr(found) if found else 'the end'}, at character {at}")
+    return SchemaError(
+        f"expected {expected}, got {repr(found) if found else 'the end'}, at character {at + 1}"
+    )

@@ -156,8 +156,8 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
         if name == "avro" and user.value(f"{column}.schema") is None:
             raise OptionError(
                 f"Option '{column}.format' is avro, which needs '{column}.schema'",
-                hint=f"Give the Avro schema of {column}s, as JSON. Those of Confluent's serializers begin"
-                f" with the id of theirs: give {CONFLUENT_AVRO} and {REGISTRY} for them.",
+                hint=f"Give the Avro schema of {column}s, as JSON. If they come from Confluent's serializers,"
+                f" set {column}.format to {CONFLUENT_AVRO} instead, and give {REGISTRY}.",
             )
     confluent = next((column for column, name in formats.items() if name == CONFLUENT_AVRO), None)
     if confluent is not None and user.value(REGISTRY) is None:

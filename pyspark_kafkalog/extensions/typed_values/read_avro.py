@@ -52,9 +52,12 @@ def avro_column(
         kind = arrow_type(parsed)
         return ColumnToDecode.of(column, schema, kind, options)
     except SchemaError as e:
-        raise OptionError(
-            f"The schema of column {column.column!r} can't be used: {e.message}", hint=e.hint
-        ) from None
+        what = (
+            f"schema of column {column.column!r}"
+            if column.schema is None
+            else f"option '{column.column}.schema'"
+        )
+        raise OptionError(f"The {what} can't be used: {e.message}", hint=e.hint) from None
 
 
 def _reader_schema(

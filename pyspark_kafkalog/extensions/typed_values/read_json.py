@@ -30,7 +30,10 @@ def json_column(column: ColumnFormat, options: ReadOptions) -> ColumnToDecode:
     :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
     """
     if column.zone is not None and zone_named(column.zone) is None:
-        raise OptionError(f"Option 'timeZone': there is no time zone {column.zone!r}")
+        raise OptionError(
+            f"Option 'timeZone': there is no time zone {column.zone!r}",
+            hint="Write, for example, Europe/Berlin or UTC.",
+        )
     kind = None
     if column.schema is not None:
         try:
@@ -52,7 +55,7 @@ class JsonDecoder(ColumnDecoder):
     :raises OptionError: if there is no such zone here.
     """
 
-    left = "structs of what could be read"
+    left = "read as far as possible, with nulls for the rest"
 
     def __init__(self, column: ColumnToDecode, zone: str) -> None:
         super().__init__(column)

@@ -94,7 +94,7 @@ def _url(text: str) -> SplitResult:
         is_url = False
     if not is_url:
         raise OptionError(
-            f"Option {REGISTRY!r}: expected URLs such as https://host:8081, separated by commas",
-            hint="Give user and password as basic.auth.user.info.",
+            f"Option {REGISTRY!r}: expected a URL that begins with http:// or https://",
+            hint="Write, for example, https://host:8081, and give a login as basic.auth.user.info.",
         )
     return url

@@ -82,10 +82,14 @@ class LogRoot:
         except FileNotFoundError:
             raise no_such_directory(self.folder) from None
         if _is_partition(names):
+            if parse_partition_folder(self.folder.name) is not None:
+                raise LogDirectoryError(
+                    "The folder is a partition's, not a log directory",
+                    file=self.folder.label(),
+                    hint="Give the folder above it.",
+                )
             raise LogDirectoryError(
-                "The folder holds segments but is not named after a partition"
-                if parse_partition_folder(self.folder.name) is None
-                else "The folder is a partition's, not a log directory",
+                "The folder holds segments but is not named after a partition",
                 file=self.folder.label(),
                 hint="Rename it to <topic>-<partition>, such as orders-0; to write, give the folder above.",
             )

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import OptionError
 
-_HINT = 'Write it as package.LoginModule required name="value" other="value";'
+_HINT = (
+    "Write it as org.apache.kafka.common.security.plain.PlainLoginModule required"
+    ' username="..." password="..."; or with the login module of another mechanism.'
+)
 _SHADED = re.compile(r"^(kafkashaded|shadedmskiam)\.")
 """The prefixes that Databricks gives the classes of Kafka and of Amazon's login module."""
 _PACKAGES = (

@@ -153,7 +153,7 @@ def _login_module(user: UserOptions, mechanism: str) -> LoginModule | None:
     if not of:
         raise OptionError(
             f"Option {JAAS!r}: expected the login module {expected} of SASL {mechanism}, got another",
-            hint=f"It is {_full(expected)}. See the option {_MECHANISM}, too, which is GSSAPI by default.",
+            hint=f"Write it with {_full(expected)}, or check {_MECHANISM}.",
         )
     if _MECHANISM in user:
         found, way = f"is {mechanism}", f", or give the login module {_full(expected)}"

@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.extensions.retention import deleting
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, STRINGS, column
-from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG
+from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, where_not_json
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
 from pyspark_kafkalog.options.user_options import UserOptions, suggestion
@@ -117,7 +117,7 @@ def parse_offset_json(text: str) -> dict[TopicPartition, int]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise _unexpected(f"it is not JSON: {e}") from None
+        raise _unexpected(f"it is not JSON{where_not_json(text, e)}") from None
     if not isinstance(content, dict) or not isinstance(content.get("partitions"), list):
         raise _unexpected("expected an object with a list of partitions")
     if content.get("version", 1) != 1:

@@ -148,6 +148,9 @@ def _folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(incomplete, type="dir")]
 
 
+_WHERE_EXPANDED = {"~": "without quotes around it", "$": "without single quotes around it"}
+
+
 class _Properties(click.File):
     """A file of client properties."""
 
@@ -187,6 +190,13 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
     for item in given:
         name, text = _pair("-o", item)
         options[with_kafka(name)] = text
+    if place.startswith(("~", "$")):
+        sign = place[0]
+        raise OptionError(
+            f"Expected a path without {sign}",
+            hint=f"The shell expands {sign} only {_WHERE_EXPANDED[sign]}. If a name begins with {sign}, write"
+            f" ./{sign}.",
+        )
     (named,) = options_of(place).items()
     if again := [name for name in options if name.lower() == named[0]]:
         raise OptionError(f"PLACE and option {again[0]!r} both name a place", hint="Leave the option out.")

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import InvalidRecordError
+from pyspark_kafkalog.options.offsets_json import where_not_json
 
 _CHUNK = 1 << 20
 """The most bytes to read at a time."""
@@ -144,7 +145,8 @@ def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as e:
-        raise ValueError(f"expected {_EXAMPLE}, but it is not JSON: {e}") from None
+        where = where_not_json(line.decode(errors="replace"), e)
+        raise ValueError(f"expected {_EXAMPLE}, but it is not JSON{where}") from None
 
 
 def _record(found: Any) -> dict[str, Any]:

@@ -49,16 +49,16 @@ def test_decimals_and_timestamps() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected a type such as bigint or string, got the end, at character 0"),
-        ("a foo", "expected a type such as bigint or string, got 'foo', at character 2"),
-        ("a int,", "expected the name of a field, got the end, at character 6"),
-        ("a int b int", "expected the end, got 'b', at character 6"),
-        ("struct<a: int", "expected '>', got the end, at character 13"),
-        ("a map<string>", "expected ',', got '>', at character 12"),
-        ("a decimal(39)", "expected a decimal of at most 38 digits, at character 2"),
-        ("a decimal(x)", "expected a number, got 'x', at character 10"),
-        ('{"type":"struct"}', "unexpected '{', at character 0"),
-        ("array<" * 200, "expected at most 100 types in one another, at character 600"),
+        ("", "expected a type such as bigint or string, got the end, at character 1"),
+        ("a foo", "expected a type such as bigint or string, got 'foo', at character 3"),
+        ("a int,", "expected the name of a field, got the end, at character 7"),
+        ("a int b int", "expected a comma or the end, got 'b', at character 7"),
+        ("struct<a: int", "expected '>', got the end, at character 14"),
+        ("a map<string>", "expected ',', got '>', at character 13"),
+        ("a decimal(39)", "expected a decimal of at most 38 digits, at character 3"),
+        ("a decimal(x)", "expected a number, got 'x', at character 11"),
+        ('{"type":"struct"}', "unexpected '{', at character 1"),
+        ("array<" * 200, "expected at most 100 types in one another, at character 601"),
     ],
 )
 def test_what_is_no_type(text: str, said: str) -> None:

@@ -431,7 +431,7 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
             "'mode' is FAILFAST",
         ),
         ({"value.format": "avro", "value.schema": "{", "mode": "x"}, "expected one of PERMISSIVE, FAILFAST"),
-        ({"value.format": "avro", "value.schema": "{"}, "The schema of column 'value' can't be used"),
+        ({"value.format": "avro", "value.schema": "{"}, "The option 'value.schema' can't be used: An Avro"),
         ({"value.format": "avro", "value.schema": "[]"}, "it is a union of no types, which has no values"),
         (
             {"value.subject.name.strategy": "x"},

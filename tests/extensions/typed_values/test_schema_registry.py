@@ -486,8 +486,8 @@ def test_options_of_tls_without_it(caplog: pytest.LogCaptureFixture) -> None:
     ("options", "text"),
     [
         ({"basic__auth__user__info": f"a:{SECRET}"}, "'basic.auth.user.info' needs 'schema.registry.url'"),
-        ({"schema__registry__url": f"host:{SECRET}"}, "expected URLs such as"),
-        ({"schema__registry__url": f"https://h/?token={SECRET}"}, "expected URLs such as"),
+        ({"schema__registry__url": f"host:{SECRET}"}, "expected a URL that begins with http"),
+        ({"schema__registry__url": f"https://h/?token={SECRET}"}, "expected a URL that begins with http"),
         ({"schema__registry__url": "https://h", "basic__auth__user__info": SECRET}, "expected user:password"),
         (
             {"schema__registry__url": f"https://a:{SECRET}@h", "basic__auth__user__info": "b:c"},

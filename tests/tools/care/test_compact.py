@@ -72,7 +72,7 @@ def test_configs_of_a_run(root: Path) -> None:
         "min.cleanable.dirty.ratio=x": "expected a number from 0 to 1, got 'x'",
         "min.cleanable.dirty.ratio=7": "expected a number from 0 to 1",
         "min.cleanable.dirty.ratio=nan": "expected a number from 0 to 1",
-        "delete.retention.ms=-1": "expected a whole number from 0 to",
+        "delete.retention.ms=-1": "expected a whole number from 0 on",
         "segment.bytes=99999999999": "expected a whole number from 14 to 2147483647",
         "min.cleanable.dirty.ration=0": "Did you mean min.cleanable.dirty.ratio?",
     }.items():

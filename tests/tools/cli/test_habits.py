@@ -280,7 +280,7 @@ TOLD = (
     Task(
         "produce --json of text",
         "produce HOST TOPIC --json",
-        "Line 1: expected an object .* but it is not JSON: ",
+        "Line 1: expected an object .* but it is not JSON",
         told=True,
         text="k:v\n",
     ),

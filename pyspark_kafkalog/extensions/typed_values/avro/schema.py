@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_kafkalog.errors import UNREADABLE, SchemaError
+from pyspark_kafkalog.options.offsets_json import where_not_json
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL = {
@@ -164,7 +165,9 @@ class _Parser:
             json.dumps(written, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
         except UNREADABLE as e:
             raise SchemaError(
-                f"An Avro schema is not JSON: {e}", hint="Give the text of an Avro schema, not DDL or a file."
+                f"An Avro schema is not JSON{where_not_json(text, e)}",
+                hint="Give the text of an Avro schema, such as "
+                '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}, not DDL or a file.',
             ) from None
         return self.schema(written, "", "", 0)
 
