@@ -146,6 +146,10 @@ def is_temporary(status: int) -> bool:
     return status >= 500 or status in (410, 429)
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+"""OpenSSL's names for an answer that is no TLS, by its versions."""
+
+
 def reason_of(error: OSError | http.client.HTTPException) -> str:
     """The reason why a request failed, without the host, file or bytes that some error texts contain."""
     if isinstance(error, http.client.HTTPException):
@@ -155,5 +159,7 @@ def reason_of(error: OSError | http.client.HTTPException) -> str:
     if isinstance(reason, ssl.SSLCertVerificationError):
         wrong_name = reason.verify_message.startswith(("Hostname mismatch", "IP address mismatch"))
         return "its certificate names another host" if wrong_name else reason.verify_message
+    if isinstance(reason, ssl.SSLError) and reason.reason in _NO_TLS:
+        return "it does not speak TLS, which https:// asks for"
     silent = "there is no answer in time" if isinstance(reason, TimeoutError) else type(reason).__name__
     return getattr(reason, "strerror", None) or silent

@@ -553,6 +553,21 @@ MISTAKES: list[Mistake] = [
         "Expected rows as an Arrow table or record batches, got dict. Make a table, for example",
     ),
     (
+        "write seconds",
+        lambda g: connect(str(g.root)).write(pa.table({"value": ["x"], "timestamp": [1]}), "orders"),
+        r'timestamp"\]\.cast\(pa\.timestamp\("ms"\)\) if it counts milliseconds, or "s" if seconds',
+    ),
+    (
+        "write a dict",
+        lambda g: connect(str(g.root)).write({"value": ["x"]}, "orders"),  # type: ignore[arg-type]
+        r"to write, got dict. Make a table, for example with pyarrow\.table",
+    ),
+    (
+        "write without a topic",
+        lambda g: connect(str(g.root)).write(pa.table({"value": ["x"]})),
+        r"no column 'topic'. Name it: write\(rows, 'orders'\), or add a string column",
+    ),
+    (
         "create names",
         lambda g: connect(str(g.root)).topics.create(["new"]),  # type: ignore[list-item]
         r"Expected a list of NewTopic, got str in it. Write kafka.topics.create\(\[NewTopic",

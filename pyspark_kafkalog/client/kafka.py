@@ -321,6 +321,12 @@ class Kafka:
         :raises OptionError: for those of the audit, and ``view``.
         """
         named = {name: value for name, value in more.items() if value is not None}
+        for name in options or ():
+            if name.lower() in named and (options or {})[name] != named[name.lower()]:
+                raise OptionError(
+                    f"The topic is {named[name.lower()]!r}, and option {name!r} names others",
+                    hint="Leave one of them out.",
+                )
         found = {**self.options, **(options or {}), **named}
         names = {name.lower() for name in found}
         if {"auditor.class", "auditlocation"} & names:

@@ -321,6 +321,8 @@ def _checked(filters: Iterable[tuple[str, str, Any]], columns: pa.Schema) -> tup
     if isinstance(filters, tuple) and filters and isinstance(filters[0], str):
         raise _not_a_filter("expected a list of conditions, got one")
     for each in filters:
+        if isinstance(each, (tuple, list)) and each and all(isinstance(one, (tuple, list)) for one in each):
+            raise _not_a_filter("expected a column, an operator and a value, got a list of them", _ANY)
         if not (isinstance(each, (tuple, list)) and len(each) == 3 and isinstance(each[0], str)):
             raise _not_a_filter(f"expected a column, an operator and a value, got {each!r}")
         name, how, value = each
@@ -366,6 +368,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
     """The condition that a row must meet."""
     condition: pc.Expression | None = None
+    name = ""
     try:
         for name, how, value in filters:
             column = pc.field(name)
@@ -378,8 +381,20 @@ def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
         if condition is not None:
             schema.empty_table().filter(condition)
     except (ValueError, TypeError, OverflowError, pa.ArrowException) as e:
-        raise _not_a_filter(str(e)) from None
+        raise _not_a_filter(str(e), _WITH_TYPES.get(name)) from None
     return condition
+
+
+_ANY = 'All conditions hold, in one list. For any of several values write ("offset", "in", [1, 2]).'
+
+_WITH_TYPES: Mapping[str, str] = {
+    "timestamp": (
+        'A timestamp is compared with a datetime that has a zone: ("timestamp", ">=",'
+        " datetime.datetime(2026, 1, 31, tzinfo=datetime.timezone.utc))."
+    ),
+    "partition": 'A partition is a number: ("partition", "=", 0), or ("partition", "in", [0, 1]).',
+}
+"""The hints of columns whose values are often given as text."""
 
 
 def _not_a_filter(why: str, hint: str | None = None) -> OptionError:

@@ -111,9 +111,12 @@ def _checked(batch: Any) -> pa.RecordBatch:
 
 
 def _not_arrow(expected: str, got: Any) -> OptionError:
+    is_lazy = hasattr(got, "collect")  # Polars' LazyFrame
     return OptionError(
         f"Expected {expected}, got {type(got).__name__}",
-        hint="Make a table, for example with pyarrow.table({'value': [b'...']}).",
+        hint="Call collect() first."
+        if is_lazy
+        else "Make a table, for example with pyarrow.table({'value': [b'...']}).",
     )
 
 

@@ -33,6 +33,8 @@ class Ways(NamedTuple):
     """A format of the name to leave out."""
     convert: Callable[[str, str], str]
     """Gives the expression for a column as a sink takes it, by its name and Spark type."""
+    name_topic: str
+    """Says how all rows get a topic."""
 
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
@@ -121,7 +123,7 @@ def check_written_columns(
     :param ways: those of the user's library; by default Spark's.
     :raises OptionError: naming the column and its possible types, or the column that it probably is.
     """
-    rename, drop, convert = ways or IN_SPARK
+    rename, drop, convert, name_topic = ways or IN_SPARK
     ignored = [name for name in columns if name not in SINK_FIELDS]
     near = {name: column for name in ignored if name not in written and (column := _slip_of(name))}
     if "value" not in columns:
@@ -144,7 +146,7 @@ def check_written_columns(
     if topic is None and "topic" not in columns:
         raise OptionError(
             "The option 'topic' is required if there is no column 'topic'",
-            hint="Add .option('topic', 'name'), or a string column 'topic'.",
+            hint=f"{name_topic}, or add a string column 'topic'.",
         )
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)
@@ -217,7 +219,9 @@ def _to_written(name: str, kind: str) -> str:
     return "CAST(timestamp AS timestamp)" if kind in ("string", "date") else "current_timestamp()"
 
 
-IN_SPARK = Ways("df.withColumnRenamed({!r}, {!r})", "df.drop({!r})", _to_written)
+IN_SPARK = Ways(
+    "df.withColumnRenamed({!r}, {!r})", "df.drop({!r})", _to_written, "Add .option('topic', 'name')"
+)
 """The expressions for a DataFrame."""
 
 

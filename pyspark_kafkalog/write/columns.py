@@ -142,10 +142,17 @@ def _to_written(name: str, kind: str) -> str:
         return f'rows["{name}"].cast(pa.string())'
     if name == "partition":
         return 'rows["partition"].cast(pa.int32())'
+    if "int" in kind:  # Kafka counts milliseconds, time.time() seconds
+        return 'rows["timestamp"].cast(pa.timestamp("ms")) if it counts milliseconds, or "s" if seconds'
     return 'rows["timestamp"].cast(pa.timestamp("ms"))'
 
 
-IN_ARROW = Ways("table.rename_columns({{{!r}: {!r}}})", "table.drop_columns([{!r}])", _to_written)
+IN_ARROW = Ways(
+    "table.rename_columns({{{!r}: {!r}}})",
+    "table.drop_columns([{!r}])",
+    _to_written,
+    "Name it: write(rows, 'orders')",
+)
 """The expressions for a table of pyarrow."""
 
 

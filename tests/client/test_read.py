@@ -235,7 +235,7 @@ def test_filters_of_many_kinds(tmp_path: Path, filters: Any, expected: int) -> N
     ("wanted", "text"),
     [
         (("offset", ">"), "expected a column, an operator and a value"),
-        ([[("offset", ">", 1)]], "expected a column"),
+        ([("offset", ">", 1)], r"expected a column.* got a list of them.*\(\"offset\", \"in\", \[1, 2\]\)"),
         (("offset", "like", 1), "expected one of"),
         (("offset", ["<"], 1), "expected one of"),
         (("value", "=", "\ud800"), "text that UTF-8 can hold"),
@@ -336,6 +336,9 @@ def test_what_is_wrong_is_refused_before_anything_is_read(tmp_path: Path) -> Non
         ({"filters": [("ofset", "=", 1)]}, "Unknown column 'ofset'"),
         ({"filters": [("offset", "~", 1)]}, "Not a filter"),
         ({"options": {"startingOfsets": "1"}}, "Unknown option"),
+        ({"options": {"Subscribe": "other"}}, "is 'txn-basic', and option 'Subscribe' names others. Leave"),
+        ({"filters": [("timestamp", ">", "2026")]}, r"a datetime that has a zone: \(\"timestamp\", \">=\", "),
+        ({"filters": [("partition", "=", "0")]}, r"A partition is a number: \(\"partition\", \"=\", 0\)"),
         ({"options": {"auditLocation": str(tmp_path)}}, "Only Spark's queries are audited"),
         ({"options": {"view": "topics"}}, "Only Spark reads views"),
     ):

@@ -70,6 +70,11 @@ class _AgainError(Exception):
 class _UnknownError(Exception):
     """The registry does not know what is asked for."""
 
+    def __init__(self, *, has_code: bool) -> None:
+        super().__init__()
+        self.has_code = has_code
+        """Whether the answer has the code of an error, as those of a registry have."""
+
 
 class _RefusedError(Exception):
     """The registry refuses a schema, for a reason in its words."""
@@ -216,7 +221,12 @@ class SchemaRegistry:
             deadline = min(deadline, time.monotonic() + FIRST_CONTACT)
         try:
             return self._answer(path, what, deadline, waits_for_it=False, body=body)
-        except _UnknownError:
+        except _UnknownError as e:
+            if not e.has_code:
+                raise self._error(
+                    f"does not know {what}, and does not answer as registries do",
+                    hint=f"Check the path in {REGISTRY}: Apicurio's is /apis/ccompat/v7, and most have none.",
+                ) from None
             raise self._error(
                 f"does not know {what}",
                 hint=f"Check {REGISTRY} and the name of the topic. Or give value.schema (key.schema) to a"
@@ -234,17 +244,17 @@ class SchemaRegistry:
         """
         pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET
         while True:
-            is_unknown, why = False, ""
+            unknown, why = None, ""
             for url in self._options.urls:
                 try:
                     return self._get(url, path, what, deadline, body)
                 except _AgainError as e:
                     why = str(e)
-                except _UnknownError:
-                    is_unknown = True
-            if is_unknown and not waits_for_it:
-                raise _UnknownError
-            if is_unknown:
+                except _UnknownError as e:
+                    unknown = e
+            if unknown is not None and not waits_for_it:
+                raise unknown
+            if unknown is not None:
                 error = self._error(
                     f"does not know {what}",
                     hint=f"Check {REGISTRY}: the records may have been written with another registry.",
@@ -286,11 +296,12 @@ class SchemaRegistry:
         except urllib.error.HTTPError as e:
             self._has_answered = True
             words = _words(e) if body is not None and e.code in _REFUSED else ""
+            has_code = e.code in _UNKNOWN and not words and _has_code(e)
             e.close()
             if words:
                 raise _RefusedError(words) from None
             if e.code in _UNKNOWN:
-                raise _UnknownError from None
+                raise _UnknownError(has_code=has_code) from None
             if e.code in _DENIED:
                 raise self._error(f"{_DENIED[e.code]} (HTTP status {e.code})", hint=_LOGIN) from None
             if e.code in (408, 429) or e.code >= 500:
@@ -341,6 +352,14 @@ def _words(answer: urllib.error.HTTPError) -> str:
         said = None
     words = " ".join(said.split()) if isinstance(said, str) else ""
     return words[:_MOST_WORDS] or f"HTTP status {answer.code}"
+
+
+def _has_code(answer: urllib.error.HTTPError) -> bool:
+    """Whether it is an answer with the code of an error."""
+    try:
+        return "error_code" in json.loads(answer.read(_LARGEST_REASON).decode())
+    except (OSError, http.client.HTTPException, ValueError, RecursionError, TypeError):
+        return False
 
 
 _registries: dict[RegistryOptions, SchemaRegistry] = {}

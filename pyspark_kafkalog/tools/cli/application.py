@@ -47,6 +47,7 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
 """The commands as the help lists them."""
 _VERBS = ("list", "ls", "describe")
 """The words of other tools for ``show``."""
+_WHOLE_NUMBER = re.compile(r"(\S+) is not a valid integer(?: range)?")
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
 
@@ -164,7 +165,7 @@ def _failed(code: int, message: str) -> int:
 
 def _usage_message(error: click.UsageError) -> str:
     """The error, and what to write instead, or where that is said."""
-    message = error.format_message()
+    message = _WHOLE_NUMBER.sub(r"expected a whole number, got \1", error.format_message())
     if error.ctx is None:
         return message
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""

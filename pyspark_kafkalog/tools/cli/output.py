@@ -113,7 +113,7 @@ class Warnings(logging.Handler):
         """Say a warning."""
         self.said += 1
         # The option stands for --skip-damaged, and a command has no such option.
-        say(record.getMessage().replace(", because failOnDataLoss=false", ""))
+        say(record.getMessage().replace("Skipped, because failOnDataLoss=false: ", ""))
 
 
 warnings = Warnings()

@@ -203,11 +203,11 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
     return dict([*options.items(), named])
 
 
-def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    """The values of an option that takes NAME=VALUE, by name."""
+def pairs(option: str, given: Sequence[str], form: str = "NAME=VALUE") -> dict[str, str]:
+    """The values of an option that takes NAME=VALUE, or what ``form`` calls so, by name."""
     values = {}
     for item in given:
-        name, text = _pair(option, item)
+        name, text = _pair(option, item, form)
         if name in values:
             raise click.BadParameter(f"{name} is named twice", param_hint=f"'{option}'")
         values[name] = text.strip()
@@ -231,10 +231,10 @@ def parse_configs(ctx: click.Context, param: click.Parameter, given: Sequence[st
     return in_kafkas_units(pairs(param.opts[0], given))
 
 
-def _pair(option: str, given: str) -> tuple[str, str]:
+def _pair(option: str, given: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     name, equals, text = given.partition("=")
     if not equals or not name.strip():
-        raise click.BadParameter("expected NAME=VALUE", param_hint=f"'{option}'")
+        raise click.BadParameter(f"expected {form}", param_hint=f"'{option}'")
     return name.strip(), text
 
 

@@ -242,12 +242,17 @@ def _directory(options: PlaceOptions, findings: list[Finding]) -> dict[str, list
         findings.append(_failed("path", e, "Check the path, and that this machine can read it."))
         return None
     count = sum(map(len, topics.values()))
-    findings.append(Finding("", "path", State.FINE, f"{len(topics)} topics, {count} partitions"))
+    found = f"{_number(len(topics), 'topic')}, {_number(count, 'partition')}"
+    findings.append(Finding("", "path", State.FINE, found))
     for sentence in misplaced:
         # Each mount has its lost+found, and only brokers mind.
         state = State.UNKNOWN if _LOST_AND_FOUND.search(sentence) else State.PROBLEM
         findings.append(Finding("", "path", state, sentence, "Move it out of the log directory."))
     return {str(partition): [topic_ids.get(partition.topic, ""), end] for partition, end in ends.items()}
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _location(name: str, location: str, mark: str, findings: list[Finding]) -> bool | None:

@@ -193,6 +193,20 @@ def test_a_schema_that_a_subject_does_not_have(double: Double) -> None:
     assert "auto.register.schemas=true to a write" in str(caught.value)
 
 
+def test_what_is_no_registry_is_told_from_one_without_the_subject(double: Double) -> None:
+    for answer in b"<html>", b"", {"status": 404}:
+        double.answers = [(404, answer)]
+        with pytest.raises(SchemaRegistryError, match="does not answer as registries do") as caught:
+            double.registry().latest("s-value")
+        assert "Check the path in schema.registry.url" in str(caught.value)
+
+
+def test_one_that_does_not_speak_tls(double: Double) -> None:
+    registry = SchemaRegistry(RegistryOptions((double.url.replace("http:", "https:"),)))
+    with pytest.raises(SchemaRegistryError, match="it does not speak TLS, which https:// asks for"):
+        registry.latest("s-value", wait=0)
+
+
 def test_an_id_is_asked_for_once(double: Double) -> None:
     double.answers = [(200, {"schema": "1"}), (200, {"schema": "2", "schemaType": "JSON"})]
     registry = double.registry()

@@ -104,6 +104,11 @@ def test_settings_of_clients() -> None:
         (["topic", "h:1"], "No such command 'topic'"),
         (["topics", "h:1", "--foo"], "No such option"),
         (["topics", "h:1", "-o", "secret"], "expected NAME=VALUE"),
+        (
+            ["restore", "/log", "h:1", "--rename", "a:b"],
+            "'--rename': expected OLD=NEW, the names of topics. Try",
+        ),
+        (["lag", "h:1", "--max-lag", "1k"], "'--max-lag': expected a whole number, got '1k'. Try"),
         (["topics", "h:1", "-o", "startingOffset=secret"], "Unknown option 'startingOffset'"),
         (["topics", "h:1", "-o", "kafka.security.protocol=secret"], "'kafka.security.protocol'"),
         (["topics", "/", "-o", "kafka.ssl.key.password=secret"], "is for brokers"),

@@ -52,7 +52,7 @@ def one(report: Report, what: str) -> Finding:
 def test_all_is_fine_here(root: Path, tmp_path: Path) -> None:
     report = examine({"path": str(root), "checkpointLocation": str(tmp_path), "subscribe": "t"})
     assert report.ok
-    assert one(report, "path").found == "1 topics, 2 partitions"
+    assert one(report, "path").found == "1 topic, 2 partitions"
     assert one(report, "checkpointLocation").found == "can be written to"
     assert not [name for name in os.listdir(tmp_path) if "doctor" in name]
 

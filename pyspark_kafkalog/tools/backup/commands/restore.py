@@ -153,7 +153,7 @@ def _settings(
     return RestoreSettings(
         topics=named_topics(topics, exclude) or None,
         exclude=exclude,
-        rename=pairs("--rename", rename),
+        rename=pairs("--rename", rename, "OLD=NEW, the names of topics"),
         configs=configs,
         ends=None if to_offsets is None else parse_ends(to_offsets.read()),
         groups=() if no_groups else groups or None,
