@@ -56,18 +56,18 @@ HARMLESS: Mapping[str, tuple[str, ...]] = {
 
 _METRICS = "There are no metrics of a client: see the events and metrics of this package."
 _BOOTSTRAP = (
-    "Whenever no known broker answers, the bootstrap servers are asked, which must be of the same cluster."
+    "If no known broker answers, the bootstrap servers are asked, which must belong to the same cluster."
 )
 _TICKETS = "Tickets come from a keytab at each login, or from outside: nothing here renews them."
 _RENEWAL = (
-    "A token is renewed at the first login after 80 % of its life, and used on until it ends if that fails."
+    "A token is renewed at the first login after 80 % of its life. If that fails, it is used until it ends."
 )
 _CHECKED = "Brokers check tokens."
 _SHARE = "There are no share groups here."
 _OPENSSL = "OpenSSL does TLS here, not the JVM."
 WITHOUT_EFFECT: Mapping[str, str] = {
-    "kafka.allow.auto.create.topics": "Reads create none. Writes let brokers do it, as with Java's producer.",
-    "kafka.auto.commit.interval.ms": "Nothing is committed by the clock: see `commitOffsets`.",
+    "kafka.allow.auto.create.topics": "Reads create no topics. Writes let brokers do so, as in Java.",
+    "kafka.auto.commit.interval.ms": "Commits don't depend on time: see `commitOffsets`.",
     "kafka.auto.include.jmx.reporter": _METRICS,
     "kafka.default.api.timeout.ms": (
         "Waits have limits of their own: `fetchOffset.numRetries`, `kafkaConsumer.pollTimeoutMs`,"
@@ -106,7 +106,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "kafka.sasl.oauthbearer.sub.claim.name": _CHECKED,
     "kafka.share.acknowledgement.mode": _SHARE,
     "kafka.share.acquire.mode": _SHARE,
-    "kafka.socket.connection.setup.timeout.max.ms": "The first timeout holds for all attempts.",
+    "kafka.socket.connection.setup.timeout.max.ms": "The first timeout applies to all attempts.",
     "kafka.ssl.keymanager.algorithm": _OPENSSL,
     "kafka.ssl.secure.random.implementation": _OPENSSL,
     "kafka.ssl.trustmanager.algorithm": _OPENSSL,

@@ -24,9 +24,9 @@ process.
 
 The small print of an option says
 
-- what takes it: reads, writes, *views* (reads with the option `view`), and the *command line* (`kafkalog -o`
-  and `pyspark_kafkalog.connect`),
-- whether it is for *log directories* (`path`) or for *brokers* (`kafka.bootstrap.servers`) alone,
+- where you can give it: to reads, writes, *views* (reads with the option `view`), or the *command line*
+  (`kafkalog -o` and `pyspark_kafkalog.connect`),
+- whether it is only for *log directories* (`path`) or only for *brokers* (`kafka.bootstrap.servers`),
 - its default, if it has one.
 
 Each option has an address, such as `options.html#maxBytesPerTrigger`.
@@ -42,7 +42,7 @@ _WITHOUT_EFFECT = """\
 ## Settings of Kafka's clients without effect
 
 These are accepted, so that one set of settings serves every client, but have no effect. The same holds for a
-producer's settings on a read and a consumer's on a write. A line at DEBUG says so.
+producer's settings on a read, and for a consumer's on a write. A line at DEBUG says so.
 """
 _PLACES = {Where.DIRECTORY: ["log directories only"], Where.BROKERS: ["brokers only"], Where.ANY: []}
 _MOST = 2 / 3

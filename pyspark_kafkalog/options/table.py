@@ -164,13 +164,13 @@ SECTIONS = (
     Section(
         "Which place",
         _directory("path", _ANY, paths, None,
-                   "Log directory: a path or URI. A read also takes several, separated by commas or as a"
+                   "Path or URI of a log directory. A read also takes several, separated by commas or as a"
                    " JSON array."),
         _brokers(SERVERS, _ANY, servers, None,
                  "Brokers to start with: `host:port`, separated by commas."),
         Option("view", _BATCH | Use.VIEWS, one_of(*VIEW_USES), None,
-               "What rows describe instead of records: `topics`, `segments`, record `batches`, `groups`, or"
-               " `group-offsets`; `audit`: the counts in an `auditLocation`."),
+               "What rows describe instead of records: `topics`, `segments`, record `batches`, `groups`,"
+               " `group-offsets`, or `audit`, the counts in an `auditLocation`."),
     ),
     Section(
         "Which partitions to read",
@@ -179,7 +179,8 @@ SECTIONS = (
                "Java regular expression. A topic is read if any part of its name matches."),
         Option("topics.exclude", _SELECTING, patterns, None,
                "Java regular expressions, separated by commas. A topic is left out if its whole name matches"
-               " one. With `subscribePattern`, or alone for all other topics that are not internal."),
+               " one. Give it with `subscribePattern`, or alone to read all other topics that are not"
+               " internal."),
         Option("assign", _SELECTING, partitions, None, 'Partitions, such as `{"topicA":[0,1]}`.'),
     ),
     Section(
@@ -191,16 +192,16 @@ SECTIONS = (
                " it only before its first checkpoint."),
         Option("startingOffsetsByCommittedStrategy", _READ,
                one_of("auto", "earliest", "latest", "error"), "auto",
-               "Where a partition starts of which the group has committed nothing: `earliest`, `latest`,"
-               " `error`, or `auto` (as without a group; an error if it has committed nothing at all, as a"
-               " misspelt group has)."),
+               "Where a partition starts if the group has committed nothing for it: `earliest`, `latest`,"
+               " `error`, or `auto`. `auto` starts as without a group, but is an error if the group has"
+               " committed nothing at all, as with a misspelt name."),
         Option("endingOffsets", _BATCH,
                offsets_or({"earliest": EARLIEST, "latest": LATEST, "planned": PLANNED}), "latest",
-               "`latest`, `planned` (`latest` when the query is planned: what Spark runs again then reads"
-               " the same records) or JSON as for `startingOffsets`, exclusive."),
+               "`latest`, `planned`, or JSON as for `startingOffsets`, exclusive. `planned` is `latest` when"
+               " the query is planned, so that a task that Spark runs again reads the same records."),
         Option("startingTimestamp", _READ, moment, None,
-               "Milliseconds, `2026-01-31T12:00:00Z` (UTC without a zone), or `-1h`, `-2d`: a time before the"
-               " query is planned. Takes precedence over the two other starting options."),
+               "Milliseconds, or `2026-01-31T12:00:00Z` (UTC without a zone), or a time before the query is"
+               " planned, such as `-1h` or `-2d`. Takes precedence over the two other starting options."),
         Option("startingOffsetsByTimestamp", _READ, moments, None,
                'A time for each partition, `{"topicA":{"0":1700000000000,"1":"-1h"}}`, in the forms of'
                " `startingTimestamp`. Takes precedence over `startingOffsets`."),
@@ -215,16 +216,17 @@ SECTIONS = (
     Section(
         "How to read",
         Option("includeHeaders", _READ | _WRITE, boolean, "false",
-               "Read the column `headers`. A write needs only the column."),
+               "Read the column `headers`. A write needs no option, only the column."),
         Option("transform", _READ | _WRITE, import_path, None,
                "Import path `package.module:function` of a function that takes rows as an Arrow batch and"
-               " returns them changed ([how](plug-ins.md#transform)): last in a read, first in a write.",
+               " returns them changed ([how](plug-ins.md#transform)). It runs last in a read, first in a"
+               " write.",
                extension="transform"),
         Option("failOnDataLoss", _READ, boolean, "true",
                "`false`: log a warning and continue where records are gone or corrupt."),
         Option("minPartitions", _READ | Use.BATCHES_VIEW, integer(1), None,
-               "About the least number of tasks. The largest partitions are divided first; small ones share"
-               " tasks if there are more."),
+               "About the least number of tasks. The largest partitions are divided first. If there are more"
+               " partitions than this, small ones share tasks."),
         Option("maxRecordsPerPartition", _READ, integer(1, MAX_LONG), None, "The most offsets in one task."),
         Option("kafka.isolation.level", _READ,
                one_of_these({"read_uncommitted": False, "read_committed": True}), "read_uncommitted",
@@ -232,8 +234,8 @@ SECTIONS = (
         Option("checkCrcs", _READ | Use.BATCHES_VIEW, boolean, "true",
                "Verify the checksum of every record batch. A view of batches shows `valid` only then."),
         Option("maxRecordBytes", _READ | Use.ADMIN, size_in_bytes, "256m",
-               "The most bytes of a record in a batch that decompresses to more than 16 MiB. A larger one"
-               " fails the read, also with `failOnDataLoss=false`: see [Memory](performance.md#memory)."),
+               "The most bytes of a record in a batch that decompresses to more than 16 MiB. A larger record"
+               " fails the read, even with `failOnDataLoss=false`: see [Memory](performance.md#memory)."),
     ),
     Section(
         "Streams",
@@ -246,62 +248,63 @@ SECTIONS = (
         Option("maxTriggerDelay", _STREAM, milliseconds, "15m",
                "The longest wait for `minOffsetsPerTrigger`."),
         Option("limitFirstTrigger", _STREAM, boolean, "false",
-               "Limit the first micro-batch of a run, too, on a Spark that does not tell a source its trigger"
-               " (see [Spark versions](spark-versions.md)). Not with `Trigger.AvailableNow` or `Once`, which"
-               " would end before everything is read. Without effect on other Sparks."),
+               "Limit the first micro-batch of a run, too, on Spark versions that don't tell a source its"
+               " trigger (see [Spark versions](spark-versions.md)). Don't use it with `Trigger.AvailableNow`"
+               " or `Once`, which would end before everything is read. It has no effect on other versions."),
         Option("checkpointLocation", _STREAM | _WRITE, location, None,
-               "The query's checkpoint. If the reader gets it as well, it keeps its start offsets, the ids of"
-               " its topics, and how far it has read their logs there, and commits to its group as soon as a"
-               " micro-batch is complete."),
+               "The query's checkpoint. If the reader gets it as well, it stores its start offsets, the ids"
+               " of its topics, and how far it has read their logs there. It then commits to its group as"
+               " soon as a micro-batch is complete."),
     ),
     Section(
         "Consumer groups",
         Option("kafka.group.id", _READ | _WRITE | Use.GROUP_OFFSETS_VIEW | Use.GROUPS_VIEW, group_id, None,
-               "Consumer group. A stream commits to it what each micro-batch has finished, and joins it only"
-               " with `groupMembership`. A view shows only these groups, separated by commas. A write needs"
-               " it for `commitSourceOffsets`."),
+               "Consumer group. A stream commits the offsets of each finished micro-batch to it, and joins it"
+               " only with `groupMembership`. A view shows only these groups, separated by commas. A write"
+               " needs the group for `commitSourceOffsets`."),
         Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
-               "`true`, `false`, or `required`: a commit that fails ends the query. Default: `true` with a"
-               " group. Not `false` with `groupMembership`."),
+               "`true`, `false`, or `required`, with which a failed commit ends the query. Default: `true`"
+               " with a group. It can't be `false` with `groupMembership`."),
         Option("queryName", _STREAM, unless_blank(stripped), None,
                "With `commitOffsets` and no `kafka.group.id`, the group is `groupIdPrefix`, a hyphen and"
                " this name."),
         Option("groupIdPrefix", _READ, as_given, "spark-kafka-source", "See `queryName`."),
         _zookeeper("offsets.storage", _READ, one_of("kafka", "zookeeper"), "kafka",
-                 "Where the group's offsets are: `kafka`, or `zookeeper`, as with consumers before Kafka 2.0"
-                 " ([how](zookeeper.md))."),
+                 "Where the group's offsets are: in `kafka`, or in `zookeeper`, as with consumers before"
+                 " Kafka 2.0 ([how](zookeeper.md))."),
         _zookeeper("dual.commit.enabled", _READ, boolean, "false",
-                 "`true`: commit to Kafka and to ZooKeeper, and start at the later one of both commits."),
+                 "`true`: commit to Kafka and to ZooKeeper, and start at the later of the two commits."),
         _zookeeper(ZOOKEEPER, _READ | Use.ADMIN, zookeeper_connect, None,
-                 "ZooKeeper, `host:port[,host:port][/chroot]`, for the two options above. Without brokers it"
-                 " is a place that has only groups, for `connect` and the command line."),
+                 "Address of ZooKeeper, `host:port[,host:port][/chroot]`, for the two options above. Without"
+                 " brokers it is a place with only groups, for `connect` and the command line."),
         _member("groupMembership", _STREAM, boolean, "false",
-                 "`true`: join the group as one member, and read only the partitions that it assigns, from"
-                 " where the group has committed ([shared groups](shared-groups.md)). Needs `kafka.group.id`"
+                 "`true`: join the group as one member, and read only the partitions that the group assigns,"
+                 " from the group's commits on ([shared groups](shared-groups.md)). Needs `kafka.group.id`"
                  " and `checkpointLocation`."),
         _member("groupMembershipLost", _STREAM, one_of_these({"fail": False, "rejoin": True}), "fail",
-                 "What to do if the group has gone on without the query while a micro-batch ran: `fail`, or"
-                 " `rejoin`: leave its rows uncommitted, and join again."),
+                 "What to do if the group has continued without the query while a micro-batch ran: `fail`, or"
+                 " `rejoin`, which leaves the micro-batch uncommitted and joins again."),
         _member("kafka.group.protocol", _STREAM, one_of("classic", "consumer"), "classic",
                  "With `groupMembership`: `classic`, where a member assigns partitions, or `consumer`"
-                 " (KIP-848, Kafka 4.0), where the group's coordinator does. Then the assignor, the session"
-                 " timeout and the heartbeat interval are the brokers'."),
+                 " (KIP-848, Kafka 4.0), where the group's coordinator does. With `consumer` the brokers"
+                 " decide the assignor, the session timeout and the heartbeat interval."),
         _member("kafka.group.remote.assignor", _STREAM, unless_blank(stripped), None,
-                 "With `kafka.group.protocol=consumer`: the assignor of the brokers, such as `uniform` or"
-                 " `range`. Default: the brokers' first."),
+                 "With `kafka.group.protocol=consumer`: the brokers' assignor to use, such as `uniform` or"
+                 " `range`. Default: the first one of the brokers."),
         _member("kafka.partition.assignment.strategy", _STREAM, assignors, "range,cooperative-sticky",
                  "With `groupMembership`: `range`, `roundrobin`, `cooperative-sticky`, or Kafka's class"
                  " names, separated by commas, the preferred first. The members must have one in common."),
         _member("kafka.group.instance.id", _STREAM, group_instance_id, None,
-                 "With `groupMembership`: a name that no other member has. A restart within the session"
-                 " timeout then moves no partition."),
+                 "With `groupMembership`: a name that no other member has. Then a restart within the session"
+                 " timeout moves no partition."),
         _member("kafka.session.timeout.ms", _STREAM, integer(1), "45000",
-                 "With `groupMembership`: a member without a heartbeat for so long is out of the group."),
+                 "With `groupMembership`: the time without a heartbeat after which a member is removed from"
+                 " the group."),
         _member("kafka.heartbeat.interval.ms", _STREAM, integer(1), "3000",
                  "With `groupMembership`: the time between two heartbeats."),
         _member("kafka.max.poll.interval.ms", _STREAM, integer(1), "300000",
-                 "With `groupMembership`: how long the group waits for the micro-batch that runs when"
-                 " partitions are to move."),
+                 "With `groupMembership`: how long the group waits for a running micro-batch before it moves"
+                 " partitions."),
         _directory("offsets.retention.minutes", _READ_OR_INSPECT, integer(1), "10080",
                    "How long to keep the offsets of a consumer group without members."),
     ),
@@ -313,28 +316,31 @@ SECTIONS = (
         Option("message.assembler.expiration.offset.gap", _ASSEMBLING | _WRITE,
                integer(1), "1000",
                "An incomplete message is dropped this many offsets after its first message segment. A write"
-               " refuses a value of so many message segments that readers would drop it."),
+               " refuses a value with so many message segments that readers would drop it."),
         Option("message.assembler.buffer.capacity", _ASSEMBLING,
                integer(1), "32000000",
                "Bytes of incomplete messages to hold in memory for one partition."),
         Option("max.tracked.messages.per.partition", _ASSEMBLING, integer(1), "500",
-               "Without effect: a read begins at any offset, and looks for earlier message segments itself."),
+               "Without effect: a read can begin at any offset, and looks for earlier message segments"
+               " itself."),
         Option("exception.on.message.dropped", _ASSEMBLING,
                boolean, "false",
-               "Fail if a full buffer drops a message. Only in `reassemble`: a read drops none."),
+               "Fail if a full buffer drops a message. Only in `reassemble`, since a read drops no message"
+               " for lack of room."),
         Option("message.assembler.expiration.ms", _ASSEMBLING, integer(1, MAX_LONG), None,
-               "Age at which an incomplete message is dropped. Only in `reassemble`: a read has no clock."),
+               "Age at which an incomplete message is dropped. Only in `reassemble`, since a read has no"
+               " clock."),
         Option("large.message.dead.letters", _ASSEMBLING, boolean, "false",
                "Add a column `dropped`, and a row for each dropped message. The column is null in all"
                " other rows."),
         Option("segment.deserializer", _ASSEMBLING | Use.ADMIN, import_path, None,
                "Import path `package.module:function` of a function that finds the message segment in a"
-               " value, if it is not in LinkedIn's format ([how](plug-ins.md#message-segments))."),
+               " value, for formats other than LinkedIn's ([how](plug-ins.md#message-segments))."),
         Option("large.message.safe.offsets", _STREAM, boolean, None,
-               "Commit safe offsets, as LinkedIn's consumer does. Default: as `large.message.enabled`. Set"
-               " it to `true` for `reassemble`."),
+               "Commit safe offsets, as LinkedIn's consumer does. Default: the value of"
+               " `large.message.enabled`. Set it to `true` for `reassemble`."),
         Option("max.message.segment.bytes", _WRITE, integer(1), "800000",
-               "With `large.message.enabled`: a larger value, in bytes, is cut into message segments."),
+               "With `large.message.enabled`: values of more bytes are cut into message segments."),
         Option("header.timestamp.enabled", _WRITE, boolean, "true",
                "With `large.message.enabled`: add each record's timestamp as a header `_t`, too."),
         Option("li.record.header.enable", _WRITE, boolean, "false",
@@ -360,45 +366,45 @@ SECTIONS = (
     Section(
         "Values as columns",
         Option("value.format", _DECODING, one_of("avro", "confluent-avro", "json"), None,
-               "`avro`, `confluent-avro` or `json`: the column `value` is what these bytes are decoded to"
+               "`avro`, `confluent-avro` or `json`: the column `value` has the decoded values"
                " ([how](typed-values.md)). A write encodes it."),
         Option("value.schema", _DECODING, unless_blank(as_given), None,
-               "The Avro schema of the column, as JSON; to read `json`, its fields as Spark's DDL. Default"
-               " for `confluent-avro`: the newest one that the registry has for the topic; for `json`: the"
-               " type of the column in the DataFrame's schema."),
+               "The Avro schema of the column, as JSON; to read `json`, its fields as Spark's DDL. The"
+               " default for `confluent-avro` is the registry's newest schema for the topic, and for `json`"
+               " the type of the column in the DataFrame's schema."),
         Option("key.format", _DECODING, one_of("avro", "confluent-avro", "json"), None,
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
-               "What a value that can't be decoded is: a struct of nulls, or of what could be read of JSON"
-               " (`PERMISSIVE`), or an error that names its place (`FAILFAST`)."),
+               "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls, or of the"
+               " fields of JSON that could be read. `FAILFAST`: an error that names its place."),
         Option("columnNameOfCorruptRecord", _READ, not_blank(as_given), "_corrupt_record",
-               "The field that gets the text of JSON that can't be decoded, if the schema has it."),
+               "The field that gets the text of JSON that can't be decoded, if the schema has this field."),
         Option("timeZone", _READ, unless_blank(stripped), None,
                "The time zone of timestamps in JSON that have none. Default: `spark.sql.session.timeZone`;"
                " without Spark UTC."),
         Option("includeSchemaId", _READ, boolean, "false",
-               "Read the column `schemaId`, the id of the schema of each `confluent-avro` value, and"
-               " `keySchemaId` of such keys."),
+               "Read the column `schemaId`, the schema id of each `confluent-avro` value, and `keySchemaId`"
+               " for such keys."),
         Option("includeCorrupt", _READ, boolean, "false",
-               "Read the column `corrupt`: the whole record where its key or value can't be decoded, with the"
-               " reason; else null ([how](dead-letters.md)). It needs `PERMISSIVE`."),
+               "Read the column `corrupt`: the whole record, with the reason, if its key or value can't be"
+               " decoded, and otherwise null ([how](dead-letters.md)). It needs `PERMISSIVE`."),
         Option("auto.register.schemas", _WRITE, boolean, "false",
-               "Register the schema of what is written, which is made of its columns unless `value.schema`"
-               " is given. Without it, the newest schema of the topic is written by, or `value.schema` if"
-               " the registry has it."),
+               "Register the schema of a write: `value.schema`, or one that is made from the columns. With"
+               " `false` a write uses `value.schema`, which the registry must have, or the topic's newest"
+               " schema."),
         extension="typed_values",
     ),
     Section(
         "Schema registry",
         Option("schema.registry.url", _DECODING, unless_blank(as_given), None,
-               "URLs of the schema registry, separated by commas: the next one is asked if one fails."),
+               "URLs of the schema registry, separated by commas. If one fails, the next one is asked."),
         Option("basic.auth.credentials.source", _DECODING, one_of("URL", "USER_INFO"), None,
-               "Where the login is: in the URL, or in `basic.auth.user.info`. It need not be given."),
+               "Where the login is: in the URL, or in `basic.auth.user.info`. You can leave this out."),
         Option("basic.auth.user.info", _DECODING, unless_blank(as_given), None,
                "The login, `user:password`, or `key:secret` of Confluent Cloud."),
         Option("bearer.auth.credentials.source", _DECODING, one_of("STATIC_TOKEN"), None,
-               "`STATIC_TOKEN`: the token is in `bearer.auth.token`. It need not be given."),
+               "`STATIC_TOKEN`: the token is in `bearer.auth.token`. You can leave this out."),
         Option("bearer.auth.token", _DECODING, unless_blank(stripped), None,
                "A bearer token, instead of a login."),
         Option("http.read.timeout.ms", _DECODING, integer(1), "60000",
@@ -417,8 +423,8 @@ SECTIONS = (
         "Writing",
         Option("topic", _WRITE, topic, None, "Topic of all rows. Takes precedence over the column `topic`."),
         Option("partitioner", _WRITE, import_path, None,
-               "Import path `package.module:callable` of a function that chooses the partition of rows"
-               " without one."),
+               "Import path `package.module:callable` of a function that chooses the partition of rows that"
+               " have none."),
     ),
     Section(
         "Writing once",
@@ -430,34 +436,35 @@ SECTIONS = (
         Option("txnAppId", _WRITE, not_blank(stripped), None,
                "With `txnVersion`: the name of the job that writes a batch, the same at each run."),
         Option("txnVersion", _WRITE, integer(0, MAX_LONG - 1), None,
-               "Number of the batch. It is not written if the job `txnAppId` has written it before; each"
-               " batch must have a higher number than the last."),
+               "Number of the batch. A batch that the job `txnAppId` has written before is not written again."
+               " Each batch must have a higher number than the last."),
         _once("stagingLocation", _WRITE, not_blank(location), None,
-                 "Folder (path or URI) for rows on their way, that the driver and all workers see. Default:"
-                 " the checkpoint, or on a single machine its folder for temporary files."),
+                 "Folder (path or URI) for rows that wait for the commit. The driver and all workers must see"
+                 " it. Default: the checkpoint, or, on a single machine, its folder for temporary files."),
         Option("failOnMissingMarker", _WRITE, boolean, "true",
-               "`false`: write a batch although nothing tells if it was written: the cluster or the directory"
-               " has lost that, or is older than the checkpoint, or the checkpoint can't be read."),
+               "`false`: write a batch even if it is unknown whether it was written, because the cluster or"
+               " the directory has lost this or is older than the checkpoint, or because the checkpoint can't"
+               " be read."),
         _once("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
                  "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
-                 " transaction of its rows. The source reads the sink's cluster without `groupMembership`,"
-                 " and is given the query's `checkpointLocation`, too."),
+                 " transaction of its rows. The source must read the sink's cluster without"
+                 " `groupMembership`, and needs the query's `checkpointLocation`, too."),
         _once("kafka.transaction.timeout.ms", _WRITE, integer(1), "60000",
-                 "The longest time that producing a batch may take, once it is staged."),
+                 "The longest time that producing a staged batch may take."),
     ),
     Section(
         "Writing to a log directory",
         _directory("numPartitions", _WRITE, integer(1), "1",
                    "Partitions of a topic that this write creates."),
         _directory("compression.type", _WRITE, compression, "none",
-                   "`none`, `gzip`, `snappy`, `lz4` or `zstd`. A topic's own that is not `producer` takes"
-                   " precedence, as in brokers, with its own level."),
+                   "`none`, `gzip`, `snappy`, `lz4` or `zstd`. The topic's own type and level take"
+                   " precedence, as in brokers, unless the type is `producer`."),
         *_levels(_directory, "compression"),
         _directory("batch.size", _WRITE, integer(0), "16384",
                    "Bytes of records, uncompressed, that fill a record batch."),
         _directory("max.message.bytes", _WRITE, integer(0), None,
-                   "Bytes of the largest record batch, as stored; the topic's own holds, too. Default: the"
-                   " topic's own, else 1048588."),
+                   "Bytes of the largest record batch, as stored. The topic's own limit applies, too."
+                   " Default: the topic's own, else 1048588."),
         _directory("message.timestamp.type", _WRITE,
                    one_of_these({"CreateTime": False, "LogAppendTime": True}), None,
                    "`CreateTime` or `LogAppendTime`. Default: the topic's own, else `CreateTime`."),
@@ -468,15 +475,15 @@ SECTIONS = (
         _directory("index.interval.bytes", _WRITE, integer(0), None,
                    "Bytes of log between two index entries. Default: the topic's own, else 4096."),
         _directory("retention.ms", _WRITE, integer(-1, MAX_LONG), None,
-                   "Age at which a segment is deleted, by its newest record; -1: never"
+                   "Age of a segment's newest record at which the segment is deleted; -1: never"
                    " ([how](retention.md)). Default: the topic's own, else never."),
         _directory("retention.bytes", _WRITE, integer(-1, MAX_LONG), None,
                    "Bytes of a partition above which its oldest segments are deleted; -1: any number. Default"
                    " as for `retention.ms`."),
         _directory("cleanup.policy", _WRITE, some_of("delete", "compact"), None,
-                   "`delete`, `compact` or both. Without `delete` the other two have no effect; `kafkalog"
-                   " compact` compacts. With `compact`, here or in the topic, each row needs a key. Default:"
-                   " the topic's own, else `delete`."),
+                   "`delete`, `compact` or both. Without `delete`, `retention.ms` and `retention.bytes` have"
+                   " no effect. With `compact`, here or in the topic, each row needs a key; only `kafkalog"
+                   " compact` compacts. Default: the topic's own, else `delete`."),
     ),
     Section(
         "Connecting to brokers",
@@ -485,7 +492,7 @@ SECTIONS = (
         _brokers("kafka.request.timeout.ms", _ANY, integer(1), "30000",
                  "How long to wait for a broker that sends nothing."),
         _brokers("kafka.socket.connection.setup.timeout.ms", _ANY, integer(1, MAX_LONG), "10000",
-                 "The longest wait for a connection. The first broker has half of it to answer."),
+                 "The longest wait for a connection. The first broker has half of this time to answer."),
         _brokers("kafka.connections.max.idle.ms", _ANY,
                  integer(-1, MAX_LONG, meaning={-1: MAX_LONG}), "540000",
                  "A connection that is idle for longer is closed; -1: never."),
@@ -524,19 +531,20 @@ SECTIONS = (
         _brokers("kafka.max.partition.fetch.bytes", _READ_OR_INSPECT, integer(0), "8388608",
                  "About the most bytes of one partition in a fetch (Kafka's default: 1 MiB)."),
         _brokers("kafka.client.rack", _READ_OR_INSPECT, rack, "",
-                 "The rack of the readers: they fetch from a replica in the same one. So that each worker has"
-                 " its own: `env:NAME`, an environment variable; `aws`, `gcp` or `azure`, whose metadata tell"
-                 " the zone; or `package.module:function`, which returns it."),
+                 "The rack of the readers, which fetch from a replica in the same rack. To give each worker"
+                 " its own rack, name an environment variable (`env:NAME`), a cloud whose metadata tell the"
+                 " zone (`aws`, `gcp` or `azure`), or a function that returns the rack"
+                 " (`package.module:function`)."),
         _brokers("kafka.check.crcs", _READ_OR_INSPECT, boolean, "true",
-                 "As `checkCrcs`, which takes precedence."),
+                 "The same as `checkCrcs`, which takes precedence."),
     ),
     Section(
         "Writing to brokers",
         _brokers("kafka.acks", _WRITE, one_of_these({"all": -1, "-1": -1, "0": 0, "1": 1}), "all",
                  "`all`, `1` (the leader) or `0` (no acknowledgement)."),
         _brokers("kafka.enable.idempotence", _WRITE, boolean, "true",
-                 "A repeated request adds no record twice. Turned off by other `acks`, no `retries`, or"
-                 " more than 5 requests in flight."),
+                 "A repeated request adds no record twice. This is turned off by other `acks`, by no"
+                 " `retries`, or by more than 5 requests in flight."),
         _brokers("kafka.compression.type", _WRITE, compression, "none",
                  "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
         *_levels(_brokers, "kafka.compression"),
@@ -545,7 +553,7 @@ SECTIONS = (
                  " for latency; a task has its rows at hand."),
         _brokers("kafka.max.request.size", _WRITE, integer(0), "1048576", "Bytes of the largest request."),
         _brokers("kafka.linger.ms", _WRITE, integer(0, MAX_LONG), "0",
-                 "Counts in `kafka.delivery.timeout.ms` only: nothing lingers, as a task has its rows at"
+                 "Counts only in `kafka.delivery.timeout.ms`. Nothing lingers, since a task has its rows at"
                  " hand."),
         _brokers("kafka.buffer.memory", _WRITE, integer(0, MAX_LONG), "33554432",
                  "Bytes that may wait to be acknowledged."),
@@ -557,9 +565,9 @@ SECTIONS = (
                  "The longest time to deliver a record batch, without the time to compute rows."),
         _brokers("kafka.partitioner.class", _WRITE, unless_blank(stripped), None,
                  "Full name of Kafka's `DefaultPartitioner`, `UniformStickyPartitioner` or"
-                 " `RoundRobinPartitioner`. For your own use `partitioner`."),
+                 " `RoundRobinPartitioner`. For a partitioner of your own use `partitioner`."),
         _brokers("kafka.partitioner.ignore.keys", _WRITE, boolean, "false",
-                 "Distribute rows with keys like those without."),
+                 "Distribute rows with keys in the same way as rows without."),
     ),
     Section(
         "Security",
@@ -582,7 +590,7 @@ SECTIONS = (
         _brokers("kafka.sasl.oauthbearer.provider", _ANY, one_of("aws", "gcp", "azure"), None,
                  "Which cloud gives tokens, `aws`, `gcp` or `azure`: see [Clouds](security.md#clouds)."),
         _brokers("kafka.sasl.aws.region", _ANY, unless_blank(stripped), None,
-                 "The region of a cluster of MSK whose brokers' names don't have it."),
+                 "The region of an MSK cluster whose broker names don't show it."),
         _brokers("kafka.sasl.oauthbearer.token.endpoint.url", _ANY, unless_blank(stripped), None,
                  "Where OAuth tokens come from: `https:` or `file:`."),
         _brokers("org.apache.kafka.sasl.oauthbearer.allowed.urls", _ANY, separated, None,
@@ -590,24 +598,24 @@ SECTIONS = (
                  " `http:`. In Java this is a system property."),
         _brokers("kafka.sasl.oauthbearer.client.credentials.client.id", _ANY,
                  unless_blank(stripped), None,
-                 "As `clientId` in the JAAS text."),
+                 "The same as `clientId` in the JAAS text."),
         _brokers("kafka.sasl.oauthbearer.client.credentials.client.secret", _ANY, as_given, None,
-                 "As `clientSecret` in the JAAS text."),
+                 "The same as `clientSecret` in the JAAS text."),
         _brokers("kafka.sasl.oauthbearer.scope", _ANY, unless_blank(stripped), None,
-                 "As `scope` in the JAAS text."),
+                 "The same as `scope` in the JAAS text."),
         _brokers("kafka.sasl.oauthbearer.jwt.retriever.class", _ANY,
                  java_class("DefaultJwtRetriever", "ClientCredentialsJwtRetriever", "FileJwtRetriever",
                             "JwtBearerJwtRetriever"),
                  "DefaultJwtRetriever",
                  "`JwtBearerJwtRetriever`, with or without its package: an assertion is itself the grant. By"
-                 " default it stands for the client's secret."),
+                 " default an assertion replaces the client's secret."),
         _brokers("kafka.sasl.oauthbearer.assertion.file", _ANY, unless_blank(location), None,
                  "File on every machine with a signed JWT, which is read for each request of a token."),
         _brokers("kafka.sasl.oauthbearer.assertion.private.key.file", _ANY, unless_blank(location), None,
                  "PEM file on every machine with the key that signs JWTs. It needs the Python package"
                  " `cryptography`."),
         _brokers("kafka.sasl.oauthbearer.assertion.private.key.passphrase", _ANY, as_given, None,
-                 "What the key is encrypted with."),
+                 "The passphrase with which the key is encrypted."),
         _brokers("kafka.sasl.oauthbearer.assertion.algorithm", _ANY, one_of("RS256", "ES256"), "RS256",
                  "How JWTs are signed, `RS256` or `ES256`."),
         _brokers("kafka.sasl.oauthbearer.assertion.template.file", _ANY, unless_blank(location), None,
@@ -621,7 +629,7 @@ SECTIONS = (
         _brokers("kafka.sasl.oauthbearer.assertion.claim.exp.seconds", _ANY, integer(0, 86_400), "300",
                  "For how many seconds a JWT is valid."),
         _brokers("kafka.sasl.oauthbearer.assertion.claim.nbf.seconds", _ANY, integer(0, 3600), "60",
-                 "How many seconds before it is made a JWT is valid already, as clocks differ."),
+                 "For how many seconds before its creation a JWT is already valid, since clocks differ."),
         _brokers("kafka.sasl.oauthbearer.assertion.claim.jti.include", _ANY, boolean, "false",
                  "Whether each JWT has an id of its own, the claim `jti`."),
         _brokers("kafka.sasl.oauthbearer.header.urlencode", _ANY, boolean, "false",
@@ -639,8 +647,8 @@ SECTIONS = (
         _brokers("kafka.ssl.truststore.certificates", _ANY, unless_blank(certificates), None,
                  "Certificates of the authorities to trust, as PEM text."),
         _brokers("kafka.ssl.truststore.location", _ANY, unless_blank(location), None,
-                 "PEM file of the authorities to trust, on every machine. With neither, the system's"
-                 " authorities are trusted."),
+                 "PEM file of the authorities to trust, on every machine. Without it and"
+                 " `kafka.ssl.truststore.certificates`, the system's authorities are trusted."),
         _brokers("kafka.ssl.keystore.type", _ANY, stripped, "PEM",
                  "`PEM`. Convert other stores. A PEM store has no `kafka.ssl.keystore.password`."),
         _brokers("kafka.ssl.keystore.certificate.chain", _ANY, unless_blank(certificates), None,
@@ -653,7 +661,7 @@ SECTIONS = (
                  "The password of the private key."),
         _brokers("kafka.ssl.endpoint.identification.algorithm", _ANY,
                  one_of_these({"https": True, "": False}), "https",
-                 "`https`: check the host name in a broker's certificate; empty: do not."),
+                 "`https`: check the host name in a broker's certificate. Empty: don't check it."),
         _brokers("kafka.ssl.enabled.protocols", _ANY,
                  some_of("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), "TLSv1.2,TLSv1.3",
                  "TLS versions to offer to brokers."),
@@ -661,11 +669,11 @@ SECTIONS = (
                  one_of("TLS", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"), "TLSv1.3",
                  "The newest TLS version to offer."),
         _zookeeper("zookeeper.sasl.jaas.config", _READ | Use.ADMIN, login_module, None,
-                 "Who logs in to ZooKeeper by SASL DIGEST-MD5, as `Client` in the JAAS file of a broker"
+                 "The login to ZooKeeper by SASL DIGEST-MD5, like `Client` in the JAAS file of a broker"
                  " ([how](zookeeper.md#log-in))."),
         _zookeeper("zookeeper.addauth", _READ | Use.ADMIN, unless_blank(stripped), None,
-                 "`digest user:password`, as after `addauth` in ZooKeeper's shell: whom ACLs of the scheme"
-                 " `digest` let in."),
+                 "`digest user:password`, as after `addauth` in ZooKeeper's shell, for ACLs of the scheme"
+                 " `digest`."),
         _zookeeper("zookeeper.ssl.client.enable", _READ | Use.ADMIN, boolean, "false",
                  "`true`: connect to ZooKeeper by TLS."),
         _zookeeper("zookeeper.ssl.truststore.location", _READ | Use.ADMIN, unless_blank(location), None,
@@ -676,7 +684,7 @@ SECTIONS = (
                  "The password of the private key."),
         _zookeeper("zookeeper.ssl.endpoint.identification.algorithm", _READ | Use.ADMIN,
                  one_of_these({"https": True, "": False}), "https",
-                 "`https`: check the host name in the certificate of a server; empty: do not."),
+                 "`https`: check the host name in a server's certificate. Empty: don't check it."),
     ),
 )
 # fmt: on
