@@ -67,7 +67,7 @@ def dump_log_segments(*files: Path, deep: bool = True, sanity: bool = False) -> 
 
 @functools.cache
 def _formatted(options: tuple[str, ...]) -> Mapping[str, bytes]:
-    """What StorageTool puts into a log directory but for ``meta.properties``, which alone tells two apart.
+    """What StorageTool puts into a log directory except ``meta.properties``, which alone tells two apart.
 
     A JVM once for all brokers, not one for each.
     """

@@ -1,4 +1,4 @@
-"""The jars of servers and of tools that only tests run, fetched as those of Kafka are."""
+"""The jars of servers and of tools that only tests run, fetched like Kafka's."""
 
 from __future__ import annotations
 

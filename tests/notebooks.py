@@ -1,7 +1,7 @@
 """The notebooks: ``python -m tests.notebooks [NAME ...]`` executes them, and writes each as ``.ipynb``.
 
 The source of a notebook is a ``.py`` in Databricks' source format. The ``.ipynb`` beside it has the same
-cells, and what they showed, but for ``%pip``, which is for Databricks. The plots that README shows are
+cells, and what they showed, except for ``%pip``, which is for Databricks. The plots that README shows are
 those of two notebooks.
 """
 

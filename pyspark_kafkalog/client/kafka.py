@@ -1,4 +1,4 @@
-"""The object for a log directory or a cluster: its topics, groups, records, and the care of its logs."""
+"""The object for a log directory or a cluster: its topics, groups, records, and the upkeep of its logs."""
 
 from __future__ import annotations
 
@@ -355,5 +355,5 @@ class Kafka:
 
     @cached_property
     def logs(self) -> tools.LogCare:
-        """The care of logs: backup, restore, repair, retention and compaction."""
+        """The upkeep of logs: backup, restore, repair, retention and compaction."""
         return tools.LogCare(self)

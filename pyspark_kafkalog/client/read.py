@@ -162,7 +162,7 @@ class Reading:
         return open_groups(self._place_options)
 
     def committed(self) -> CommittedOffsets:
-        """The committed offsets, as those of messages, to start from."""
+        """The committed offsets to start from, as offsets of messages."""
         return self._messages.start_from(self.groups())
 
     def rows(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:

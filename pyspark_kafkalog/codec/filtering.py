@@ -67,7 +67,7 @@ class BatchRules:
     discarded: np.ndarray
     """The batch loses all its records."""
     stays_empty: np.ndarray
-    """The header of the batch stays, also if none of its records does (v2 only)."""
+    """The header of the batch stays, even if none of its records does (v2 only)."""
     starts_horizon: np.ndarray
     """The batch gets a delete horizon as if it had a tombstone: the marker of an empty transaction."""
     horizon: int | None = None
@@ -342,7 +342,7 @@ class _Filtering:
 
 
 def _closed(header: np.ndarray, records: bytes) -> np.ndarray:
-    """A v2 batch of this header, but for its size and checksum, and of records as that says they are."""
+    """A v2 batch of this header, except for size and checksum, and of records as the header says they are."""
     batch = np.concatenate([header, np.frombuffer(records, np.uint8)])
     write.put_ints(batch, _at(SIZE), _at(batch.size - LOG_OVERHEAD), 4)
     put_checksums(batch, _at(0), _at(batch.size))
@@ -357,7 +357,7 @@ def _at(value: int) -> np.ndarray:
 def _wrapper(source: np.ndarray, messages: np.ndarray, batches: Batches, row: int) -> np.ndarray:
     """A compressed message set of some of its messages, as Kafka's MemoryRecordsBuilder writes it.
 
-    Messages stay as they are but for their offsets, which no checksum covers.
+    Messages stay as they are except for their offsets, which no checksum covers.
     """
     magic, attributes = int(batches.magic[row]), int(batches.attributes[row])
     offsets, sizes = messages[read.MESSAGE_OFFSET], messages[read.MESSAGE_SIZE]

@@ -261,7 +261,7 @@ def rebuild(
 ) -> None:
     """Write record batches again with some of their records, except for their CRCs, one after another.
 
-    Kafka's ``MemoryRecords.filterTo``: the header stays but for size, number of records, and timestamps.
+    Kafka's ``MemoryRecords.filterTo``: the header stays except size, number of records, and timestamps.
 
     :param data: has the headers of the batches at ``positions``.
     :param ends: for each batch the number of records in it and in those before it.

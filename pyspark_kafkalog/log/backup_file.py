@@ -31,7 +31,7 @@ _Entry = TypeVar("_Entry")
 
 class Complete(NamedTuple):
     """A moment at which a copy was complete: below ``offset`` it had all records that the source had at
-    ``time``, but for those that compaction took.
+    ``time``, except those that compaction took.
 
     The time is in ms, by the clock of the machine that copied; 0 if it is unknown.
     """

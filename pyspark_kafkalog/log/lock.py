@@ -69,7 +69,7 @@ def directory_lock(
 ) -> Iterator[Callable[[], None]]:
     """Hold the locks of the log directory ``root``, which must exist.
 
-    Tasks of a job that has held a backup, and was killed, are waited for, too. Yields a function to call,
+    It also waits for tasks of a job that has held a backup, and was killed. Yields a function to call,
     from any thread, whenever there is progress: others wait as long as there is.
 
     :param timeout: seconds to wait for a broker.

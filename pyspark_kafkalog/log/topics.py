@@ -64,7 +64,7 @@ class DirectoryTopics:
     def create(self, new: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """See :meth:`pyspark_kafkalog.model.topics.Topics.create`.
 
-        :raises OptionError: for a configuration that no directory can obey, also when one is changed.
+        :raises OptionError: for a configuration that no directory can obey, even when one is changed.
         :raises LogDirectoryLockedError: if a broker runs on the directory, as for every change.
         """
         for topic in new:

@@ -599,7 +599,7 @@ class Group:
 class BrokerState:
     """A broker, where it listens for this client, and whether it answers; if not, ``note`` says why.
 
-    ``version`` is the Kafka whose APIs it has, also if it is other software. Of a broker that has replicas,
+    ``version`` is the Kafka whose APIs it has, even if it is other software. Of a broker that has replicas,
     but that the cluster does not list, only that is known. ``is_controller`` is None if no broker says who
     it is; the controller of KRaft may be a node that is not a broker.
     """

@@ -38,7 +38,7 @@ class TaskSink(Protocol[GivenT]):
     def advance(self, *, flush: bool = False) -> None:
         """Do what can be done without waiting for the place; called between rows.
 
-        With ``flush`` also for a few rows, and a place that is gone is waited for.
+        With ``flush`` also for a few rows, and by waiting for a place that is gone.
 
         Nothing, unless a sink says otherwise.
         """
@@ -105,7 +105,7 @@ def older_version(batch_id: int, last: LastBatch) -> tuple[str, str]:
     return (
         f"Expected txnVersion {last.batch_id} or later of this txnAppId, got {batch_id}",
         "A later version was written. Give a higher txnVersion; or another txnAppId if the numbers begin"
-        " again, as those of micro-batches do with a new checkpoint.",
+        " again, as numbers of micro-batches do with a new checkpoint.",
     )
 
 

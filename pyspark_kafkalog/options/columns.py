@@ -20,8 +20,8 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp", "timestamp_ntz"),
 }
-"""The columns that a sink takes, by exact name, and their Spark types. Others are ignored, as in Spark, but
-for a slip of one of these names."""
+"""The columns that a sink takes, by exact name, and their Spark types. Others are ignored, as in Spark,
+except slips of these names."""
 
 
 class Ways(NamedTuple):

@@ -335,7 +335,7 @@ class UserOptions:
 
 
 def with_kafka(name: str) -> str:
-    """The option that a name means, also if it is that of a setting of Kafka's clients without ``kafka.``."""
+    """The option that a name means, even if it is that of a setting of Kafka's clients without ``kafka.``."""
     full = f"kafka.{name}"
     is_setting = full.lower() in BY_NAME or full.lower() in _CLIENT_SETTINGS
     return full if is_setting and name.lower() not in BY_NAME else name

@@ -56,7 +56,7 @@ class Messages(ExtensionOptions):
         return extensions.WatchingReader(RecordReader(place, rules))
 
     def start_from(self, groups: CommittedOffsets) -> CommittedOffsets:
-        """The committed offsets as those of the first messages that are wanted."""
+        """The committed offsets as offsets of the first messages that are wanted."""
         return groups
 
     def as_committed(

@@ -1,6 +1,6 @@
 """The data source that Spark sees: its name, its schema and four factories.
 
-There is no I/O, but for a schema that has to be asked for in a registry.
+There is no I/O, except for a schema that has to be asked for in a registry.
 """
 
 from __future__ import annotations

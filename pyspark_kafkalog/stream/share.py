@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Share:
-    """The partitions of one run of a stream. Offsets are its own, but for those that it knows from others.
+    """The partitions of one run of a stream. Offsets are its own, except those that it knows from others.
 
     Each method does here what a stream does that reads all partitions.
     """

@@ -1,4 +1,4 @@
-"""Events as Kafka's own producer writes them: Java's, with its default settings but for what is said."""
+"""Events as Kafka's own producer writes them: Java's, with its default settings except for what is said."""
 
 from __future__ import annotations
 

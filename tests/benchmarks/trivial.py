@@ -36,7 +36,7 @@ class Trivial(DataSource):
     """Reads prebuilt rows: ``rows`` with values of ``size`` bytes in ``partitions``. Writes by counting.
 
     As a stream it has so many in each of its ``micro_batches``, of which there is one by default. If it is
-    ``simple``, they come with the plan, as those of PySpark's simple sources do.
+    ``simple``, they come with the plan, as in PySpark's simple sources.
     """
 
     @classmethod

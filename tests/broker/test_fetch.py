@@ -240,7 +240,7 @@ def test_a_range_that_compaction_emptied_to_its_end(broker: Broker, monkeypatch:
 
 
 def test_ranges_outside_of_the_log_are_data_loss(broker: Broker) -> None:
-    brokers = place(broker.bootstrap, poll_timeout_ms=1_000)  # for which an end is waited for
+    brokers = place(broker.bootstrap, poll_timeout_ms=1_000)  # how long a read waits for an end
     partition = new_topic(broker)
     write(broker, partition, numbers(100))
     broker.delete_records(partition.topic, 40)

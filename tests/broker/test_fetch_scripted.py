@@ -320,7 +320,7 @@ def test_silence_proves_nothing_where_it_may_be_throttling(
 @pytest.mark.parametrize("policy", ["compact", None])
 @pytest.mark.parametrize("throttled", [True, False])
 def test_silence_of_kafka_that_throttles_proves_nothing(throttled: bool, policy: str | None) -> None:
-    """Else it proves a compacted range empty, also if the configurations of its topic can't be seen."""
+    """Else it proves a compacted range empty, even if the configurations of its topic can't be seen."""
     silence = {"records": b"", "throttle_time_ms": int(throttled)}
     script = Script(lambda wish: silence if len(script.wishes) < 15 else None)
     script.versions, script.policy = OF_KAFKA, policy

@@ -1,4 +1,4 @@
-"""Addresses where no broker has ever answered fail soon and clearly; others are waited for."""
+"""Addresses where no broker has ever answered fail soon and clearly; for others a call waits."""
 
 from __future__ import annotations
 

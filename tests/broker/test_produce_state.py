@@ -296,7 +296,7 @@ RETRIED = {2, 3, 5, 6, 7, 9, 13, 19, 20, 56, 72, 74, 75, 89, 100, 103}
 
 @pytest.mark.parametrize("code", [-1, *range(1, 134), 999])
 def test_every_code_is_retried_or_ends_the_write(code: int) -> None:
-    """After a final one nothing more is sent, and only what is in flight is waited for."""
+    """After a final one nothing more is sent, and the write waits only for what is in flight."""
     state = producer({A: 1, B: 2, C: 1})
     sent(state)
     answer(state)

@@ -28,7 +28,7 @@ NO_LEADER, TOPIC_DENIED, STORAGE, NO_LISTENER, UNKNOWN = 5, 29, 56, 72, -1
 
 
 class Faulty:
-    """One broker that leads the partitions of ``t``, but for those with a code.
+    """One broker that leads the partitions of ``t``, except those with a code.
 
     :ivar leaderless: error codes of metadata by partition, and ``refused`` those of ListOffsets.
     :ivar denied: topics that ACLs hide.

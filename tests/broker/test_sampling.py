@@ -42,7 +42,7 @@ class Cluster:
     """Brokers that share the partitions of topic ``t``, each a log of the same batches of ten records.
 
     They answer a Fetch as Kafka's do (ReplicaManager.readFromLog): what the request asks for in all and of
-    each partition bounds what they send, but for the first batch of the first partition that has one.
+    each partition bounds what they send, except the first batch of the first partition that has one.
     """
 
     partitions: int

@@ -59,7 +59,7 @@ def test_kafka_python_reads_what_was_compressed(compression: int, size: int) -> 
     ("compression", "levels"), [(GZIP, (1, 6, 9)), (LZ4, (9, 1, 2, 3, 12, 17)), (ZSTD, (-131072, 1, 3, 22))]
 )
 def test_a_higher_level_takes_fewer_bytes(compression: int, levels: tuple[int, ...]) -> None:
-    """In the order of Kafka's levels, but for the 9 of lz4, which is its fast compressor."""
+    """In the order of Kafka's levels, except for the 9 of lz4, which is its fast compressor."""
     words = np.random.default_rng(3).choice([b"order", b"item", b"price", b"a", b"the"], 40_000)
     plain = array(b" ".join(words.tolist()))
     sizes = []

@@ -110,7 +110,7 @@ def test_every_setting_of_kafkas_clients_is_known_in_one_way(name: str) -> None:
 
 
 def test_every_name_known_is_one_of_kafkas_clients() -> None:
-    """But for those of logins for which Java's clients need another library."""
+    """Except those of logins for which Java's clients need another library."""
     ours = {"kafka.sasl.oauthbearer.provider", "kafka.sasl.aws.region"}
     known = {*USED, *WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING, *STORE_PASSWORDS} - ours
     assert {name for name in known if name.startswith("kafka.")} == set(NAMES)

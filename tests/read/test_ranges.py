@@ -340,7 +340,7 @@ def test_a_log_that_ends_before_the_range_is_data_loss(root: Path, topic_id: str
 
 @pytest.mark.parametrize("seen", [Seen(), Seen(OLD_ID), Seen(OLD_ID, end=60)])
 def test_what_is_not_published_is_not_read(root: Path, seen: Seen) -> None:
-    """Also if the plan says that it was there."""
+    """Even if the plan says that it was there."""
     set_topic_id(root / "t-0", OLD_ID)
     journal = root / ".kafkalog-publish"
     journal.write_text('{"partitions": {"t-0": {"log_end_offset": 40}}}\n\n')

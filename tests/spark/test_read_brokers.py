@@ -147,7 +147,7 @@ class Running:
 
 
 def logged_offsets(checkpoint):
-    """The offsets that the last batch noted, in Spark's form but for the spaces that PySpark puts in."""
+    """The offsets that the last batch noted, in Spark's form except for the spaces that PySpark puts in."""
     numbers = [int(path.name) for path in (Path(checkpoint) / "offsets").iterdir() if path.name.isdigit()]
     return json.loads((Path(checkpoint) / "offsets" / str(max(numbers))).read_text().splitlines()[-1])
 

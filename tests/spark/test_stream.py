@@ -38,7 +38,7 @@ def run(frame, checkpoint, sink=None, **trigger):
 
 
 def logged_offsets(checkpoint, number):
-    """In Spark's form but for the spaces that PySpark puts in."""
+    """In Spark's form except for the spaces that PySpark puts in."""
     return (Path(checkpoint) / "offsets" / str(number)).read_text().splitlines()[-1].replace(" ", "")
 
 

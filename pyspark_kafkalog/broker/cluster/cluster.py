@@ -131,7 +131,7 @@ class Cluster:
     # Metadata
 
     def start_over(self) -> None:
-        """Forget what is known of the cluster, but for the connections: what it says next is believed."""
+        """Forget what is known of the cluster, except the connections: what it says next is believed."""
         self.metadata = Metadata()
         self._refreshed.clear()
         self._stale.clear()

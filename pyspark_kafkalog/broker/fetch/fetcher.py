@@ -79,8 +79,8 @@ class Fetcher:
     def slices(self) -> Iterator[Slice]:
         """The record batches: one slice for each response, or several if it is corrupt in between.
 
-        :raises UnconfirmedError: if the first response does not confirm what was planned; this is not waited
-            for.
+        :raises UnconfirmedError: if the first response does not confirm what was planned; it does not wait
+            for that.
         :raises DataLossError: if offsets of the range, or the topic, are gone.
         :raises KafkaLogError: if nothing comes for kafkaConsumer.pollTimeoutMs.
         """

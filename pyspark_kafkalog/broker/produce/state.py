@@ -11,8 +11,8 @@ KIP-360 for the order of idempotent batches:
   before those behind it.
 - A failed batch is sent again, byte for byte, so that a broker that already has it
   recognizes it. No other batch is sent twice.
-- Once a batch can't be written, nothing more is sent: what is in flight is still
-  waited for, and all else leaves the state.
+- Once a batch can't be written, nothing more is sent: what is in flight still
+  gets its answer, and all else leaves the state.
 
 Times are seconds of one monotonic clock. The caller passes them in, and may stop
 the clock while it cannot send.

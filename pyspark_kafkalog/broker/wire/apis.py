@@ -27,7 +27,7 @@ _WITHOUT = {
         "OffsetForLeaderEpoch",
         3,
         "That needs Kafka 2.3. Without, a log that was cut and has grown again is noticed by its record"
-        " batches alone, and one that ends too soon is waited for.",
+        " batches alone, and a reader waits for one that ends too soon.",
     ),
     24: ("AddPartitionsToTxn", 0, "Exactly-once needs it: leave out delivery.guarantee."),
     32: (

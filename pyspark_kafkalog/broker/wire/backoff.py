@@ -93,7 +93,7 @@ class Backoff:
 
         :param failures: takes an error of each key, if no time for another attempt is left: the last one that
             tells more than that the time was over.
-        :raises KafkaLogError: one of them without ``failures``; and what ``attempt`` raises, but for a broken
+        :raises KafkaLogError: one of them without ``failures``; and what ``attempt`` raises, except a broken
             connection of a later one, which is another error of each key.
         """
         remaining = sorted(set(keys))

@@ -54,7 +54,7 @@ class Steps(Protocol):
     def is_pending(self) -> bool:
         """Whether a commit of the marker has been sent whose transaction is not over; asked before the fence.
 
-        Also if the newest transaction is still being completed, an earlier run was killed in
+        Even if the newest transaction is still being completed, an earlier run was killed in
         :meth:`carry_out`, or a late request has opened again what was committed.
         """
 
@@ -70,7 +70,7 @@ class Steps(Protocol):
     def check_newest(self) -> None:
         """See that the marker is not older than the newest transaction; a fence hides that.
 
-        Each transaction that is committed has a marker, but for those of :meth:`carry_out`.
+        Each transaction that is committed has a marker, except those of :meth:`carry_out`.
 
         :raises OldMarkerError: if it is.
         """

@@ -310,7 +310,7 @@ class Committing:
     def _outcome_of_pending_offsets(self, marker: Marker | None) -> Outcome | None:
         """The outcome of pending offsets of the source's group, if the marker tells.
 
-        They are those of the marker's batch: later ones would be committed, or ended by the fence, but for
+        They are those of the marker's batch: later ones would be committed, or ended by the fence, except
         those whose marker was left out, and these are replaced.
         """
         producer, plan = self._current(), self._work.plan

@@ -100,7 +100,7 @@ def decided(
 def committed_as(found: Described, marker: Marker | None, carried_out: Collection[Settling]) -> int | None:
     """The epoch of the committed rows that the newest transaction is about; None if none are known.
 
-    A request that comes late opens a transaction again that is over: then it is empty, but for rows whose
+    A request that comes late opens a transaction again that is over: then it is empty, except for rows whose
     markers were left out.
     """
     for each in carried_out:

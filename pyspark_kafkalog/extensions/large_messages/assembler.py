@@ -1,7 +1,7 @@
 """Puts the message segments of one partition together, and drops those that wait too long.
 
 Follows MessageAssemblerImpl and LargeMessageBufferPool of li-apache-kafka-clients, errors
-included, but for one partition: the partitions of a reader do not share one capacity.
+included. But each works on one partition: those of a reader do not share one capacity.
 Memory is bounded where theirs is not: a message whose slices can never add up to
 its length keeps no bytes, and an id without accepted segments expires like any other.
 """

@@ -132,7 +132,7 @@ class SharedGroup(Share):
         """See :meth:`.share.Share.begin`: what is assigned now stays until :meth:`release`. None while the
         group assigns nothing.
 
-        It waits however long that takes, but for an assignment with partitions only as long as
+        It waits however long that takes. For an assignment with partitions it waits only as long as
         :class:`SharedGroup` is to be patient.
         """
         begins = self._hold(start, subscribed().partitions, default, must_wait=must_wait)

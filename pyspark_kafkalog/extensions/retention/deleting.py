@@ -190,7 +190,7 @@ def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition:
 def _each(
     partitions: Iterable[TopicPartition], planned: Callable[[TopicPartition], Deletion | None]
 ) -> Deletions:
-    """The plan for each partition, but for those whose folder or files can't be used."""
+    """The plan for each partition, except those whose folder or files can't be used."""
     deletions: list[Deletion] = []
     failures: dict[TopicPartition, KafkaLogError] = {}
     for partition in sorted(partitions):

@@ -36,7 +36,7 @@ class Column:
 
 
 def lay_out(columns: Sequence[Column], table: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """A block of memory for the columns, zeroed but for bytes; ``table`` gets where each part lies in it.
+    """A block of memory for the columns, zeroed except for bytes; ``table`` gets where each part lies in it.
 
     :param room: how many elements there are for each count: of rows, the items of each list, and bytes.
     """

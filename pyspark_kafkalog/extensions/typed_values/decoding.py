@@ -1,4 +1,4 @@
-"""Keys and values as what their bytes mean: the last step of a read but for the user's own function.
+"""Keys and values as what their bytes mean: the last step of a read before the user's own function.
 
 The modules of a format are loaded only where it is used.
 """

@@ -239,7 +239,7 @@ class SchemaRegistry:
         """The answer of the first registry that gives one; all are asked again until the deadline.
 
         :param body: to be sent to it.
-        :raises _UnknownError: if none knows it, and it is not waited for.
+        :raises _UnknownError: if none knows it, and none is asked again.
         :raises _RefusedError: if it refuses the body.
         """
         pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET

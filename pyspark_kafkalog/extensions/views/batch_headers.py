@@ -27,7 +27,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 _COMPRESSIONS = pa.array([*COMPRESSION_NAMES, "unknown", "unknown", "unknown"])
 """The names by id."""
 _MOST_ROWS = 16_384
-"""The least number of rows of an arrow batch, but for the last one."""
+"""The least number of rows of an arrow batch, except the last one."""
 
 
 def batches(

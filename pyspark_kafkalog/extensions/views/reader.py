@@ -1,4 +1,4 @@
-"""The readers of views: their rows as those of a batch."""
+"""The readers of views: their rows come like a batch's."""
 
 from __future__ import annotations
 

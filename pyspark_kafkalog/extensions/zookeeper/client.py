@@ -91,7 +91,7 @@ class ZooKeeper:
         self._is_synced = False
         """Whether the session's server knows all that was written before: a follower may be late."""
         self._reached = False
-        """Whether it has once answered: then it is waited for, as it may have another leader, or restart."""
+        """Whether it has once answered: then calls wait for it, as it may have another leader, or restart."""
 
     def __enter__(self) -> ZooKeeper:
         self._entered += 1

@@ -224,7 +224,7 @@ def _missing(path: str, batch: QueryBatch) -> LogDirectoryError:
         " none of the earlier ones",
         file=path,
         hint="The directory, or this file, is gone or was restored from a copy: what earlier ones wrote may"
-        f" be missing. Restore it, or give the query a new checkpoint. {_GO_ON}, also if the query has"
+        f" be missing. Restore it, or give the query a new checkpoint. {_GO_ON}, even if the query has"
         " written elsewhere so far.",
     )
 

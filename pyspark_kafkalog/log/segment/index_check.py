@@ -211,8 +211,8 @@ def has_all(known: np.ndarray, wanted: np.ndarray, *, is_whole: bool) -> bool:
 def index_state(segment: Segment) -> Literal["ok", "missing", "damaged"]:
     """The state of ``.index`` and ``.timeindex``, the worse of both, by their sizes and last entries only.
 
-    A broker looks at no more when it loads a segment (OffsetIndex.sanityCheck, TimeIndex.sanityCheck), but
-    for the batch that the last entry points to.
+    A broker looks at no more when it loads a segment (OffsetIndex.sanityCheck, TimeIndex.sanityCheck), except
+    the batch that the last entry points to.
     """
     worst: Literal["ok", "missing", "damaged"] = "ok"
     for suffix, entry in ((INDEX_SUFFIX, OFFSET_ENTRY), (TIME_INDEX_SUFFIX, TIME_ENTRY)):

@@ -98,7 +98,7 @@ class ActiveSegment:
     ) -> tuple[int, bytes, bytes]:
         """Account for batches, from number ``first`` on, up to the one that needs the next segment.
 
-        :param closing: end ``.timeindex`` as that of a closed segment. What is appended later goes on after
+        :param closing: end ``.timeindex`` as a closed segment's ends. What is appended later goes on after
             that entry, which an index that is built in one go would not have.
         :return: the number of that batch, the bytes to add to ``.index`` and to ``.timeindex``.
         """

@@ -53,7 +53,7 @@ class CopyBounds(NamedTuple):
 class BackupRules:
     """The topics and groups to back up, and what to do about gaps; ``groups`` of None are all groups.
 
-    ``topics`` of () are all topics that are not internal, but for those that ``exclude`` covers (see
+    ``topics`` of () are all topics that are not internal, except those that ``exclude`` covers (see
     :class:`.Selection`). ``rate`` is in bytes a second.
     ``renew_compacted`` copies a partition again if its copy may lack tombstones.
     Only records of batches with a timestamp from ``since`` on, and below ``until`` (ms), are copied into a

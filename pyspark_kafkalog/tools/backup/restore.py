@@ -13,7 +13,7 @@ run again, and appends nothing twice, this holds:
 3. A leader appends a producer's batch only if its first sequence number follows that of the producer's last
    record in the partition; it answers a batch that it has with the offset of that, and refuses any other
    (KIP-98). So the producer's records in a partition are always the first n of the plan, each once and in
-   order, also if a request of a killed run arrives late.
+   order, even if a request of a killed run arrives late.
    A run may be refused for such a request, or for records that the leader has and does not show yet; the
    next one goes on.
 4. No other producer writes to the partition, which was empty, with its log's end at ``base``. So the target's

@@ -155,7 +155,7 @@ class SourceRecords:
     def open_transactions(
         self, partition: TopicPartition, bounds: Watermarks, end: int
     ) -> tuple[tuple[int, int], ...]:
-        """The transactions that are open at ``end``, also if their marker follows: a part would be restored.
+        """The transactions that are open at ``end``, even if their marker follows: a part would be restored.
 
         Those that are open where the log ends began at the last stable offset or later. Others are found by
         reading the log from its start, unless ``end`` is the last stable offset and no marker follows it.

@@ -1,1 +1,1 @@
-"""The care of a log directory: what brokers do to their logs by themselves."""
+"""The upkeep of a log directory: what brokers do to their logs on their own."""

@@ -82,7 +82,7 @@ def verify(
 
     See :meth:`.kafka.Records.verify`.
     """
-    # All at once: partitions without a leader are waited for together.
+    # All at once: so the waits for partitions without a leader coincide.
     silent = {} if isinstance(place, Files) or not partitions else place.try_watermarks(partitions)[1]
     for partition in partitions:
         verification = _Verification(place, partition, limits, progress)

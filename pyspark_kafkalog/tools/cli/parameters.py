@@ -253,7 +253,7 @@ rate_option = click.option(
 
 
 def selection(topics: tuple[str, ...], exclude: tuple[str, ...]) -> Selection:
-    """The named topics; all topics if none is named, but for those of ``--exclude``."""
+    """The named topics; all topics if none is named, except those of ``--exclude``."""
     return Selection(topics=named_topics(topics, exclude) or None, exclude=exclude or None)
 
 

@@ -1,7 +1,7 @@
 """Tries the way to each broker, step by step, and says where it ends.
 
 A step takes as long as the user's options allow, but no longer than :data:`STEP_SECONDS`. Each broker
-has a thread of its own: a name server that is silent can't be waited for in any other way.
+has a thread of its own: there is no other way to wait for a name server that is silent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _try(attempts: Sequence[Attempt], options: ConnectionOptions) -> list[Attemp
     deadline = Deadline.after(_SECONDS)
     for thread in threads:
         thread.join(deadline.left)
-    # What a thread finds later is not waited for.
+    # What a thread finds later is left out.
     return [
         replace(attempt, steps=[*attempt.steps], error=_no_end(attempt)) if thread.is_alive() else attempt
         for attempt, thread in zip(attempts, threads, strict=True)

@@ -80,7 +80,7 @@ class GroupAdmin:
     ) -> list[GroupOffset]:
         """The committed offsets of all groups, or those in ``names``, sorted by group, topic and partition.
 
-        The offsets in ZooKeeper are shown, without lags, also if none of its brokers can be asked.
+        The offsets in ZooKeeper are shown, without lags, even if none of its brokers can be asked.
 
         :param selection: which partitions to include; by default all, internal ones too.
         :param read_committed: count lags to the last stable offsets, as read_committed consumers do.

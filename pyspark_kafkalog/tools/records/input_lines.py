@@ -26,7 +26,7 @@ _JSON_SCHEMA = pa.schema(
 
 
 class Readable(Protocol):
-    """A binary stream whose :meth:`read1` returns what there is, as those of Python's io do."""
+    """A binary stream whose :meth:`read1` returns what there is, as in Python's io."""
 
     def read1(self, size: int = -1, /) -> bytes: ...
 
@@ -83,7 +83,7 @@ def keyed(separator: bytes) -> Callable[[list[bytes]], pa.RecordBatch]:
 def telling_of_returns(
     parse: Callable[[list[bytes]], pa.RecordBatch], tell: Callable[[], None]
 ) -> Callable[[list[bytes]], pa.RecordBatch]:
-    """A parser like ``parse``, which tells once that lines end with CR LF, as those of Windows do.
+    """A parser like ``parse``, which tells once that lines end with CR LF, as on Windows.
 
     Java's console producer takes such a CR for a part of the line's end, kcat for one of the value.
     """

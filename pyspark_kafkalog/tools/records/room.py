@@ -202,7 +202,7 @@ class Records:
         of Kafka Connect and of :func:`pyspark_kafkalog.dead_letters`. These headers are left out; key, value,
         timestamp and the others are as they were. Records without such a header stay.
 
-        Each is sent once, also if a run is killed, or two run at once: to brokers in transactions, to a
+        Each is sent once, even if a run is killed, or two run at once: to brokers in transactions, to a
         directory all of a batch at once.
 
         :param group: the consumer group that knows what has been sent. Brokers forget it some time after the

@@ -1,4 +1,4 @@
-"""Sends dead letters back to the topics that they came from, each once, also if a run was killed.
+"""Sends dead letters back to the topics that they came from, each once, even if a run was killed.
 
 They are those of Kafka Connect, of :func:`pyspark_kafkalog.dead_letters`, and of all that write the same
 headers. A consumer group of the dead letter topic knows how far they are sent. Before some are, the group

@@ -50,7 +50,7 @@ def main() -> None:
 
 @contextmanager
 def without_sparks_noise() -> Iterator[None]:
-    """Hold back what this process and Spark's print to stderr, but for lines of ours; show it if this fails.
+    """Hold back what this process and Spark's print to stderr, except our lines; show it if this fails.
 
     At its start Spark warns of its own settings, and its daemon shows a BrokenPipeError whenever it
     ends a worker that was idle for a minute, if JVM and Python talk over Unix sockets.

@@ -491,7 +491,7 @@ def test_what_is_noted_twice() -> None:
 def test_open_transactions_of_which_brokers_do_not_tell(
     broker: Broker, topic: str, driver: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others are waited for, also if the next ones have begun by then; one that stays is an error."""
+    """The write waits for others, even if the next ones have begun by then; one that stays is an error."""
     looks: list[int] = []
     stable = [5, 9, 10]  # the first transaction that was open is over, and then the other
 

@@ -119,7 +119,7 @@ def test_slices_leave_memory_and_are_read_again(
     """Without eviction, memory is bounded and the rows are those of an unbounded buffer.
 
     Slices may go to a file of ``room`` bytes.
-    Also if from some row on another reassembler goes on, which is told what is open there.
+    Even if from some row on another reassembler goes on, which is told what is open there.
     """
     rows = arrow_batch(records)
     by_offset = {record.offset: row for row, record in enumerate(records)}

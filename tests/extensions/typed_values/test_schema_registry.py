@@ -484,7 +484,7 @@ def test_options() -> None:
 
 
 def test_options_of_tls_without_it(caplog: pytest.LogCaptureFixture) -> None:
-    """As those of brokers: somebody who sets them wants TLS."""
+    """As with those of brokers, somebody who sets them wants TLS."""
     options = {"schema__registry__ssl__truststore__location": f"/{uuid.uuid4()}.pem"}
     assert read(schema__registry__url="http://a,https://b", **options) is not None
     assert not caplog.records

@@ -55,7 +55,7 @@ Dumped = dict[str, list[tuple[int, int, list[str]]]]
 
 
 def dump(folders: Iterable[Path]) -> Dumped:
-    """What Kafka's DumpLogSegments says of every batch and record, but for where in a file they are."""
+    """What Kafka's DumpLogSegments says of every batch and record, except where in a file they are."""
     files = [file for folder in folders for file in sorted(folder.glob("*.log"))]
     arguments = "--deep-iteration", "--files", ",".join(map(str, files))
     found: Dumped = {}

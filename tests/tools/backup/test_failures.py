@@ -684,7 +684,7 @@ def test_damage_ends_following_when_the_others_are_copied(tmp_path: Path) -> Non
 
 
 def test_what_could_not_be_noted_is_not_acted_upon(tmp_path: Path) -> None:
-    """Gaps and starts are on disk before records that depend on them, also when they are tried again."""
+    """Gaps and starts are on disk before records that depend on them, even when they are tried again."""
     _, target = backed_up(tmp_path)
     new, gap = TopicPartition("t", 9), OffsetRange(100, 130)
     with open_backup(str(target)) as directory:

@@ -32,7 +32,7 @@ def test_a_commit_without_a_leader_epoch_stays_so(tmp_path: Path) -> None:
 
 
 def test_all_groups_are_read_at_once_and_one_that_fails_is_a_row(tmp_path: Path) -> None:
-    """Else a coordinator that does not answer is waited for again with each of its groups."""
+    """Else there is another wait for a coordinator that does not answer with each of its groups."""
     make_log(tmp_path, [(3, 20)])
     saved = DirectoryGroups.open(str(tmp_path))
     row = BackedUpPartition(*T0, log_end_offset=20, high_watermark=20)

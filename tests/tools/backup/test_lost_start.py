@@ -214,7 +214,7 @@ def test_retention_is_no_loss(tmp_path: Path) -> None:
 def test_a_repair_of_the_checkpoint_is_no_loss(
     only: list[TopicPartition] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if it is killed while it reads the segments, and if it is not about all partitions."""
+    """Even if it is killed while it reads the segments, and if it is not about all partitions."""
     source, target, _ = backed_up(tmp_path)
     make_log(source, [(0, 180)], start=40, partition=TopicPartition("other", 0))
     connect(source).logs.backup(str(target), NO_GROUPS)

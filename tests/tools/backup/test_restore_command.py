@@ -93,7 +93,7 @@ def test_what_the_target_does_not_take(root: Path, broker: Broker, tmp_path: Pat
 
 @pytest.mark.broker
 def test_half_of_a_transaction(broker: Broker, tmp_path: Path) -> None:
-    """It is left out, also if it was committed behind the end that is asked for."""
+    """It is left out, even if it was committed behind the end that is asked for."""
     source, name = f"source-{uuid.uuid4().hex[:8]}", f"restored-{uuid.uuid4().hex[:8]}"
     broker.create_topic(source, 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": source})

@@ -314,7 +314,7 @@ def test_a_topic_made_anew_in_brokers_without_topic_ids(old_broker: OldBroker, t
 def test_a_broker_whose_disk_was_set_back_by_several_leader_epochs(
     new_broker: Callable[[], Broker], tmp_path: Path
 ) -> None:
-    """It has no answer for the copy's newest leader epochs, but for the one that both have."""
+    """It has no answer for the copy's newest leader epochs, except the one that both have."""
     broker, older = new_broker(), tmp_path / "older"
     broker.start()
     topic = unused_topic()

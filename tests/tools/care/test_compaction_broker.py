@@ -41,7 +41,7 @@ ROUNDS, SOAK_ROUNDS = 2, 3
 
 
 def batches_of(folder: Path) -> list[tuple[Any, ...]]:
-    """The headers of all batches but for what depends on when it was compacted, and on a compressor."""
+    """The headers of all batches except what depends on when it was compacted, and on a compressor."""
     found = []
     for path in sorted(folder.glob("*.log")):
         data = np.frombuffer(path.read_bytes(), np.uint8)

@@ -307,7 +307,7 @@ def test_what_goes_below_a_false_end_is_counted(damaged: int, tmp_path: Path) ->
     assert could_be_read == 290
     assert done.dropped is not None
     assert done.dropped.end == 300
-    # Readers leave the batch with the false offset out, but for the last of a segment.
+    # Readers leave the batch with the false offset out, except the last of a segment.
     stays = 10 if damaged == 19 else 0
     assert done.dropped_records + len(readable(tmp_path, T0)) == could_be_read + stays
 
@@ -327,7 +327,7 @@ def test_salvage_believes_the_order_across_damage(tmp_path: Path) -> None:
 
 
 def test_what_goes_below_the_log_start_offset_can_come_back(tmp_path: Path) -> None:
-    """Also if a salvage has put markers in."""
+    """Even if a salvage has put markers in."""
     folder, damaged = tmp_path / "t-0", bytearray(batch(5, 2))
     damaged[-1] ^= 1
     write_segment(folder, [data_batch(0, 1), batch(1, 4), bytes(damaged), batch(7, 3)])

@@ -165,7 +165,7 @@ Seen = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def seen(root: Path, tmp_path: Path) -> Seen:
-    """What an executor has seen that sees what the driver sees, but for what a test says."""
+    """What an executor has seen that sees what the driver sees, except for what a test says."""
 
     def seen(executor: str = "a:1", **other: Any) -> dict[str, Any]:
         options = {"path": str(root), "stagingLocation": str(tmp_path)}

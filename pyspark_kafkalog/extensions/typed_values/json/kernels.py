@@ -1108,7 +1108,7 @@ def is_other(data: np.ndarray, at: Integer, end: Integer, kind: Integer) -> Inte
         return False
     if kind <= INT64_:
         return True
-    # Those that may be one begin with no letter, but for NaN, Infinity, T12:30 and, as Spark removes it, GMT.
+    # Those that may be one begin with no letter, except NaN, Infinity, T12:30 and, as Spark removes it, GMT.
     first = data[at + 1]
     is_letter = 97 <= (first | 32) <= 122
     if kind <= DOUBLE:
@@ -1217,7 +1217,7 @@ def decode(
 
     It writes what each row is to ``marks``, and ``counts``: how far each position is, which begin at -1, and
     how many bytes each column has, as ``columns`` numbers them; ``counts[0]`` is the row. What is written to
-    lies in ``out``, which two more views share, and was zeroed but for bytes.
+    lies in ``out``, which two more views share, and was zeroed except for bytes.
 
     :param zone: of times without one, in seconds east of UTC, or :data:`NO_ZONE`.
     :param room: how many elements or bytes there is place for, for each of the ``counts``.

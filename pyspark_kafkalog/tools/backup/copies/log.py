@@ -367,7 +367,7 @@ class BackupLog:
             raise
 
     def _remove_snapshots(self) -> None:
-        """Remove those at which no segment begins, but for the last (Kafka's removeStraySnapshots)."""
+        """Remove those at which no segment begins, except the last (Kafka's removeStraySnapshots)."""
         bases = {*offsets_of(self.folder, LOG_SUFFIX), self.next_offset}
         for offset in offsets_of(self.folder, SNAPSHOT_SUFFIX):
             if offset not in bases:

@@ -34,7 +34,7 @@ def redrive(kafka: Kafka, topic: str, group: str, first: bool, execute: bool, as
     pyspark_kafkalog.dead_letters write them. Key, value, timestamp and all other headers are sent as they
     were. Records without these headers stay where they are.
 
-    Each dead letter is sent once, also if a run is killed and started again. Brokers keep the group's offsets
+    Each dead letter is sent once, even if a run is killed and started again. Brokers keep the group's offsets
     for offsets.retention.minutes after the last run, 7 days by default, and a directory for ever. A group
     without offsets is refused, as it may have been forgotten, unless --first says that it is new.
     """
