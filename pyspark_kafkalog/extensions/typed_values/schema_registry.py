@@ -73,7 +73,7 @@ class _UnknownError(Exception):
     def __init__(self, *, has_code: bool) -> None:
         super().__init__()
         self.has_code = has_code
-        """Whether the answer has the code of an error, as those of a registry have."""
+        """Whether the answer has the code of an error, as a registry's answers have."""
 
 
 class _RefusedError(Exception):

@@ -165,9 +165,9 @@ class Backup:
             groups.save([self._rows[partition] for partition in self._looked_at])
 
     def _look(self, ask: Callable[[], _T]) -> _T:
-        """The answer of the source, which is asked in a thread: one that is down is waited for over a minute.
+        """The answer of the source, which is asked in a thread: if it is down, that takes over a minute.
 
-        :raises _StoppedError: if the run is stopped before. The thread is not waited for then.
+        :raises _StoppedError: if the run is stopped before. The thread is left alone then.
         """
         found: Future[_T] = Future()
 
