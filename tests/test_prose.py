@@ -25,7 +25,7 @@ INSTEAD = {
     r"\b[Bb]ut for\b": "except, or except for",
     r"\bthe care of\b": "upkeep, or what is done",
     r"(?<!such )\bas (?:those|that) of\b": "like those of, as ... does",
-    r"\bin bounds\b(?![.:,\])])": "within its limits",
+    r"\bin bounds\b": "within its limits",
     r"\b(?:is|are|be|was|were)(?: \w+)? waited for\b": "name who waits",
     r"\b[Aa]lso (?:if|when)\b": "even if, even when",
     r"\bwhatever is killed\b": "whichever process is killed",
