@@ -147,7 +147,7 @@ def is_temporary(status: int) -> bool:
 
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-"""OpenSSL's names for an answer that is no TLS, by its versions."""
+"""OpenSSL's names for an answer without TLS, by its versions."""
 
 
 def reason_of(error: OSError | http.client.HTTPException) -> str:

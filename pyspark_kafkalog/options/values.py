@@ -172,9 +172,9 @@ def integer(lowest: int, highest: int = MAX_INT, meaning: Mapping[int, Any] | No
     return parse
 
 
-def one_of(*words: str) -> Parser:
+def one_of(*words: str, hint: str | None = None) -> Parser:
     """A parser of one of these words, in any case; it returns the word as spelled here."""
-    return one_of_these({word: word for word in words})
+    return one_of_these({word: word for word in words}, hint)
 
 
 def java_class(*names: str) -> Parser:
@@ -192,7 +192,7 @@ def java_class(*names: str) -> Parser:
     return parse
 
 
-def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
+def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[[str, str], _T]:
     """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}
 
@@ -202,7 +202,8 @@ def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
         except KeyError:
             raise OptionError(
                 f"Option {name!r}: expected one of"
-                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}"
+                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}",
+                hint=hint,
             ) from None
 
     return parse
