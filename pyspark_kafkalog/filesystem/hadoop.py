@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 
@@ -60,6 +60,21 @@ def qualified(location: str, default: str | None = None) -> str:
             hint="Give an absolute path, or a URI.",
         )
     return default.rstrip("/") + location
+
+
+def check_outside(root: str, checkpoint_location: str) -> None:
+    """Refuse a checkpoint in a log directory: a broker would not start there.
+
+    :raises OptionError: if it is there.
+    """
+    root, checkpoint = openable(root), openable(checkpoint_location)
+    if ":/" not in root and ":/" not in checkpoint:
+        root, checkpoint = os.path.realpath(root), os.path.realpath(checkpoint)
+        if os.path.commonpath([root, checkpoint]) == root:
+            raise OptionError(
+                "Option 'checkpointLocation' is inside the log directory that 'path' names",
+                hint="Give a folder elsewhere, and remove this one: a broker does not start beside it.",
+            )
 
 
 def _configured() -> str:
