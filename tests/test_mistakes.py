@@ -297,6 +297,14 @@ MISTAKES: list[Mistake] = [
             {"startingOffsetsByTimestamp": "2026-01-31"},
             r'not JSON.*for example, {"topicA":{"0":1700000000000',
         ),
+        (
+            {"startingTimestamp": "-1h", "endingTimestamp": "-2h"},
+            "No record can match: startingTimestamp is later than endingTimestamp. Exchange them",
+        ),
+        (
+            {"endingTimestamp": "2026-01-01T00:00:00Z", "startingTimestamp": "2026-02-01T00:00:00Z"},
+            "No record can match: startingTimestamp is later",
+        ),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "expected one of error, latest, got 'earliest'"),
     ),
     # Values.
@@ -318,6 +326,10 @@ MISTAKES: list[Mistake] = [
         (
             {"minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 5},
             r"\(9\) is higher than maxOffsetsPerTrigger \(5\)\. Lower the first",
+        ),
+        (
+            {"value.format": "protobuf"},
+            "got 'protobuf'. Others are read as bytes: .* a transform, or a function of Spark",
         ),
         ({"startingOffsets": "none"}, "expected earliest, latest, committed or JSON, got 'none'"),
         (

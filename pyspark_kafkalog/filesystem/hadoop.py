@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 
@@ -60,6 +60,24 @@ def qualified(location: str, default: str | None = None) -> str:
             hint="Give an absolute path, or a URI.",
         )
     return default.rstrip("/") + location
+
+
+def check_outside(root: str, checkpoint_location: str) -> None:
+    """Refuse a checkpoint in a log directory: a broker would not start there.
+
+    :raises OptionError: if it is there.
+    """
+    root, checkpoint = openable(root), openable(checkpoint_location)
+    if any(":/" in path and "/" not in path.partition(":")[0] for path in (root, checkpoint)):
+        return  # of other file systems
+    # A broker follows a link that is in the directory, and does not start beside it, wherever it leads.
+    for resolved in os.path.realpath, os.path.abspath:
+        if os.path.commonpath([resolved(root), resolved(checkpoint)]) == resolved(root):
+            raise OptionError(
+                "Option 'checkpointLocation' is inside the log directory that 'path' names",
+                hint="Give a folder elsewhere. A broker does not start beside this one: move it there if a"
+                " query goes on from it, else remove it.",
+            )
 
 
 def _configured() -> str:

@@ -6,6 +6,7 @@ processes make one.
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,10 +22,13 @@ from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model.sinks import JOB_SKIPPED
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.publish.publish import Published
     from pyspark_kafkalog.staging import Staged, Staging
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 
 class Retain(Protocol):
@@ -88,7 +92,9 @@ class DirectorySink:
         :raises LogDirectoryError: if it can't be written to, or holds something else than partitions.
         """
         if checkpoint_location is not None:
-            _check_outside(root, checkpoint_location)
+            from pyspark_kafkalog.filesystem.hadoop import check_outside
+
+            check_outside(root, checkpoint_location)
         check_unlocked(root)
         with disk_errors("Could not write to the log directory", root):
             os.makedirs(root, exist_ok=True)
@@ -125,7 +131,7 @@ class DirectorySink:
         _known_topics.cache_clear()
         staged = [task for task in finished if task.sections]
         history = Provenance(plan, self.is_job, self.required)
-        publish(
+        published = publish(
             self.root,
             staged,
             batch,
@@ -134,6 +140,8 @@ class DirectorySink:
             history=history,
             then=self._retention(),
         )
+        if published.skipped and self.is_job:
+            _log.warning(JOB_SKIPPED, batch.batch_id)
 
     def _retention(self) -> Callable[[Published, Callable[[], None]], None]:
         """The retention after a commit. It is loaded here: nothing may fail once records are visible."""
@@ -172,23 +180,3 @@ def _known_topics(
     if not os.path.isdir(root):
         return lambda _: (), {}
     return TopicPartitions(root).of, read_topic_configs(open_folder(root))
-
-
-def _check_outside(root: str, checkpoint_location: str) -> None:
-    """Refuse a checkpoint in the log directory: a broker would not start there.
-
-    :raises OptionError: if it is there.
-    """
-    from pyspark_kafkalog.filesystem.hadoop import openable
-
-    checkpoint = openable(checkpoint_location)
-    if ":/" in checkpoint and "/" not in checkpoint.partition(":")[0]:
-        return  # another file system's
-    # A broker follows a link that is in the directory, and does not start beside it, wherever it leads.
-    for resolved in os.path.realpath, os.path.abspath:
-        if os.path.commonpath([resolved(root), resolved(checkpoint)]) == resolved(root):
-            raise OptionError(
-                "Option 'checkpointLocation' is inside the log directory that 'path' names",
-                hint="Give a folder elsewhere. A broker does not start beside this one: move it there if a"
-                " query goes on from it, else remove it.",
-            )

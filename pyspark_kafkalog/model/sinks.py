@@ -12,6 +12,11 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from pyspark_kafkalog.model import Encoded, EncodeSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
 
+JOB_SKIPPED = (
+    "txnVersion %d of this txnAppId is there already, so nothing more is written. If these are other rows, as"
+    " of a new checkpoint, whose micro-batches begin at 0 again, give another txnAppId"
+)
+"""The warning about a job's batch that a sink has: its number alone says that it is the same one."""
 FinishedT = TypeVar("FinishedT")
 """The result of a task for the commit; it is pickled."""
 GivenT = TypeVar("GivenT", covariant=True)

@@ -33,7 +33,7 @@ from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.partitioner import Distribution, distribution
 from pyspark_kafkalog.options.table import SERVERS, WRITTEN_CONFIGS, ZOOKEEPER, Use, Where, from_option
-from pyspark_kafkalog.options.times import Moment, at
+from pyspark_kafkalog.options.times import Ago, Moment, at
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import group_id, paths
 
@@ -393,9 +393,21 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
             )
 
 
+def _is_later(first: object, last: object) -> bool:
+    """Whether one point in time is later than another, if both are so given that this is known."""
+    if isinstance(first, Ago) and isinstance(last, Ago):
+        return first.ms < last.ms
+    return isinstance(first, int) and isinstance(last, int) and first > last
+
+
 def _check_order(starting: OffsetsOption, ending: OffsetsOption) -> None:
-    """Spark's cross-checks of two maps of the same kind; the rest is checked when offsets are resolved."""
+    """Two times, and Spark's cross-checks of two maps of the same kind; the rest is checked when resolved."""
     first, last = starting.values, ending.values
+    if starting.are_timestamps and ending.are_timestamps and _is_later(first, last):
+        raise OptionError(
+            f"No record can match: {starting.option} is later than {ending.option}",
+            hint="Exchange them, or leave one out.",
+        )
     if not (isinstance(first, Mapping) and isinstance(last, Mapping)):
         return
     if starting.are_timestamps != ending.are_timestamps:

@@ -37,8 +37,8 @@ _Filled = TypeVar("_Filled", bound="DataclassInstance")
 
 _log = logging.getLogger("pyspark_kafkalog")
 
-_ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|option\..*")
-"""Names that Spark adds: ``load([..])``, ``queryName``, and ``CREATE TABLE`` (observed with PySpark 4.2)."""
+_ADDED_BY_SPARK = re.compile(r"paths|queryname|location|owner|provider|comment|external|option\..*")
+"""Names that Spark adds: ``load([..])``, ``queryName``, tables of its catalog (observed with PySpark 4.2)."""
 _CLIENT_SETTINGS = {*WITHOUT_EFFECT, *REFUSED_READING, *REFUSED_WRITING}
 _OF_FROM_JSON = {
     name.lower(): name

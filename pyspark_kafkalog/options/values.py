@@ -205,9 +205,9 @@ def _meant(name: str, text: str) -> int | None:
     return None
 
 
-def one_of(*words: str) -> Parser:
+def one_of(*words: str, hint: str | None = None) -> Parser:
     """A parser of one of these words, in any case; it returns the word as spelled here."""
-    return one_of_these({word: word for word in words})
+    return one_of_these({word: word for word in words}, hint)
 
 
 def java_class(*names: str) -> Parser:
@@ -225,7 +225,7 @@ def java_class(*names: str) -> Parser:
     return parse
 
 
-def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
+def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[[str, str], _T]:
     """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}
     by_letters = {_letters(word): word for word in values if re.search("[A-Za-z]", word)}
@@ -238,7 +238,7 @@ def one_of_these(values: Mapping[str, _T]) -> Callable[[str, str], _T]:
             raise OptionError(
                 f"Option {name!r}: expected one of"
                 f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}",
-                hint=None if meant is None else f"Write {meant}.",
+                hint=hint if meant is None else f"Write {meant}.",
             ) from None
 
     return parse

@@ -22,7 +22,7 @@ from pyspark_kafkalog.saying import name_work, said
 from pyspark_kafkalog.spark.features import StreamCalls
 from pyspark_kafkalog.spark.reader import LogInputPartition, LogReader
 from pyspark_kafkalog.spark.worker import exit_if_stopped, exit_when_stopped
-from pyspark_kafkalog.stream.checkpoint import NamedCheckpoint, QueryLog
+from pyspark_kafkalog.stream.checkpoint import NamedCheckpoint, QueryLog, check_apart
 from pyspark_kafkalog.stream.committing import TIMEOUT, CompletionWatch, OffsetCommitter, as_they_are
 from pyspark_kafkalog.stream.planner import StreamPlanner
 from pyspark_kafkalog.stream.share import Share, StreamRun, sharing_of
@@ -121,6 +121,7 @@ class MicroBatches:
         location = self._options.checkpoint_location
         if location is None:
             return ""
+        check_apart(location, self._place_options.paths)
         query_id = QueryLog(location).query_id()
         name_work(f"query {query_id}, {self._reader.about}")
         return query_id

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_file, sync_folder, sync_parents
 from pyspark_kafkalog.filesystem.folder import Folder
-from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop, qualified
+from pyspark_kafkalog.filesystem.hadoop import check_outside, locate_as_hadoop, qualified
 from pyspark_kafkalog.filesystem.locate import without_secrets
 from pyspark_kafkalog.filesystem.private import remove_file
 from pyspark_kafkalog.model import Plan, QueryBatch
@@ -268,6 +268,15 @@ class NamedCheckpoint:
         self.is_own = batch is not None and not self._log.is_complete(batch)
         while self.is_own and self._waiting:
             self._waiting.popitem()[1]()
+
+
+def check_apart(checkpoint_location: str, places: Iterable[str]) -> None:
+    """Refuse a checkpoint in a log directory that is read.
+
+    :raises OptionError: if it is in one.
+    """
+    for place in places:
+        check_outside(place, checkpoint_location)
 
 
 def check_untold(checkpoint_location: str, default_fs: str | None) -> None:

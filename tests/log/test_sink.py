@@ -153,3 +153,17 @@ class TestTwoUsers:
         with user(DRIVER):
             assert rows.read_bytes() == b"rows"
             rows.unlink()
+
+
+@pytest.mark.parametrize("is_job", [True, False])
+def test_a_version_that_is_there_is_warned_of(
+    tmp_path: Path, is_job: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing compares the rows of a job. A micro-batch that Spark runs again is the same one."""
+    sink, batch = replace(sink_on(tmp_path), is_job=is_job), QueryBatch("query", 0)
+    for _ in range(2):
+        assert not caplog.records
+        sink.commit(batch, [run_task(sink, batch)], Plan())
+    assert len(read(tmp_path)[T0]) == 3
+    said = "txnVersion 0 of this txnAppId is there already, so nothing more is written. If these are other"
+    assert [record.getMessage()[: len(said)] for record in caplog.records] == [said] * is_job

@@ -65,6 +65,7 @@ from pyspark_kafkalog.extensions.exactly_once.staged_rows import staged_rows
 from pyspark_kafkalog.extensions.exactly_once.stops import stop_at
 from pyspark_kafkalog.extensions.exactly_once.work import Work
 from pyspark_kafkalog.model import CommittedOffset, EncodeSettings, TopicPartition
+from pyspark_kafkalog.model.sinks import JOB_SKIPPED
 from pyspark_kafkalog.options.brokers import ProduceOptions
 
 _FASTEST = 1 << 30
@@ -554,6 +555,8 @@ def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work
     is_written = commit_once(steps)
     if is_written:
         _log.info("%s committed %d records as %s", batch, work.records, work.transactional_id)
+    elif work.is_job and work.records:
+        _log.warning(JOB_SKIPPED, work.number)
     else:
         _log.info("%s has nothing to commit, or was committed before, as %s", batch, work.transactional_id)
     if marker is not None:

@@ -521,7 +521,9 @@ class TestBatchJobs:
         driver().write([values(0)], None)
         assert stored(broker.bootstrap, topic) == 0
 
-    def test_a_named_job_is_written_once(self, broker: Broker, topic: str, tmp_path: Path) -> None:
+    def test_a_named_job_is_written_once(
+        self, broker: Broker, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         def write(version: int, count: int) -> None:
             query = Query(broker.bootstrap, topic, tmp_path, txnAppId="my job", txnVersion=version)
             assert query.options.batch is not None
@@ -529,7 +531,9 @@ class TestBatchJobs:
             query.write([values(count)], query.options.batch.batch_id)
 
         write(3, 5)
+        assert "is there already" not in caplog.text
         write(3, 7)
+        assert "txnVersion 3 of this txnAppId is there already, so nothing more is written." in caplog.text
         write(9, 1)
         with pytest.raises(TransactionError, match="Expected txnVersion 9 or later of this txnAppId, got 3"):
             write(3, 5)
