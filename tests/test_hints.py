@@ -69,15 +69,8 @@ _OTHERS = {
     *("readStream", "writeStream", "spark.archives", "spark.sql.session.timeZone"),
     *("clientId", "clientSecret", "awsRoleArn", "awsProfileName", "oauth.access.token"),  # of JAAS
     *("endTxnMarker", "leaderEpoch"),  # of kafka-dump-log and of offsets as JSON
-    *(
-        "h.key",
-        "h.value",
-        "os.path.expanduser",
-        "os.path.expandvars",
-        "package.module",
-        "offsets.json",
-        "key.pem",
-    ),
+    *("h.key", "h.value", "datetime.timezone.utc", "os.path.expanduser", "os.path.expandvars"),
+    *("package.module", "offsets.json", "key.pem"),
     *("key8.pem", "keystore.jks", "keystore.p12", "keystore.pem", "truststore.jks", "truststore.pem"),
     *("sasl.jaas.config", "request.timeout.ms", "delivery.timeout.ms", "transaction.timeout.ms"),
     "zookeeper.session.timeout.ms",

@@ -22,7 +22,6 @@ from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
-from pyspark_kafkalog.model.sinks import JOB_SKIPPED
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.publish.publish import Published
@@ -141,6 +140,8 @@ class DirectorySink:
             then=self._retention(),
         )
         if published.skipped and self.is_job:
+            from pyspark_kafkalog.model.sinks import JOB_SKIPPED
+
             _log.warning(JOB_SKIPPED, batch.batch_id)
 
     def _retention(self) -> Callable[[Published, Callable[[], None]], None]:

@@ -177,7 +177,7 @@ class Backup:
             except BaseException as e:
                 found.set_exception(e)
 
-        threading.Thread(target=run, name="kafkalog look at the source", daemon=True).start()
+        threading.Thread(target=run, name="look at the source", daemon=True).start()
         while not found.done() and not self._stop.is_set():
             wait([found], _STOP_SECONDS)
         if not found.done():
