@@ -572,7 +572,7 @@ MISTAKES: list[Mistake] = [
     (
         "write a dict",
         lambda g: connect(str(g.root)).write({"value": ["x"]}, "orders"),  # type: ignore[arg-type]
-        r"to write, got dict. Make a table, for example with pyarrow\.table",
+        r"rows as an Arrow table or record batches, got dict. Make a table, for example with pyarrow\.table",
     ),
     (
         "write without a topic",

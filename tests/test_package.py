@@ -67,6 +67,7 @@ def test_without_pyspark_all_is_there_but_what_spark_runs() -> None:
         "AuditListener",
         "DefaultSource",
         "LagListener",
+        "QueryCheckpoint",
         "Registration",
         "backup",
         "by_value",

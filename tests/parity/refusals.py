@@ -41,7 +41,7 @@ _STREAM_RULES: dict[str, tuple[Options, str, str]] = {
         "ending offset not valid in streaming|endingOffsets.*stream",
     ),
     "endingOffsetsByTimestamp": (
-        {"subscribe": "t", "endingOffsetsByTimestamp": offsets("t", [1000])},
+        {"subscribe": "t", "endingOffsetsByTimestamp": offsets("t", [1_700_000_000_000])},
         "not in streams",
         "ending timestamp not valid in streaming|endingOffsetsByTimestamp.*stream",
     ),
