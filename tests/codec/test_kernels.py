@@ -111,7 +111,9 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
     numbers = int64s(*(rng.randrange(-(2**63), 2**63) >> rng.randrange(64) for _ in range(rows)))
     decimals = numbers, rng.randrange(7), words[1]
     choices = partitions.astype(np.uint8), int64s(0, 0, 5, 7), data_of(b"abcdefg")
-    varints = numbers, rng.choice((np.empty(0, np.uint8), (chosen % 2).astype(np.uint8)))
+    validity = rng.choice((np.empty(0, np.uint8), np.packbits((chosen % 2).astype(np.uint8))))
+    varints = numbers, validity, *rng.choice(((-1, -1), (0, 2)))
+    unscaled = int64s(*(rng.choice((0, -1, 255, -129, 1 << 62)) for _ in range(2 * rows))), validity, 0
     digests = np.frombuffer(rng.randbytes(16 * 9), np.int64).reshape(2, 9)
     slots = np.zeros((12, 3), np.int64)
     digested = (np.arange(9), int64s(*(rng.choice((-1, 3)) for _ in range(9))), digests)
@@ -173,7 +175,9 @@ def calls(rng: random.Random) -> list[tuple[Kernel, tuple[Any, ...]]]:
         (text.measure_choices, (*choices[:2], np.zeros(rows, np.int64))),
         (text.put_choices, (*choices, 5 * np.arange(rows), np.zeros(5 * rows, np.uint8))),
         (avro.measure_varints, (*varints, np.zeros(rows, np.int64))),
-        (avro.put_varints, (*varints, 10 * np.arange(rows), np.zeros(10 * rows, np.uint8))),
+        (avro.put_varints, (*varints, 11 * np.arange(rows), np.zeros(11 * rows, np.uint8))),
+        (avro.measure_decimals, (*unscaled, np.zeros(rows, np.int64))),
+        (avro.put_decimals, (*unscaled, 17 * np.arange(rows), np.zeros(17 * rows, np.uint8))),
         (text.put_constant, (data[:9], 9 * np.arange(rows), np.zeros(9 * rows, np.uint8))),
         (
             text.put_texts,

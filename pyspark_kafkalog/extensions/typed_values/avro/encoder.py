@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.buffers import list_column
-from pyspark_kafkalog.codec.text import TEXT, Part, joined_texts, texts_of_lists
+from pyspark_kafkalog.codec.buffers import int64_column, list_column, validity_of
+from pyspark_kafkalog.codec.text import TEXT, Choices, Part, joined_texts, texts_of_lists
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
 from pyspark_kafkalog.extensions.typed_values.avro.schema import (
@@ -43,17 +43,26 @@ _MOST_DIGITS = 38
 _LARGEST_DEFAULT = 1 << 20
 """Bytes of one field's default, with one for each value: records with defaults may be in one another."""
 _MOST_LONG = (1 << 63) - 1
+_ALL = np.empty(0, np.uint8)
 
 
 class _Varints:
     """Numbers in zigzag, by seven bits from the lowest on, as a part of each row.
 
-    :param valid: whether each row has one; None if all have.
+    :param validity: a bitmap of the rows that have one; empty if all have.
     """
 
-    def __init__(self, values: np.ndarray, valid: np.ndarray | None = None) -> None:
-        has = np.empty(0, np.uint8) if valid is None else valid.view(np.uint8)
-        self._numbers = values, np.ascontiguousarray(has)
+    def __init__(self, values: np.ndarray, validity: np.ndarray = _ALL) -> None:
+        self._numbers: tuple[np.ndarray, np.ndarray, int, int] = (
+            *(values, validity),
+            *(kernels.NO_BYTE, kernels.NO_BYTE),
+        )
+
+    def behind(self, null: int, some: int) -> _Varints:
+        """The same behind the byte of a union's branch: that of null, or that of the numbers."""
+        found = _Varints(*self._numbers[:2])
+        found._numbers = *self._numbers[:2], null, some
+        return found
 
     def measure(self, sizes: np.ndarray) -> None:
         """See :meth:`.text.Part.measure`."""
@@ -62,6 +71,29 @@ class _Varints:
     def put(self, at: np.ndarray, out: np.ndarray) -> None:
         """See :meth:`.text.Part.put`."""
         kernels.put_varints(*self._numbers, at, out)
+
+
+class _Decimals:
+    """Unscaled numbers in two's complement, big-endian, as a part of each row; null is empty.
+
+    :param column: of 128 bits.
+    :param size: the bytes of each; 0 for as few as will do, behind their number.
+    """
+
+    def __init__(self, column: pa.Decimal128Array, size: int) -> None:
+        words = np.frombuffer(column.buffers()[1] or b"", np.int64)
+        self._numbers = words[2 * column.offset :][: 2 * len(column)], validity_of(column), size
+
+    def measure(self, sizes: np.ndarray) -> int:
+        """See :meth:`.text.Part.measure`.
+
+        :returns: how many rows have a number that is too large for the size.
+        """
+        return int(kernels.measure_decimals(*self._numbers, sizes))
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        """See :meth:`.text.Part.put`."""
+        kernels.put_decimals(*self._numbers, at, out)
 
 
 def check_fits(schema: Schema, kind: pa.DataType, path: str) -> None:
@@ -242,11 +274,11 @@ class Encoder:
 def _parts(schema: Schema, column: pa.Array, path: str) -> Sequence[_Part]:
     """The parts of each row's body. Rows of nested types are not null."""
     if isinstance(schema, Union):
-        return [*_union(schema, column, path)]
+        return _union(schema, column, path)
     if schema.kind == "null":
         return []
     if column.null_count:
-        raise InvalidRecordError(f"{path}: a row has null, and its schema, {schema}, has not")
+        raise _has_null(schema, path)
     if isinstance(schema, Record):
         parts: list[_Part] = []
         numbers = {field.name: number for number, field in enumerate(column.type)}
@@ -262,34 +294,59 @@ def _parts(schema: Schema, column: pa.Array, path: str) -> Sequence[_Part]:
     return _leaf(schema, column, path)
 
 
-def _union(schema: Union, column: pa.Array, path: str) -> Iterator[_Part]:
+def _union(schema: Union, column: pa.Array, path: str) -> Sequence[_Part]:
     null = next((number for number, each in enumerate(schema.branches) if each.kind == "null"), None)
     if pa.types.is_null(column.type):
-        yield _varint(0 if null is None else null)
-        return
-    others = _branches(schema, column.type, path)
-    members = [column] if len(others) == 1 else column.flatten()
+        return [_varint(0 if null is None else null)]
+    branches = _branches(schema, column.type, path)
+    if len(branches) > 1:
+        return [*_members(schema, branches, null, column, path)]
+    ((number, branch),) = branches
+    if not column.null_count:
+        return [_varint(number), *_parts(branch, column, path)]
+    if null is None:
+        raise _has_null(schema, path)
+    return _behind(_varint(null), _varint(number), _nullable(branch, column, path), column)
+
+
+def _behind(null: bytes, some: bytes, parts: list[_Part], column: pa.Array) -> list[_Part]:
+    """The parts of the rows of a column behind their branches."""
+    first = parts[0] if parts else None
+    if isinstance(first, _Varints) and len(null) == len(some) == 1:
+        return [first.behind(null[0], some[0]), *parts[1:]]
+    return [Choices((null, some), _is_valid(column).view(np.uint8)), *parts]
+
+
+def _members(
+    schema: Union, branches: list[tuple[int, Schema]], null: int | None, column: pa.Array, path: str
+) -> Iterator[_Part]:
+    """The parts of a union of which each row has one member of a struct, or none."""
+    members = column.flatten()
     chosen = np.full(len(column), -1 if null is None else null, np.int64)
-    for (number, _), member in zip(others, members, strict=True):
-        chosen[member.is_valid().to_numpy(zero_copy_only=False)] = number
-    if len(members) > 1 and any(
-        count > 1 for count in np.sum([m.is_valid().to_numpy(zero_copy_only=False) for m in members], axis=0)
-    ):
+    given = [_is_valid(member) for member in members]
+    for (number, _), valid in zip(branches, given, strict=True):
+        chosen[valid] = number
+    if (np.sum(given, axis=0) > 1).any():
         raise InvalidRecordError(f"{path}: a row has more than one member of its {schema}")
     if (chosen < 0).any():
-        raise InvalidRecordError(f"{path}: a row has null, and its schema, {schema}, has not")
-    if len(members) == 1 and not column.null_count:
-        yield _varint(others[0][0])
-    else:
-        yield _Varints(chosen)
-    for (_, branch), member in zip(others, members, strict=True):
-        if member.null_count and (isinstance(branch, _NESTED)):
-            given = member.drop_null()
-            yield _spread(joined_texts(_parts(branch, given, path), len(given)), member)
-        elif member.null_count:
-            yield from _leaf(branch, member, path)
-        else:
-            yield from _parts(branch, member, path)
+        raise _has_null(schema, path)
+    yield _Varints(chosen)
+    for (_, branch), member in zip(branches, members, strict=True):
+        yield from _nullable(branch, member, path)
+
+
+def _nullable(schema: Schema, column: pa.Array, path: str) -> list[_Part]:
+    """The parts of each row; rows that are null are empty."""
+    if not column.null_count:
+        return [*_parts(schema, column, path)]
+    if isinstance(schema, _NESTED):
+        given = column.drop_null()
+        return [_spread(joined_texts(_parts(schema, given, path), len(given)), column)]
+    return _leaf(schema, column, path)
+
+
+def _has_null(schema: Schema, path: str) -> InvalidRecordError:
+    return InvalidRecordError(f"{path}: a row has null, and its schema, {schema}, has not")
 
 
 def _items(schema: Array | Map, column: pa.Array, path: str) -> list[_Part]:
@@ -302,15 +359,14 @@ def _items(schema: Array | Map, column: pa.Array, path: str) -> list[_Part]:
         inner = [*_parts(schema.items, column.values.slice(first, count), f"{path}.element")]
     bodies = joined_texts(inner, count)
     counts = np.diff(offsets).astype(np.int64)
-    return [_Varints(counts, counts > 0), texts_of_lists(bodies, offsets - first), b"\0"]
+    has_items = np.packbits(counts > 0, bitorder="little")
+    return [_Varints(counts, has_items), texts_of_lists(bodies, offsets - first), b"\0"]
 
 
 def _leaf(schema: Schema, column: pa.Array, path: str) -> list[_Part]:
-    """The same for what is not nested; rows that are null are empty."""
-    valid = _validity(column)
+    """The same for a type that is not nested; rows that are null are empty."""
     if schema.logical == "decimal":
-        bodies = _decimals(schema, column, path)
-        return [bodies] if isinstance(schema, Fixed) else _sized(bodies)
+        return [_decimals(schema, column, path)]
     if schema.kind in ("string", "bytes"):
         return _sized(column.cast(TEXT))
     if isinstance(schema, Fixed):
@@ -321,74 +377,64 @@ def _leaf(schema: Schema, column: pa.Array, path: str) -> list[_Part]:
         numbers = pc.index_in(column, pa.array(schema.symbols, pa.string()))
         if numbers.null_count > column.null_count:
             raise InvalidRecordError(f"{path}: a row has a text that its {schema} has not")
-        return [_Varints(numbers.fill_null(0).to_numpy().astype(np.int64), valid)]
+        return [_varints(numbers)]
     if schema.kind == "boolean":
-        return [_of_width(column.fill_null(False).to_numpy(zero_copy_only=False), np.uint8, valid)]
+        return [_of_width(column.fill_null(False).to_numpy(zero_copy_only=False), np.uint8, column)]
     if schema.kind in ("float", "double"):
         kind = np.float32 if schema.kind == "float" else np.float64
-        return [_of_width(column.fill_null(0).to_numpy(), kind, valid)]
+        return [_of_width(column.fill_null(0).to_numpy(), kind, column)]
     if pa.types.is_timestamp(column.type):
-        return [_Varints(_timestamps(schema, column, path), valid)]
-    numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
-    return [_Varints(numbers.fill_null(0).to_numpy().astype(np.int64), valid)]
+        return [_Varints(_timestamps(schema, column, path), validity_of(column))]
+    return [_varints(column.cast(pa.int32()) if pa.types.is_date32(column.type) else column)]
+
+
+def _varints(numbers: pa.Array) -> _Varints:
+    return _Varints(int64_column(numbers.cast(pa.int64())), validity_of(numbers))
 
 
 def _timestamps(schema: Schema, column: pa.Array, path: str) -> np.ndarray:
-    numbers = column.cast(pa.int64()).fill_null(0).to_numpy()
     per_second = 1000 if (schema.logical or "").endswith("millis") else 1_000_000
     given = _PER_SECOND[column.type.unit]
+    numbers = column.cast(pa.int64())
+    if given == per_second:
+        return int64_column(numbers)
+    numbers = numbers.fill_null(0).to_numpy()
     if given > per_second:
         numbers = numbers // (given // per_second)
     else:
         factor = per_second // given
         most = _MOST_LONG // factor
-        if factor > 1 and ((numbers > most) | (numbers < -most)).any():
+        if ((numbers > most) | (numbers < -most)).any():
             raise InvalidRecordError(f"{path}: a row has a time that is too large for its {schema}")
         numbers = numbers * factor
     return np.asarray(numbers, np.int64)
 
 
-def _decimals(schema: Schema, column: pa.Array, path: str) -> pa.Array:
-    """Two's complement, big-endian: as few bytes as will do, or those of a fixed."""
+def _decimals(schema: Schema, column: pa.Array, path: str) -> _Decimals:
     column = column.cast(pa.decimal128(_MOST_DIGITS, schema.scale))
-    raw = np.frombuffer(column.buffers()[1], np.uint8)[16 * column.offset :][: 16 * len(column)]
-    digits = raw.reshape(-1, 16)[:, ::-1]
-    negative = digits[:, :1] >= 128
-    more = digits != np.where(negative, 255, 0)
-    first = np.where(more.any(axis=1), more.argmax(axis=1), 15)
-    signed = (digits[np.arange(len(column)), first] >= 128) == negative[:, 0]
-    first -= ~signed & (first > 0)
-    valid = _validity(column)
-    if isinstance(schema, Fixed):
-        size = schema.size
-        if ((16 - first > size) & (True if valid is None else valid)).any():
-            raise InvalidRecordError(f"{path}: a row has a number that is too large for its {schema}")
-        filled = np.repeat(np.where(negative, 255, 0), max(0, size - 16), axis=1)
-        padded = np.concatenate([filled, digits], axis=1).astype(np.uint8)
-        return _of_width(padded[:, padded.shape[1] - size :], np.uint8, valid, size)
-    significant = np.arange(16) >= first[:, None]
-    return _text(16 - first, np.ascontiguousarray(digits)[significant], valid)
+    size = schema.size if isinstance(schema, Fixed) else 0
+    found = _Decimals(column, size)
+    if size and found.measure(np.zeros(len(column), np.int64)):
+        raise InvalidRecordError(f"{path}: a row has a number that is too large for its {schema}")
+    return found
 
 
-def _validity(column: pa.Array) -> np.ndarray | None:
-    return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+def _is_valid(column: pa.Array) -> np.ndarray:
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _sized(column: pa.Array) -> list[_Part]:
+def _sized(column: pa.LargeBinaryArray) -> list[_Part]:
     """The length of each row before it."""
-    valid = _validity(column)
-    lengths = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-    return [_Varints(lengths, valid), column]
+    ends = np.frombuffer(column.buffers()[1], np.int64)[column.offset :][: len(column) + 1]
+    return [_Varints(np.diff(ends), validity_of(column)), column]
 
 
-def _of_width(
-    values: np.ndarray, kind: type[np.generic], valid: np.ndarray | None, width: int | None = None
-) -> pa.Array:
-    """Values of this type of numpy's, or ``width`` bytes in each row."""
-    data = np.ascontiguousarray(values).astype(kind, copy=False).view(np.uint8).reshape(-1)
-    width = np.dtype(kind).itemsize if width is None else width
-    rows = len(values)
-    return _text(np.full(rows, width, np.int64), data, valid)
+def _of_width(values: np.ndarray, kind: type[np.generic], column: pa.Array) -> pa.Array:
+    """Values of this type of numpy's; the rows that are null in the column are null, and empty."""
+    data = np.ascontiguousarray(values).astype(kind, copy=False).view(np.uint8)
+    ends = np.arange(len(values) + 1, dtype=np.int64) * np.dtype(kind).itemsize
+    found = pa.Array.from_buffers(TEXT, len(values), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pc.if_else(column.is_valid(), found, pa.scalar(None, TEXT)) if column.null_count else found
 
 
 def _varint(value: int) -> bytes:
@@ -400,19 +446,11 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _text(sizes: np.ndarray, data: np.ndarray, valid: np.ndarray | None) -> pa.Array:
-    """Rows of these sizes, one after another in ``data``. Rows that are not valid are null, and empty."""
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
-    found = pa.Array.from_buffers(TEXT, len(sizes), [None, pa.py_buffer(ends), pa.py_buffer(data)])
-    return found if valid is None else pc.if_else(pa.array(valid), found, pa.scalar(None, TEXT))
-
-
 def _spread(bodies: pa.Array, column: pa.Array) -> pa.Array:
     """``bodies`` of the rows of a column that are not null, with nulls where those are."""
     if not column.null_count:
         return bodies
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    valid = _is_valid(column)
     places = np.cumsum(valid) - 1
     return bodies.take(pa.array(places, mask=~valid))
 

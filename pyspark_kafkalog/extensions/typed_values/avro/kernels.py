@@ -112,6 +112,8 @@ MOST_MILLIS = 9223372036854775
 MOST = 0x7FFFFFFF
 """The most bytes or items of a column, since Arrow's offsets are int32."""
 LOWEST = -0x8000000000000000
+NO_BYTE = -1
+"""Stands for a branch that is not written."""
 
 
 @inlined
@@ -416,32 +418,106 @@ def _zigzag(value: Integer) -> Integer:
     return (value << 1) ^ (value >> 63)
 
 
-@kernel(INT64S, BYTES, OUT_INT64)
-def measure_varints(values: np.ndarray, valid: np.ndarray, sizes: np.ndarray) -> None:
-    """Add to each row's size that of its number in zigzag.
+@inlined
+def _is_null(validity: np.ndarray, row: Integer) -> bool:
+    return validity.size > 0 and (validity[row >> 3] >> (row & 7)) & 1 == 0
 
-    :param valid: whether each row has one; empty if all have.
+
+@kernel(INT64S, BYTES, INT64, INT64, OUT_INT64)
+def measure_varints(
+    values: np.ndarray, validity: np.ndarray, null: Integer, some: Integer, sizes: np.ndarray
+) -> None:
+    """Add to each row's size that of its branch, if it has one, and of its number in zigzag.
+
+    :param validity: a bitmap of the rows that have a number; empty if all have.
+    :param null: the byte of the branch of a row without a number; :data:`NO_BYTE` if it has none.
+    :param some: the byte of the branch before a number; or the same.
     """
     for row in range(values.size):
-        if valid.size and not valid[row]:
+        if _is_null(validity, row):
+            sizes[row] += null != NO_BYTE
             continue
-        rest, size = _zigzag(values[row]), 1
+        rest, size = _zigzag(values[row]), 1 + (some != NO_BYTE)
         while rest & ~0x7F:
             rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
             size += 1
         sizes[row] += size
 
 
-@kernel(INT64S, BYTES, OUT_INT64, OUT_BYTES)
-def put_varints(values: np.ndarray, valid: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
-    """Write each row's number in zigzag at ``at``, by seven bits from the lowest on; that moves behind it."""
+@kernel(INT64S, BYTES, INT64, INT64, OUT_INT64, OUT_BYTES)
+def put_varints(
+    values: np.ndarray,
+    validity: np.ndarray,
+    null: Integer,
+    some: Integer,
+    at: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write what :func:`measure_varints` has measured at ``at``, which moves behind it.
+
+    A number is written by seven bits from the lowest on.
+    """
     for row in range(values.size):
-        if valid.size and not valid[row]:
-            continue
-        rest, to = _zigzag(values[row]), at[row]
-        while rest & ~0x7F:
-            out[to] = (rest & 0x7F) | 0x80
-            rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+        to = at[row]
+        branch = null if _is_null(validity, row) else some
+        if branch != NO_BYTE:
+            out[to] = branch
             to += 1
-        out[to] = rest
-        at[row] = to + 1
+        if not _is_null(validity, row):
+            rest = _zigzag(values[row])
+            while rest & ~0x7F:
+                out[to] = (rest & 0x7F) | 0x80
+                rest = (rest >> 7) & 0x01FFFFFFFFFFFFFF
+                to += 1
+            out[to] = rest
+            to += 1
+        at[row] = to
+
+
+@inlined
+def _bytes_of(low: Integer, high: Integer) -> Integer:
+    """The fewest bytes that hold a number of 128 bits in two's complement."""
+    word, others = (low, 0) if high == low >> 63 else (high, 8)
+    size = 8
+    while size > 1 and word >> (8 * size - 9) == word >> 63:
+        size -= 1
+    return others + size
+
+
+@kernel(INT64S, BYTES, INT64, OUT_INT64, results=1)
+def measure_decimals(words: np.ndarray, validity: np.ndarray, fixed: Integer, sizes: np.ndarray) -> Integer:
+    """Add to each row's size that of its unscaled number, and of its length in bytes.
+
+    :param words: the lower and the upper 64 bits of each row.
+    :param validity: a bitmap of the rows that have a number; empty if all have.
+    :param fixed: the bytes of each number, which has no length then; 0 for as few as will do.
+    :returns: how many rows have a number that needs more than ``fixed``.
+    """
+    larger = int64(0)
+    for row in range(sizes.size):
+        if not _is_null(validity, row):
+            size = _bytes_of(words[2 * row], words[2 * row + 1])
+            larger += fixed > 0 and size > fixed
+            sizes[row] += fixed if fixed else 1 + size
+    return larger
+
+
+@kernel(INT64S, BYTES, INT64, OUT_INT64, OUT_BYTES)
+def put_decimals(
+    words: np.ndarray, validity: np.ndarray, fixed: Integer, at: np.ndarray, out: np.ndarray
+) -> None:
+    """Write what :func:`measure_decimals` has measured at ``at``, big-endian; that moves behind it."""
+    for row in range(at.size):
+        if _is_null(validity, row):
+            continue
+        low, high, to = words[2 * row], words[2 * row + 1], at[row]
+        size = fixed
+        if not fixed:
+            size = _bytes_of(low, high)
+            out[to] = _zigzag(size)
+            to += 1
+        for i in range(size):
+            place = size - 1 - i
+            word = low if place < 8 else (high if place < 16 else high >> 63)
+            out[to + i] = (word >> (8 * (place & 7))) & 0xFF
+        at[row] = to + size
