@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec import read_kernels as kernels
 from pyspark_kafkalog.codec.buffers import allocate
@@ -153,6 +152,8 @@ def as_utf8(strings: pa.StringArray) -> pa.StringArray:
 
 
 def _mended(strings: pa.StringArray) -> pa.StringArray:
+    import pyarrow.compute as pc  # takes longer to load than the modules of a read
+
     from pyspark_kafkalog.codec.fields import text_of
     from pyspark_kafkalog.codec.text import rows_of_bytes
 
