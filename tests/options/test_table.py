@@ -39,6 +39,7 @@ from pyspark_kafkalog.options.client_settings import (
     WITHOUT_EFFECT,
 )
 from pyspark_kafkalog.options.page import page
+from pyspark_kafkalog.options.security import oauth, tls
 from pyspark_kafkalog.options.security.assertion import AssertionOptions
 from pyspark_kafkalog.options.security.oauth import OAuthOptions
 from pyspark_kafkalog.options.security.protocol import SecurityOptions
@@ -365,7 +366,7 @@ def test_a_row_is_complete(option: Option) -> None:
 
 @pytest.mark.parametrize("kind", FILLED, ids=lambda kind: kind.__name__)
 def test_defaults_have_the_types_of_their_fields(kind: type) -> None:
-    types = get_type_hints(kind, localns=vars(brokers))
+    types = get_type_hints(kind, localns={**vars(brokers), **vars(oauth), **vars(tls)})
     filled = [field for field in fields(kind) if "options" in field.metadata]
     assert filled
     for field in filled:
