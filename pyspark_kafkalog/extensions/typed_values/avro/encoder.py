@@ -161,7 +161,7 @@ def _branches(schema: Union, kind: pa.DataType, path: str) -> list[tuple[int, Sc
     if len(fitting) != 1:
         raise SchemaError(
             _differs(schema, kind, path).message,
-            hint=f"Give a column of the type of one branch only, or a struct of {', '.join(members)},"
+            hint=f"Give a column of the type of one branch only, or a struct of {listed(members, 6)},"
             " of which a row has one.",
         )
     return fitting

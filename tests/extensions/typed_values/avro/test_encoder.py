@@ -213,6 +213,39 @@ def test_values_that_a_schema_can_not_hold(
         encoded(record("A", a=schema), column)
 
 
+def test_a_number_with_more_digits_than_its_column_says_is_refused() -> None:
+    schema = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 2, "scale": 0}
+    words = struct.pack("<qqqq", 99, 0, 128, 0)
+    column = pa.Array.from_buffers(pa.decimal128(2, 0), 2, [None, pa.py_buffer(words)])
+    with pytest.raises(InvalidRecordError, match="value: a row has a number that is too large for its fixed"):
+        encoded(schema, column)
+    assert encoded(schema, column.slice(0, 1)) == [b"\x63"]
+
+
+@pytest.mark.parametrize("null", [0, 63, 64, 70])
+def test_a_branch_of_any_number(null: int) -> None:
+    union: list[Any] = [{"type": "fixed", "name": f"F{n}", "size": n + 1} for n in range(70)]
+    union.insert(null, "null")
+    for kind, values in (("long", [None, 300, -1]), ("double", [1.5, None]), ("string", ["x", None, ""])):
+        column = pa.array(values, {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}[kind])
+        assert read([*union, kind], encoded([*union, kind], column)) == values
+
+
+@pytest.mark.parametrize("size", range(1, 17))
+def test_decimals_of_each_size(size: int) -> None:
+    most = 2 ** (8 * size - 1)
+    values = [n for n in (most - 1, -most, most // 2, -most // 2 - 1, 0, -1) if abs(n) < 10**38]
+    column = pa.array([None, *map(decimal.Decimal, values)], pa.decimal128(38, 0))
+    schema = ["null", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 0}]
+    found = [
+        None if each is None else int.from_bytes(each, "big", signed=True)
+        for each in read(["null", "bytes"], encoded(schema, column))
+    ]
+    assert found == [None, *values]
+    sizes = [len(each) for each in read(["null", "bytes"], encoded(schema, column)) if each is not None]
+    assert sizes == [((n if n >= 0 else ~n).bit_length() // 8) + 1 for n in values]
+
+
 @pytest.mark.parametrize(("unit", "per_second"), [("s", 1), ("ms", 1000)])
 def test_times_that_are_too_large(unit: str, per_second: int) -> None:
     schema = {"type": "long", "logicalType": "timestamp-micros"}
