@@ -35,7 +35,7 @@ _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 _TYPED = f"{__name__}.typed"
 """The key under which click's context has all words of the command line."""
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
-_ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)+)=True\b")
+_ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b")
 _SECTIONS: Mapping[str, Sequence[str]] = {
     "First steps": ("doctor", "run-broker"),
     "Topics and brokers": ("topics", "brokers"),
