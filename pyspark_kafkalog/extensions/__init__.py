@@ -6,7 +6,7 @@ implements the contracts by which the core calls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -127,16 +127,20 @@ class WatchingReader:
 
     The extension is loaded only for rows that have its mark: a value that begins as a message segment does,
     with a byte that no text begins with, or headers.
+
+    :ivar tell: called with the topic that has such segments; by default the log says it once of each topic,
+        with the option that puts messages together.
     """
 
     reader: SplitReader
+    tell: Callable[[str], None] | None = None
 
     def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
         """See :meth:`.ranges.SplitReader.read`."""
         is_done = False
         for rows in self.reader.read(split, found):
             if not is_done and _may_have_segments(rows):
-                is_done = _told_of_segments(rows, split.partition.topic)
+                is_done = _told_of_segments(rows, split.partition.topic, self.tell)
             yield rows
 
 
@@ -153,12 +157,15 @@ def _may_have_segments(rows: pa.RecordBatch) -> bool:
     return bool(((starts - 1) >= 127).any())  # 0 or from 128 on
 
 
-def _told_of_segments(rows: pa.RecordBatch, topic: str) -> bool:
+def _told_of_segments(rows: pa.RecordBatch, topic: str, tell: Callable[[str], None] | None) -> bool:
     if not _is_installed("large_messages"):
         return True
-    from pyspark_kafkalog.extensions.large_messages.watching import tell_of_segments
+    from pyspark_kafkalog.extensions.large_messages.watching import has_segments, log_segments
 
-    return tell_of_segments(rows, topic)
+    if not has_segments(rows):
+        return False
+    (tell or log_segments)(topic)
+    return True
 
 
 def view(options: Mapping[str, str]) -> View | None:
