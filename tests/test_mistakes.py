@@ -247,7 +247,10 @@ MISTAKES: list[Mistake] = [
         ({"assign": '{"orders":0}'}, "expected a list of partition numbers for topic 'orders'"),
         ({"subscribePattern": "*orders"}, r"regular expression of Java's, in which \.\* stands for"),
         ({"startingOffsets": "beginning"}, "expected earliest, latest, committed or JSON, got 'beginning'"),
-        ({"startingOffsets": "latest"}, "can't be latest for batch.*A batch starts at earliest or"),
+        (
+            {"startingOffsets": "latest"},
+            "can't be latest for batch.*Leave it out. A batch starts at earliest or",
+        ),
         ({"startingOffsets": "5"}, 'Write JSON as, for example, {"topicA":{"0":23'),
         (
             {"startingOffsets": {"orders": {0: 1}}},
@@ -790,6 +793,19 @@ COMMANDS = [
         2,
         "If etl is a name, PLACE comes first: kafkalog groups host:9092 --group etl$",
     ),
+    (["cat", "{}"], 2, r"Missing argument .*\. Write kafkalog cat PLACE TOPIC\[:PARTITIONS\]\.$"),
+    (
+        ["offsets", "reset", "{}", "orders", "--to-latest"],
+        2,
+        r"Missing option '--group'\. Write kafkalog offsets reset PLACE --group GROUP \[TOPIC",
+    ),
+    (["cat", "{}", "orders", "--limit", -1], 2, "expected 0 or more, got -1. Try "),
+    (["lag", "{}", "--watch", 0], 2, "expected more than 0 and at most 86400, got 0.0. Try "),
+    (["cat", "{}", "orders", "-p", "x"], 2, "expected a whole number, got 'x'. Try "),
+    (["cat", "{}", "orders", "--grep", "("], 2, r"missing \).*Write a backslash before a sign"),
+    (["cat", "{}", "orders", "--key", "zz", "--key-as", "hex"], 2, "got 'zz'. .* 6b657931 for key1.$"),
+    (["backup", "{}", "out"], 2, "got a log directory. Directories are copied by kafkalog copy.$"),
+    (["topics", "create", "{}", "a,b"], 2, "Illegal topic name 'a,b'. Name one topic, without commas"),
     (["cat", "nosuch", "orders:0"], 3, "The log directory does not exist"),
     (["compact", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
 ]

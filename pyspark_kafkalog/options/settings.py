@@ -387,7 +387,8 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
     if not isinstance(values, Mapping):
         if values == sentinel:
             raise OptionError(
-                f"Option {offsets.option!r} can't be {word} for batch queries", hint=_ENDS_OF_BATCHES
+                f"Option {offsets.option!r} can't be {word} for batch queries",
+                hint=f"Leave it out. {_ENDS_OF_BATCHES}",
             )
         return
     for topic_partition, offset in values.items():

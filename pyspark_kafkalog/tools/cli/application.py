@@ -48,6 +48,7 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
 _VERBS = ("list", "ls", "describe")
 """The words of other tools for ``show``."""
 _WHOLE_NUMBER = re.compile(r"(\S+) is not a valid integer(?: range)?")
+_RANGE = re.compile(r"(\S+) is not in the range (?:(\S+?)(<=?))?x(?:(>=?|<=?)(-?[\d.]*\d))?\.?")
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
 
@@ -161,6 +162,7 @@ def _failed(code: int, message: str) -> int:
 def _usage_message(error: click.UsageError) -> str:
     """The error, and what to write instead, or where that is said."""
     message = _WHOLE_NUMBER.sub(r"expected a whole number, got \1", error.format_message())
+    message = _RANGE.sub(_expected_range, message)
     if error.ctx is None:
         return message
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
@@ -177,7 +179,9 @@ def _usage_message(error: click.UsageError) -> str:
         if _is_place(place) and (as_name := _as_name(error.ctx.command, word)):
             written = as_typed({word: (place,), place: as_name}, error.ctx)
             return f"{message} If {word} is a name, PLACE comes first: {written}"
-    if extra := _EXTRA.fullmatch(message):
+    if isinstance(error, click.MissingParameter) and error.param:
+        hint = f"Write {error.ctx.command_path} {_words_of(error.ctx.command)}."
+    elif extra := _EXTRA.fullmatch(message):
         options = {option for param in error.ctx.command.params for option in param.opts}
         meant = [option for option in ("--group",) if option in options]
         if "%" in extra[1] and "--follow" in options:
@@ -185,9 +189,34 @@ def _usage_message(error: click.UsageError) -> str:
         elif meant:
             named = [" ".join(f"{option} {name}" for name in extra[1].split()) for option in meant]
             hint = f"Did you mean {' or '.join(named)}?"
-    elif isinstance(error, click.BadParameter) and error.param and error.param.multiple and "," in message:
+    elif (
+        isinstance(error, click.BadParameter)
+        and error.param
+        and error.param.multiple
+        and ("," in message.rpartition("got ")[2])
+    ):
         hint = f"Repeat {error.param.opts[0]} for each."
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
+
+
+def _expected_range(found: re.Match[str]) -> str:
+    """The text of click about a number that is outside of a range, in words."""
+    got, low, low_sign, sign, bound = found.groups()
+    least = (low, low_sign == "<=") if low else (bound, sign == ">=") if sign and sign[0] == ">" else None
+    most = bound if sign and sign[0] == "<" else None
+    words = [] if least is None else [f"{least[0]} or more" if least[1] else f"more than {least[0]}"]
+    words += [f"at most {most}" if sign == "<=" else f"less than {most}"] if most else []
+    return f"expected {' and '.join(words)}, got {got}"
+
+
+def _words_of(command: click.Command) -> str:
+    """The words that a command needs, as its help writes them."""
+    needed = [param for param in command.params if param.required or isinstance(param, click.Argument)]
+    names = [param.metavar or (param.name or "").upper() for param in needed]
+    return " ".join(
+        name if isinstance(param, click.Argument) else f"{param.opts[0]} {name}"
+        for param, name in zip(needed, names, strict=True)
+    )
 
 
 def _as_name(command: click.Command, name: str) -> tuple[str, ...]:

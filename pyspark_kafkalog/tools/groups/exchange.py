@@ -145,12 +145,13 @@ def _csv_rows(text: str) -> list[_Row]:
             continue
         where = f"Line {number}"
         if len(fields) not in (3, 4):
-            raise _unexpected(where, "topic,partition,offset or group,topic,partition,offset")
+            expected = "topic,partition,offset or group,topic,partition,offset"
+            raise _unexpected(where, f"{expected}, got {','.join(fields)[:80]!r}")
         group = fields[0] if len(fields) == 4 else None
         topic, partition, offset = fields[-3:]
         parsed_partition, parsed_offset = _integer(partition, MAX_INT), _integer(offset, MAX_LONG)
         if parsed_partition is None or parsed_offset is None:
-            raise _unexpected(where, "a partition and an offset of 0 or more")
+            raise _unexpected(where, f"a partition and an offset of 0 or more, got {','.join(fields)[:80]!r}")
         named = TopicPartition(check_topic(topic), parsed_partition)
         rows.append(_Row(group, named, CommittedOffset(parsed_offset), where))
     return rows

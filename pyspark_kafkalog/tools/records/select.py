@@ -83,7 +83,11 @@ class RecordSelection:
             try:
                 pc.match_substring_regex(pa.array([b""], pa.binary()), self.grep)
             except pa.ArrowInvalid as e:
-                raise OptionError(f"Not a regular expression: {self.grep!r}", hint=str(e)) from None
+                why = str(e).removeprefix("Invalid regular expression: ")
+                raise OptionError(
+                    f"Not a regular expression: {self.grep!r} ({why})",
+                    hint="Write a backslash before a sign that stands for itself, such as \\( or \\[.",
+                ) from None
 
     @property
     def conditions(self) -> set[str]:

@@ -138,6 +138,10 @@ def test_partitions_of_a_file_that_are_not_there(
     assert not groups.committed("new")
     assert run(*shlex.split(done.err.partition("kafkalog topics")[2].join(("topics", "")))).code == 0
     assert run(*words).code == 0
+    Path("offsets.csv").write_text("t,0,3\nt,x,3\n")
+    assert run(*words).err.endswith(
+        "Line 2 of the file: expected a partition and an offset of 0 or more, got 't,x,3'\n"
+    )
     Path("offsets.json").write_text('{"t":{"9":0}}')
     other = run("offsets", "reset", root, "--group", "new", "--from-file", "offsets.json")
     assert f"in {root}: t-9 (file offsets.json). Leave it out" in other.err

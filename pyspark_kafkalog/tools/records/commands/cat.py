@@ -280,7 +280,10 @@ def _key(text: str, form: Form | None) -> bytes:
         if form == "base64":
             return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise OptionError(f"Option '--key': expected {form}, got {text!r}") from None
+        example = "6b657931" if form == "hex" else "a2V5MQ=="
+        raise OptionError(
+            f"Option '--key': expected {form}, got {text!r}", hint=f"Write, for example, {example} for key1."
+        ) from None
     return text.encode(errors="surrogateescape")
 
 
