@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_kafkalog import DefaultSource, LagListener, connect, doctor, register
+from pyspark_kafkalog import DefaultSource, LagListener, QueryCheckpoint, connect, doctor, register
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.user_options import log_once
@@ -247,7 +247,10 @@ MISTAKES: list[Mistake] = [
         ({"assign": '{"orders":0}'}, "expected a list of partition numbers for topic 'orders'"),
         ({"subscribePattern": "*orders"}, r"regular expression of Java's, in which \.\* stands for"),
         ({"startingOffsets": "beginning"}, "expected earliest, latest, committed or JSON, got 'beginning'"),
-        ({"startingOffsets": "latest"}, "can't be latest for batch.*A batch starts at earliest or"),
+        (
+            {"startingOffsets": "latest"},
+            "can't be latest for batch.*Leave it out. A batch starts at earliest or",
+        ),
         ({"startingOffsets": "5"}, 'Write JSON as, for example, {"topicA":{"0":23'),
         (
             {"startingOffsets": {"orders": {0: 1}}},
@@ -623,6 +626,44 @@ MISTAKES: list[Mistake] = [
         ),
         r"header that is null or whose key is null .* with filter\(headers, h -> h\.key IS NOT NULL\)",
     ),
+    ("read no topic", lambda g: connect("h:1").read(), r'^No topic is named\. Write read\("orders"\)\.'),
+    ("plan no topic", lambda g: connect("h:1").plan(), r'^No topic is named\. Write plan\("orders"\)\.'),
+    (
+        "changes of no topic",
+        lambda g: connect("h:1").changes(group="etl"),
+        r'^No topic is named\. Write changes\("orders", group="etl"\)\.',
+    ),
+    ("connect nothing", lambda g: connect({}), r'^The options name no place\. Write connect\(\{"kafka'),
+    (
+        "connect two places",
+        lambda g: connect({"path": "/log", "kafka.bootstrap.servers": "h:1"}),
+        r"can be given\. Leave one out\.$",
+    ),
+    (
+        "write null topics",
+        lambda g: connect(str(g.root)).write(pa.table({"value": ["x"], "topic": pa.array([None], "string")})),
+        "Filter such rows out, or give the option 'topic', by which all rows go to one topic",
+    ),
+    *(
+        (
+            f"writeStream.{name}",
+            lambda g, name=name: getattr(QueryCheckpoint(SESSION, "/c").writeStream, name),
+            rf"is called with the rows before \.{name}\. Write checkpoint\.writeStream\(rows\)\.format\(",
+        )
+        for name in ("format", "outputMode", "foreachBatch", "start", "toTable")
+    ),
+    (
+        "writeStream of a table's name",
+        lambda g: QueryCheckpoint(SESSION, "/c").writeStream("orders"),  # type: ignore[arg-type]
+        r"^Expected the rows as a DataFrame, got str\. Write checkpoint\.writeStream\(rows\)",
+    ),
+    (
+        "schema of values",
+        lambda g: g.read({"subscribe": "orders"}, _struct({"id": IntegerType(), "full name": StringType()})),
+        r"^Unknown column 'id'\. .* leave out the schema, and set value\.format=json with value\.schema:"
+        r' \.option\("value\.format", "json"\)'
+        r'\.option\("value\.schema", "id int, `full name` string"\)\.$',
+    ),
     ("connect options", lambda g: connect({"path": "/log", "sbscribe": "x"}), r"Did you mean subscribe"),
 ]
 
@@ -717,6 +758,55 @@ COMMANDS = [
     (["repair", r"\\server\logs"], 2, "of this machine, got one of Windows"),
     (["adopt", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
     (["copy", "{}", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    (["export", "{}", "orders", "/nowhere/o.csv"], 2, r"no folder '/nowhere' .* Make it: mkdir -p /nowhere$"),
+    *(
+        (words.split(), 2, f"PLACE comes first, got '{name}'. Write kafkalog {turned}$")
+        for words, name, turned in (
+            ("cat orders host:9092 -c 1", "orders", "cat host:9092 orders -c 1"),
+            ("cat orders:0 {}", "orders:0", r"cat /.*/log orders:0"),
+            ("export orders {} o.csv", "orders", r"export /.*/log orders o\.csv"),
+            ("produce orders host:9092", "orders", "produce host:9092 orders"),
+            ("dump orders:0 zk://h:2181/kafka", "orders:0", "dump zk://h:2181/kafka orders:0"),
+            (
+                "delete-records orders=5 h1:9092,h2:9092",
+                "orders=5",
+                "delete-records h1:9092,h2:9092 orders=5",
+            ),
+            ("redrive orders host:9092", "orders", "redrive host:9092 orders"),
+            ("lag orders host:9092", "orders", "lag host:9092 orders"),
+            ("topics create new host:9092", "new", "topics create host:9092 new"),
+            ("offsets reset orders {} --group g", "orders", "offsets reset /.*/log orders --group g"),
+            ("backup folder host:9092", "folder", "backup host:9092 folder"),
+            ("verify orders {}", "orders", "verify /.*/log orders"),
+            ("repair orders:0 {}", "orders:0", "repair /.*/log orders:0"),
+            ("compact orders {}", "orders", "compact /.*/log orders"),
+            ("retain orders {}", "orders", "retain /.*/log orders"),
+        )
+    ),
+    (
+        ["topics", "orders", "host:9092"],
+        2,
+        "If orders is a name, PLACE comes first: kafkalog topics host:9092 orders$",
+    ),
+    (
+        ["groups", "etl", "host:9092"],
+        2,
+        "If etl is a name, PLACE comes first: kafkalog groups host:9092 --group etl$",
+    ),
+    (["cat", "{}"], 2, r"Missing argument .*\. Write kafkalog cat PLACE TOPIC\[:PARTITIONS\]\.$"),
+    (
+        ["offsets", "reset", "{}", "orders", "--to-latest"],
+        2,
+        r"Missing option '--group'\. Write kafkalog offsets reset PLACE --group GROUP \[TOPIC",
+    ),
+    (["cat", "{}", "orders", "--limit", -1], 2, "expected 0 or more, got -1. Try "),
+    (["lag", "{}", "--watch", 0], 2, "expected more than 0 and at most 86400, got 0.0. Try "),
+    (["cat", "{}", "orders", "-p", "x"], 2, "expected a whole number, got 'x'. Try "),
+    (["cat", "{}", "orders", "--grep", "("], 2, r"missing \).*Write a backslash before a sign"),
+    (["cat", "{}", "orders", "--key", "zz", "--key-as", "hex"], 2, "got 'zz'. .* 6b657931 for key1.$"),
+    (["backup", "{}", "out"], 2, "got a log directory. Directories are copied by kafkalog copy.$"),
+    (["topics", "create", "{}", "a,b"], 2, "Illegal topic name 'a,b'. Name one topic, without commas"),
+    (["cat", "nosuch", "orders:0"], 3, "The log directory does not exist"),
     (["compact", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
 ]
 

@@ -15,8 +15,8 @@ from pyspark_kafkalog import tools
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import BrokerState, Place
 from pyspark_kafkalog.model.rows import Rows
-from pyspark_kafkalog.options.settings import PlaceOptions, place_options, several_or_none
-from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options, selects_topics, several_or_none
+from pyspark_kafkalog.options.table import SERVERS, ZOOKEEPER, Use, Where
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import check_system
 from pyspark_kafkalog.places import open_place, open_report
@@ -59,10 +59,23 @@ def connect(place: str | os.PathLike[str] | Mapping[str, str]) -> Kafka:
     :raises OptionError: for invalid options. Whether the place is there shows when it is first asked.
     """
     if isinstance(place, Mapping):
+        _check_names_one(UserOptions(place, Use.ADMIN))
         return Kafka(place)
     if not isinstance(place, str | os.PathLike):
         raise _not_a_place(place)
     return Kafka(options_of(os.fsdecode(place)))
+
+
+def _check_names_one(given: UserOptions) -> None:
+    """Refuse options that name no place, or two."""
+    if "path" in given and SERVERS in given:
+        raise OptionError(f"Only one of 'path' and {SERVERS!r} can be given", hint="Leave one out.")
+    if not any(name in given for name in ("path", "paths", SERVERS, ZOOKEEPER)):
+        given.check_servers_name()
+        raise OptionError(
+            "The options name no place",
+            hint=f'Write connect({{"{SERVERS}": "host:9092"}}), or connect("/data/kafka-logs") for a folder.',
+        )
 
 
 def _not_a_place(place: object) -> OptionError:
@@ -238,7 +251,7 @@ class Kafka:
         """
         from pyspark_kafkalog.client.read import read
 
-        return read(self._with(options, subscribe=topic), several_or_none(columns), filters)
+        return read(self._of_read(topic, options, 'read("orders")'), several_or_none(columns), filters)
 
     def plan(
         self,
@@ -255,7 +268,7 @@ class Kafka:
         """
         from pyspark_kafkalog.client.read import plan
 
-        return plan(self._with(options, subscribe=topic), several_or_none(columns), filters)
+        return plan(self._of_read(topic, options, 'plan("orders")'), several_or_none(columns), filters)
 
     def changes(
         self,
@@ -285,7 +298,8 @@ class Kafka:
         """
         from pyspark_kafkalog.client.read import Changes
 
-        return Changes(self._with(options, subscribe=topic), group, several_or_none(columns), filters)
+        given = self._of_read(topic, options, f'changes("orders", group="{group}")')
+        return Changes(given, group, several_or_none(columns), filters)
 
     def write(
         self,
@@ -314,6 +328,16 @@ class Kafka:
                 hint="Rows come first: write(rows, topic).",
             )
         return write(self._with(options, topic=topic), rows)
+
+    def _of_read(self, topic: str | None, options: Mapping[str, str] | None, call: str) -> dict[str, str]:
+        """The options of a read of records by ``call``, which must say which topics it is of."""
+        found = self._with(options, subscribe=topic)
+        user = UserOptions(found, Use.BATCH_READ)
+        if user.where is Where.BROKERS and not user.is_zookeeper and not selects_topics(user):
+            raise OptionError(
+                "No topic is named", hint=f"Write {call}. topics.partitions() of connect() lists the topics."
+            )
+        return found
 
     def _with(self, options: Mapping[str, str] | None, **more: str | None) -> dict[str, str]:
         """The options of the place, and those of one call.

@@ -6,9 +6,9 @@ implements the contracts by which the core calls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
@@ -38,19 +38,22 @@ def of_read(user: UserOptions) -> tuple[ExtensionOptions, ...]:
     """
     found: list[ExtensionOptions | None] = []
     if given := user.of_extension("large_messages"):
-        with _installed("large_messages", f"Option {given[0]!r}"):
-            from pyspark_kafkalog.extensions.large_messages.options import large_message_options
+        _check_installed("large_messages", f"Option {given[0]!r}")
+        from pyspark_kafkalog.extensions.large_messages.options import large_message_options
+
         found.append(large_message_options(user))
     found.append(_audit(user))
     if given := user.of_extension("typed_values"):
-        with _installed("typed_values", f"Option {given[0]!r}"):
-            from pyspark_kafkalog.extensions.typed_values.options import value_options
+        _check_installed("typed_values", f"Option {given[0]!r}")
+        from pyspark_kafkalog.extensions.typed_values.options import value_options
+
         found.append(value_options(user))
     found.append(_transform(user))
     found.append(offsets_store(user))
     if user.are_of_stream and (given := user.of_extension("membership")):
-        with _installed("membership", f"Option {given[0]!r}"):
-            from pyspark_kafkalog.extensions.membership.options import membership_options
+        _check_installed("membership", f"Option {given[0]!r}")
+        from pyspark_kafkalog.extensions.membership.options import membership_options
+
         found.append(membership_options(user))
     return tuple(each for each in found if each is not None)
 
@@ -62,13 +65,15 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
     """
     found: list[ExtensionOptions | None] = [_transform(user)]
     if given := user.of_extension("typed_values"):
-        with _installed("typed_values", f"Option {given[0]!r}"):
-            from pyspark_kafkalog.extensions.typed_values.options import written_value_options
+        _check_installed("typed_values", f"Option {given[0]!r}")
+        from pyspark_kafkalog.extensions.typed_values.options import written_value_options
+
         found.append(written_value_options(user))
     found.append(_audit(user))
     if given := user.of_extension("large_messages"):
-        with _installed("large_messages", f"Option {given[0]!r}"):
-            from pyspark_kafkalog.extensions.large_messages.options import split_options
+        _check_installed("large_messages", f"Option {given[0]!r}")
+        from pyspark_kafkalog.extensions.large_messages.options import split_options
+
         found.append(split_options(user, write))
     if write.produce is not None:
         found.append(_transactions(user, write.produce))
@@ -83,8 +88,9 @@ def offsets_store(user: UserOptions) -> OffsetsStore | None:
     given = user.of_extension("zookeeper")
     if not given:
         return None
-    with _installed("zookeeper", f"Option {given[0]!r}"):
-        from pyspark_kafkalog.extensions.zookeeper.options import zookeeper_offsets
+    _check_installed("zookeeper", f"Option {given[0]!r}")
+    from pyspark_kafkalog.extensions.zookeeper.options import zookeeper_offsets
+
     return zookeeper_offsets(user)
 
 
@@ -96,8 +102,9 @@ def check_no_marker(groups: GroupOffsets, group: str, changed: str) -> None:
     """
     if not group.startswith(OWN_PREFIX):
         return
-    with _installed("exactly_once", f"Group {group!r}"):
-        from pyspark_kafkalog.extensions.exactly_once import group_marker
+    _check_installed("exactly_once", f"Group {group!r}")
+    from pyspark_kafkalog.extensions.exactly_once import group_marker
+
     group_marker.check_no_marker(groups, group, changed)
 
 
@@ -107,12 +114,10 @@ def without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
     Any write may be one of rows that were read so, also where no extension is asked for. Without the folder
     nothing tells such headers from the user's: then they are kept.
     """
-    try:
-        from pyspark_kafkalog.extensions.large_messages import segments
-    except ModuleNotFoundError as e:
-        if not _lacks("large_messages", e):
-            raise
+    if not _is_installed("large_messages"):
         return records
+    from pyspark_kafkalog.extensions.large_messages import segments
+
     return segments.without_reader_headers(records)
 
 
@@ -122,16 +127,20 @@ class WatchingReader:
 
     The extension is loaded only for rows that have its mark: a value that begins as a message segment does,
     with a byte that no text begins with, or headers.
+
+    :ivar tell: called with the topic that has such segments; by default the log says it once of each topic,
+        with the option that puts messages together.
     """
 
     reader: SplitReader
+    tell: Callable[[str], None] | None = None
 
     def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
         """See :meth:`.ranges.SplitReader.read`."""
         is_done = False
         for rows in self.reader.read(split, found):
             if not is_done and _may_have_segments(rows):
-                is_done = _told_of_segments(rows, split.partition.topic)
+                is_done = _told_of_segments(rows, split.partition.topic, self.tell)
             yield rows
 
 
@@ -148,14 +157,15 @@ def _may_have_segments(rows: pa.RecordBatch) -> bool:
     return bool(((starts - 1) >= 127).any())  # 0 or from 128 on
 
 
-def _told_of_segments(rows: pa.RecordBatch, topic: str) -> bool:
-    try:
-        from pyspark_kafkalog.extensions.large_messages.watching import tell_of_segments
-    except ModuleNotFoundError as e:
-        if not _lacks("large_messages", e):
-            raise
+def _told_of_segments(rows: pa.RecordBatch, topic: str, tell: Callable[[str], None] | None) -> bool:
+    if not _is_installed("large_messages"):
         return True
-    return tell_of_segments(rows, topic)
+    from pyspark_kafkalog.extensions.large_messages.watching import has_segments, log_segments
+
+    if not has_segments(rows):
+        return False
+    (tell or log_segments)(topic)
+    return True
 
 
 def view(options: Mapping[str, str]) -> View | None:
@@ -165,8 +175,9 @@ def view(options: Mapping[str, str]) -> View | None:
     """
     if "view" not in UserOptions(options, Use.BATCH_READ):
         return None
-    with _installed("views", "Option 'view'"):
-        from pyspark_kafkalog.extensions.views.options import view_options
+    _check_installed("views", "Option 'view'")
+    from pyspark_kafkalog.extensions.views.options import view_options
+
     return view_options(options)
 
 
@@ -175,8 +186,9 @@ def cloud_services() -> Clouds:
 
     :raises OptionError: if the extension is not installed.
     """
-    with _installed("clouds", "A login or rack of a cloud"):
-        from pyspark_kafkalog.extensions.clouds import services
+    _check_installed("clouds", "A login or rack of a cloud")
+    from pyspark_kafkalog.extensions.clouds import services
+
     return services
 
 
@@ -185,8 +197,9 @@ def directory_groups() -> type[DirectoryGroups]:
 
     :raises OptionError: if the extension is not installed.
     """
-    with _installed("log_groups", "A group of a log directory"):
-        from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
+    _check_installed("log_groups", "A group of a log directory")
+    from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
+
     return DirectoryGroups
 
 
@@ -195,8 +208,9 @@ def commit_retention() -> Retain:
 
     :raises OptionError: if the extension is not installed.
     """
-    with _installed("retention", "A log directory's retention"):
-        from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
+    _check_installed("retention", "A log directory's retention")
+    from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
+
     return retain_after_commit
 
 
@@ -205,8 +219,9 @@ def _transactions(user: UserOptions, produce: ProduceOptions) -> ExtensionOption
     given = [*user.of_extension("exactly_once"), *of_directories]
     if not given:
         return None
-    with _installed("exactly_once", f"Option {given[0]!r}"):
-        from pyspark_kafkalog.extensions.exactly_once.options import transaction_options
+    _check_installed("exactly_once", f"Option {given[0]!r}")
+    from pyspark_kafkalog.extensions.exactly_once.options import transaction_options
+
     return transaction_options(user, produce)
 
 
@@ -214,8 +229,9 @@ def _transform(user: UserOptions) -> ExtensionOptions | None:
     given = user.of_extension("transform")
     if not given:
         return None
-    with _installed("transform", f"Option {given[0]!r}"):
-        from pyspark_kafkalog.extensions.transform.options import transform_options
+    _check_installed("transform", f"Option {given[0]!r}")
+    from pyspark_kafkalog.extensions.transform.options import transform_options
+
     return transform_options(user)
 
 
@@ -223,25 +239,25 @@ def _audit(user: UserOptions) -> ExtensionOptions | None:
     given = user.of_extension("audit")
     if not given:
         return None
-    with _installed("audit", f"Option {given[0]!r}"):
-        from pyspark_kafkalog.extensions.audit.options import audit_options
+    _check_installed("audit", f"Option {given[0]!r}")
+    from pyspark_kafkalog.extensions.audit.options import audit_options
+
     return audit_options(user)
 
 
-@contextmanager
-def _installed(name: str, needing: str) -> Iterator[None]:
-    """Turn an import of an extension whose folder is missing into an error for the user."""
-    try:
-        yield
-    except ModuleNotFoundError as e:
-        if not _lacks(name, e):
-            raise
+def _check_installed(name: str, needing: str) -> None:
+    """Refuse what needs an extension whose folder is missing.
+
+    :raises OptionError: naming the extension.
+    """
+    if not _is_installed(name):
         raise OptionError(
             f"{needing} needs {name}, which is not installed",
             hint=f"Leave it out, or install a pyspark-kafkalog that has the folder extensions/{name}.",
-        ) from None
+        )
 
 
-def _lacks(name: str, error: ModuleNotFoundError) -> bool:
-    """Whether an import failed because the folder of this extension is missing."""
-    return error.name is not None and error.name.startswith(f"{__name__}.{name}")
+def _is_installed(name: str) -> bool:
+    """Whether the folder of an extension is there, and not only what Python has left of it."""
+    spec = find_spec(f"{__name__}.{name}")
+    return spec is not None and spec.origin is not None

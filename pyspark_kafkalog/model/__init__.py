@@ -61,9 +61,11 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 def check_topic(topic: str) -> str:
     """Return ``topic``; :class:`OptionError` if Kafka would refuse it (Kafka's Topic.validate)."""
     if not _LEGAL_TOPIC.match(topic) or topic in (".", ".."):
+        one = "Name one topic, without commas. " if "," in topic else ""
         raise OptionError(
             f"Illegal topic name {topic[:300]!r}",
-            hint="Topic names have 1 to 249 of the characters a-z A-Z 0-9 . _ - and are not '.' or '..'.",
+            hint=f"{one}Topic names have 1 to 249 of the characters a-z A-Z 0-9 . _ - and are not '.' or"
+            " '..'.",
         )
     return topic
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CORRUPT_FIELD, DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
-from pyspark_kafkalog.options.user_options import is_slip, log_once, suggestion
+from pyspark_kafkalog.options.user_options import is_slip, log_once, near_names, suggestion
 
 SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("binary", "string"),
@@ -65,10 +65,10 @@ def read_columns(
     :param of_records: columns of records, but not those of views, may be NOT NULL or come with an option.
     :raises OptionError: for a column that does not exist, has another type, or should be nullable.
     """
-    names = []
+    names, fields = [], list(fields)
     for name, kind, nullable in fields:
         if name not in allowed:
-            hint = way_to_column(name, allowed) if of_records else suggestion(name, allowed)
+            hint = _way_to_read(name, allowed, fields) if of_records else suggestion(name, allowed)
             raise OptionError(f"Unknown column {name!r}", hint=hint)
         if kind != allowed[name]:
             # Where a session calls another type timestamp, this name is plain.
@@ -88,6 +88,26 @@ def read_columns(
         raise OptionError("The schema has no columns", hint=f"Use some of {', '.join(allowed)}.")
     check_different(names)
     return tuple(names)
+
+
+def _way_to_read(name: str, allowed: Collection[str], fields: Sequence[tuple[str, str, bool]]) -> str:
+    """The hint for a column of a user's schema that a read does not have: it may be a field of values."""
+    unknown = [(field, kind) for field, kind, _ in fields if field not in {*allowed, *_BY_OPTION}]
+    is_slip_of_one = len(unknown) == 1 and near_names(name, allowed)
+    is_bytes = all(kind == "binary" for _, kind in unknown)
+    if name in _BY_OPTION or is_slip_of_one or is_bytes:
+        return way_to_column(name, allowed)
+    schema = ", ".join(f"{_quoted(field)} {kind}" for field, kind in unknown)
+    return (
+        f"A record has the columns {', '.join(allowed)}. For fields of JSON values leave out the schema, and"
+        f""" set value.format=json with value.schema: .option("value.format", "json")"""
+        f""".option("value.schema", "{schema}")."""
+    )
+
+
+def _quoted(name: str) -> str:
+    """A name as DDL takes it."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
 
 
 def way_to_column(name: str, known: Iterable[str]) -> str:

@@ -344,6 +344,11 @@ def _limits(user: UserOptions) -> TriggerLimits:
     return limits
 
 
+def selects_topics(user: UserOptions) -> bool:
+    """Whether the options say which topics are read."""
+    return any(name in user for name in ("subscribe", "subscribePattern", "assign", _EXCLUDE))
+
+
 def selection(user: UserOptions) -> Selection:
     """The partitions that the options select.
 
@@ -357,7 +362,7 @@ def selection(user: UserOptions) -> Selection:
             f"Option {_EXCLUDE!r} can't be given with {named[0]!r}",
             hint=f"Leave out {_EXCLUDE}, or name the topics by subscribePattern.",
         )
-    if not named and _EXCLUDE not in user and user.where is Where.BROKERS and "view" not in user:
+    if not selects_topics(user) and user.where is Where.BROKERS and "view" not in user:
         raise OptionError(
             "One of 'subscribe', 'subscribePattern' and 'assign' must be given for brokers",
             hint="Write, for example, .option('subscribe', 'orders'). The view 'topics' lists the topics.",
@@ -382,7 +387,8 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
     if not isinstance(values, Mapping):
         if values == sentinel:
             raise OptionError(
-                f"Option {offsets.option!r} can't be {word} for batch queries", hint=_ENDS_OF_BATCHES
+                f"Option {offsets.option!r} can't be {word} for batch queries",
+                hint=f"Leave it out. {_ENDS_OF_BATCHES}",
             )
         return
     for topic_partition, offset in values.items():

@@ -29,6 +29,7 @@ from pyspark_kafkalog.options.table import (
     Use,
     Where,
 )
+from pyspark_kafkalog.options.values import letters
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -53,8 +54,9 @@ _OF_FROM_JSON = {
 """The options of Spark's JSON that decoding does not have."""
 _TOPICS_OPTIONS = ("subscribe", "topic")
 """The option that names the topics: of readers, and of writers."""
-_SEPARATORS = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.|[ ._-]")
-"""The difference of names with the same letters: separators, and whose client an option is for."""
+_OF_A_CLIENT = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.")
+"""The part of an option's name that says whose client it is for, as other libraries write it."""
+_SEPARATORS = re.compile("[ ._-]")
 _FLAGS = {
     "kafka.isolation.level": "--read-committed",
     "large.message.enabled": "--large-messages",
@@ -365,8 +367,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """The names that differ from this one in case, separators and ``kafka.``, or else in some letters."""
     by_lower = {candidate.lower(): candidate for candidate in known}
-    letters = _letters(name)
-    same = [candidate for candidate in by_lower if _letters(candidate) in (letters, f"kafka{letters}")]
+    wanted = _compared(name)
+    same = [candidate for candidate in by_lower if _compared(candidate) in (wanted, f"kafka{wanted}")]
     return [by_lower[match] for match in same or difflib.get_close_matches(name.lower(), by_lower, n=3)]
 
 
@@ -387,11 +389,14 @@ def names_like(wanted: Iterable[str], known: Collection[str], kind: str) -> str:
 def is_slip(name: str, known: str) -> bool:
     """Whether a name is another one with other separators, or a letter or two more, fewer or exchanged."""
     name, known = name.lower(), known.lower()
-    return _letters(name) == _letters(known) or difflib.SequenceMatcher(None, known, name).ratio() >= _ALMOST
+    return (
+        _compared(name) == _compared(known) or difflib.SequenceMatcher(None, known, name).ratio() >= _ALMOST
+    )
 
 
-def _letters(name: str) -> str:
-    return _SEPARATORS.sub("", name.lower())
+def _compared(name: str) -> str:
+    """The letters of a name, without whose client it is for."""
+    return letters(_OF_A_CLIENT.sub("", name.lower()))
 
 
 def _dotted(name: str) -> str:

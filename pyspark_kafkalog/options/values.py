@@ -228,13 +228,13 @@ def java_class(*names: str) -> Parser:
 def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[[str, str], _T]:
     """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}
-    by_letters = {_letters(word): word for word in values if re.search("[A-Za-z]", word)}
+    by_letters = {letters(word): word for word in values if re.search("[A-Za-z]", word)}
 
     def parse(name: str, text: str) -> _T:
         try:
             return by_lower[text.strip().lower()]
         except KeyError:
-            meant = by_letters.get(_letters(text))
+            meant = by_letters.get(letters(text))
             raise OptionError(
                 f"Option {name!r}: expected one of"
                 f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}",
@@ -244,8 +244,9 @@ def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[
     return parse
 
 
-def _letters(word: str) -> str:
-    return re.sub("[^a-z0-9]", "", word.lower())
+def letters(word: str) -> str:
+    """The letters and digits of a word, in lower case: words that differ only in separators have the same."""
+    return re.sub(r"[\W_]", "", word.lower())
 
 
 compression = one_of("none", "gzip", "snappy", "lz4", "zstd")

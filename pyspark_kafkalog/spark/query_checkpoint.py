@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn, overload
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.spark.session import check_session
@@ -15,6 +16,50 @@ if TYPE_CHECKING:
 
 _DEFAULT = "spark.sql.streaming.checkpointLocation"
 _OPTION = "checkpointLocation"
+
+
+_WRITE = 'Write checkpoint.writeStream(rows).format("console").start(), with a DataFrame as rows.'
+_OF_WRITERS = frozenset(
+    {"clusterBy", "foreach", "foreachBatch", "format", "option", "options", "outputMode", "partitionBy"}
+    | {"queryName", "start", "table", "toTable", "trigger"}
+)
+"""What a ``DataStreamWriter`` has."""
+
+
+class _WriteStream:
+    """The bound method ``writeStream``, which says how it is called if it is used as Spark's property."""
+
+    def __init__(self, method: Callable[..., DataStreamWriter], checkpoint: QueryCheckpoint) -> None:
+        self._method, self._checkpoint = method, checkpoint
+
+    def __call__(self, rows: DataFrame) -> DataStreamWriter:
+        return self._method(self._checkpoint, rows)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _OF_WRITERS:
+            raise OptionError(
+                f"The writeStream of a checkpoint is called with the rows before .{name}", hint=_WRITE
+            )
+        raise AttributeError(name)
+
+
+class _CalledWithRows:
+    """Makes a method one that, used without a call, says the line to write."""
+
+    def __init__(self, method: Callable[..., DataStreamWriter]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, checkpoint: None, owner: type) -> Callable[..., DataStreamWriter]: ...
+
+    @overload
+    def __get__(self, checkpoint: QueryCheckpoint, owner: type) -> _WriteStream: ...
+
+    def __get__(
+        self, checkpoint: QueryCheckpoint | None, owner: type
+    ) -> _WriteStream | Callable[..., DataStreamWriter]:
+        return self._method if checkpoint is None else _WriteStream(self._method, checkpoint)
 
 
 class QueryCheckpoint:
@@ -52,8 +97,11 @@ class QueryCheckpoint:
         """``spark.readStream`` with this format and checkpoint. All sources of a query may begin with it."""
         return self._spark.readStream.format(DefaultSource.name()).option(_OPTION, self.location)
 
+    @_CalledWithRows
     def writeStream(self, rows: DataFrame) -> DataStreamWriter:  # noqa: N802 - as Spark's
         """``rows.writeStream`` with this checkpoint and name, for any format, table or function."""
+        if not hasattr(rows, "writeStream"):
+            raise OptionError(f"Expected the rows as a DataFrame, got {type(rows).__name__}", hint=_WRITE)
         writer = rows.writeStream.option(_OPTION, self.location)
         return writer if self.query_name is None else writer.queryName(self.query_name)
 

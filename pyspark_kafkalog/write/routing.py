@@ -132,7 +132,7 @@ class Router:
         if topics.null_count:
             raise InvalidRecordError(
                 "KAFKA_NULL_TOPIC_IN_DATA: a row has a null 'topic' and there is no option 'topic'",
-                hint="Filter such rows out, or add .option('topic', 'name').",
+                hint="Filter such rows out, or give the option 'topic', by which all rows go to one topic.",
             )
         codes = topics.indices.to_numpy()
         for code, topic in enumerate(topics.dictionary.to_pylist()):

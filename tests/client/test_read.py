@@ -383,7 +383,7 @@ def test_records_of_aborted_transactions_are_said(caplog: pytest.LogCaptureFixtu
     assert caplog.messages == [says.format("those that were looked at")]
     caplog.clear()
     assert connect(place).records.select("txn-basic").read_all().num_rows == 124
-    assert "RecordSelection(read_committed=True) leaves them out" in caplog.text
+    assert "read_committed=True leaves them out" in caplog.text
     caplog.clear()
     committed = connect({"path": place, "kafka.isolation.level": "read_committed"})
     assert committed.read("txn-basic").read_all().num_rows == 76

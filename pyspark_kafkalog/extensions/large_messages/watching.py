@@ -12,17 +12,14 @@ from pyspark_kafkalog.extensions.large_messages.kernels import find_lm, find_pre
 from pyspark_kafkalog.options.user_options import log_once
 
 
-def tell_of_segments(rows: pa.RecordBatch, topic: str) -> bool:
-    """Say once of a topic that its records have message segments, if these rows show any; whether they do."""
-    if not has_segments(rows):
-        return False
+def log_segments(topic: str) -> None:
+    """Say once of a topic that its records have message segments."""
     log_once(
         logging.WARNING,
         "Topic %s has message segments, which are read as values. large.message.enabled=true puts large"
         " messages together",
         topic,
     )
-    return True
 
 
 def has_segments(rows: pa.RecordBatch) -> bool:

@@ -16,6 +16,7 @@ import logging
 import os
 import pkgutil
 import re
+import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -29,13 +30,12 @@ from pyspark_kafkalog import tools
 from pyspark_kafkalog._version import __version__
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.tools.cli.other_tools import OF_OTHER_TOOLS
-from pyspark_kafkalog.tools.cli.output import say, warnings
+from pyspark_kafkalog.tools.cli.output import in_shell, say, warnings
 
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)\.?")
 _TYPED = f"{__name__}.typed"
 """The key under which click's context has all words of the command line."""
 USAGE, FAILED, INTERRUPTED = 2, 3, 130
-_ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)+)=True\b")
 _SECTIONS: Mapping[str, Sequence[str]] = {
     "First steps": ("doctor", "run-broker"),
     "Topics and brokers": ("topics", "brokers"),
@@ -48,6 +48,7 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
 _VERBS = ("list", "ls", "describe")
 """The words of other tools for ``show``."""
 _WHOLE_NUMBER = re.compile(r"(\S+) is not a valid integer(?: range)?")
+_RANGE = re.compile(r"(\S+) is not in the range (?:(\S+?)(<=?))?x(?:(>=?|<=?)(-?[\d.]*\d))?\.?")
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
 
@@ -133,16 +134,11 @@ class Application(CommandGroup):
         try:
             return super().invoke(ctx)
         except OptionError as e:
-            ctx.exit(_failed(USAGE, _in_shell(e)))
+            ctx.exit(_failed(USAGE, in_shell(str(e))))
         except UnicodeDecodeError as e:
             ctx.exit(_failed(USAGE, f"A file is not valid UTF-8: {e.reason} at byte {e.start}"))
         except KafkaLogError as e:
-            ctx.exit(_failed(FAILED, _in_shell(e)))
-
-
-def _in_shell(error: KafkaLogError) -> str:
-    """The text of an error, with a flag where it names an argument of Python."""
-    return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", str(error))
+            ctx.exit(_failed(FAILED, in_shell(str(e))))
 
 
 def _load_commands() -> None:
@@ -166,6 +162,7 @@ def _failed(code: int, message: str) -> int:
 def _usage_message(error: click.UsageError) -> str:
     """The error, and what to write instead, or where that is said."""
     message = _WHOLE_NUMBER.sub(r"expected a whole number, got \1", error.format_message())
+    message = _RANGE.sub(_expected_range, message)
     if error.ctx is None:
         return message
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
@@ -176,7 +173,15 @@ def _usage_message(error: click.UsageError) -> str:
             if told := OF_OTHER_TOOLS.get(command, {}).get(unknown["word"]):
                 return f"{unknown[0]}. {told.replace('{command}', error.ctx.command_path)}"
     hint = f"Try '{error.ctx.command_path} --help'."
-    if extra := _EXTRA.fullmatch(message):
+    typed: Sequence[str] = error.ctx.meta[_TYPED]
+    if unknown and (word := unknown["word"] or "") in typed[:-1] and not word.startswith("-"):
+        place = typed[typed.index(word) + 1]
+        if _is_place(place) and (as_name := _as_name(error.ctx.command, word)):
+            written = as_typed({word: (place,), place: as_name}, error.ctx)
+            return f"{message} If {word} is a name, PLACE comes first: {written}"
+    if isinstance(error, click.MissingParameter) and error.param:
+        hint = f"Write {error.ctx.command_path} {_words_of(error.ctx.command)}."
+    elif extra := _EXTRA.fullmatch(message):
         options = {option for param in error.ctx.command.params for option in param.opts}
         meant = [option for option in ("--group",) if option in options]
         if "%" in extra[1] and "--follow" in options:
@@ -184,9 +189,52 @@ def _usage_message(error: click.UsageError) -> str:
         elif meant:
             named = [" ".join(f"{option} {name}" for name in extra[1].split()) for option in meant]
             hint = f"Did you mean {' or '.join(named)}?"
-    elif isinstance(error, click.BadParameter) and error.param and error.param.multiple and "," in message:
+    elif (
+        isinstance(error, click.BadParameter)
+        and error.param
+        and error.param.multiple
+        and ("," in message.rpartition("got ")[2])
+    ):
         hint = f"Repeat {error.param.opts[0]} for each."
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
+
+
+def _expected_range(found: re.Match[str]) -> str:
+    """The text of click about a number that is outside of a range, in words."""
+    got, low, low_sign, sign, bound = found.groups()
+    least = (low, low_sign == "<=") if low else (bound, sign == ">=") if sign and sign[0] == ">" else None
+    most = bound if sign and sign[0] == "<" else None
+    words = [] if least is None else [f"{least[0]} or more" if least[1] else f"more than {least[0]}"]
+    words += [f"at most {most}" if sign == "<=" else f"less than {most}"] if most else []
+    return f"expected {' and '.join(words)}, got {got}"
+
+
+def _words_of(command: click.Command) -> str:
+    """The words that a command needs, as its help writes them."""
+    needed = [param for param in command.params if param.required or isinstance(param, click.Argument)]
+    names = [param.metavar or (param.name or "").upper() for param in needed]
+    return " ".join(
+        name if isinstance(param, click.Argument) else f"{param.opts[0]} {name}"
+        for param, name in zip(needed, names, strict=True)
+    )
+
+
+def _as_name(command: click.Command, name: str) -> tuple[str, ...]:
+    """The words that give a command a name, of a topic or of a group; none if it takes no name."""
+    shown = command.commands.get("show", command) if isinstance(command, click.Group) else command
+    if any("TOPIC" in (param.metavar or "") for param in shown.params if isinstance(param, click.Argument)):
+        return (name,)
+    return ("--group", name) if any("--group" in param.opts for param in shown.params) else ()
+
+
+def as_typed(instead: Mapping[str, Sequence[str]], ctx: click.Context | None = None) -> str:
+    """The command as it was typed, with others in place of some words, each where it was typed last."""
+    ctx = ctx or click.get_current_context()
+    words = [[word] for word in ctx.meta[_TYPED]]
+    for word, others in instead.items():
+        at = max(number for number, typed in enumerate(ctx.meta[_TYPED]) if typed == word)
+        words[at] = list(others)
+    return shlex.join(["kafkalog", *(word for group in words for word in group)])
 
 
 def _name_with_dash(option: str, typed: Sequence[str]) -> str | None:

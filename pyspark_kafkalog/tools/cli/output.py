@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.printable import one_line, printable
 
 _Item = TypeVar("_Item")
+_ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b")
 
 wide_option = click.option(
     "--wide", is_flag=True, help="Show more columns than fit 80 characters; --json has all."
@@ -95,6 +97,11 @@ def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:
         first = list(islice(rest, 1))
     yield from first
     yield from rest
+
+
+def in_shell(text: str) -> str:
+    """A text for people, with a flag where it names an argument of Python."""
+    return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", text)
 
 
 def say(text: str) -> None:

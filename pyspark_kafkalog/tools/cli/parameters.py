@@ -6,16 +6,22 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from pyspark_kafkalog.client.kafka import Kafka, options_of
+from pyspark_kafkalog.client.kafka import Kafka, names_brokers, options_of
 from pyspark_kafkalog.client.partitions import partitions_of
-from pyspark_kafkalog.errors import LogDirectoryError, OptionError, no_such_partition
+from pyspark_kafkalog.errors import (
+    KafkaLogError,
+    LogDirectoryError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+    no_such_partition,
+)
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.settings import Selection
@@ -25,6 +31,7 @@ from pyspark_kafkalog.options.topic_configs import in_kafkas_units
 from pyspark_kafkalog.options.user_options import with_kafka
 from pyspark_kafkalog.options.values import REGISTRY_LOGIN, ZOOKEEPER_LOGIN, patterns, size_in_bytes
 from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.tools.cli.application import as_typed
 from pyspark_kafkalog.tools.groups.consumer_groups import GroupOffset
 
 _COMPLETE_MS = 1500
@@ -91,10 +98,44 @@ _UNUSED_PROPERTIES = {
 _PARTITION = re.compile(r"(?P<topic>.+)[-:](?P<partition>[0-9]{1,9})", re.DOTALL)
 
 
+class PlaceArgument(click.Argument):
+    """The argument PLACE, which refuses words that are exchanged, with the command turned around."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Refuse a word that is no place if a later one is."""
+        place = opts.get(self.name or "")
+        if isinstance(place, str) and not ctx.resilient_parsing and _is_no_place(place):
+            for param in ctx.command.get_params(ctx):
+                is_name = isinstance(param, click.Argument) and "TOPIC" in (param.metavar or "").upper()
+                given = opts.get(param.name or "") if isinstance(param, click.Argument) else None
+                words = [given] if isinstance(given, str) else given
+                for word in words if isinstance(words, list | tuple) else ():
+                    if _is_surely_brokers(word) or (is_name and "/" in word):
+                        raise OptionError(
+                            f"PLACE comes first, got {place!r}",
+                            hint=f"Write {as_typed({place: (word,), word: (place,)})}",
+                        )
+        return super().handle_parse_result(ctx, opts, args)
+
+
+def _is_surely_brokers(word: str) -> bool:
+    """Whether a word names brokers: a topic with a partition, such as ``orders:0``, has a low number."""
+    if word.startswith("zk://"):
+        return True
+    return names_brokers(word) and all(len(each.rpartition(":")[2]) > 3 for each in word.split(","))
+
+
+def _is_no_place(word: str) -> bool:
+    """Whether a word is like a name and not like a place: no path, no URI, no brokers and no folder."""
+    return "/" not in word and not _is_surely_brokers(word) and not os.path.isdir(word)
+
+
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Kafka`."""
 
-    @click.argument("place", metavar="PLACE", shell_complete=_folders)
+    @click.argument("place", metavar="PLACE", shell_complete=_folders, cls=PlaceArgument)
     @click.option(
         "-o",
         "--option",
@@ -271,8 +312,29 @@ def offsets_of(
     kafka: Kafka, groups: tuple[str, ...], chosen: Selection, *, read_committed: bool = False
 ) -> list[GroupOffset]:
     """The committed offsets of these groups; of all groups if none is named."""
-    with said("Looking up committed offsets"):
+    with said("Looking up committed offsets"), groups_as_options(kafka, chosen):
         return kafka.groups.offsets(groups or None, chosen, read_committed=read_committed)
+
+
+@contextmanager
+def groups_as_options(kafka: Kafka, chosen: Selection) -> Iterator[None]:
+    """Say how a group is named if a topic that is not there has the name of one."""
+    try:
+        yield
+    except UnknownTopicOrPartitionError as e:
+        groups = [name for name in chosen.topics or () if _is_group(kafka, name)]
+        if not groups:
+            raise
+        written = as_typed({name: ("--group", name) for name in groups})
+        verb = "is a consumer group" if len(groups) == 1 else "are consumer groups"
+        raise e.with_hint(f"{', '.join(groups)} {verb}. Write {written}") from e
+
+
+def _is_group(kafka: Kafka, name: str) -> bool:
+    try:
+        return bool(kafka.groups.describe([name]))
+    except KafkaLogError:
+        return False
 
 
 def named_partitions(place: Place, names: tuple[str, ...]) -> list[TopicPartition]:

@@ -14,7 +14,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition, check_topic
@@ -63,7 +63,7 @@ def parse(text: str, *, group: str | None = None) -> WantedOffsets:
     """
     rows = _rows(text)
     wanted: WantedOffsets = {}
-    for named, partition, offset in rows:
+    for named, partition, offset, _ in rows:
         group_id = named if named is not None else group
         if group_id is None:
             raise OptionError("The file names no group", hint="Give the group of these offsets.")
@@ -74,12 +74,21 @@ def parse(text: str, *, group: str | None = None) -> WantedOffsets:
                 )
             wanted[group_id][partition] = offset
     if rows and not wanted:
-        others = sorted({str(named) for named, _, _ in rows})
+        others = sorted({str(row.group) for row in rows})
         raise OptionError(
             f"The file has no offset of group {group!r}, but of {', '.join(map(repr, others[:_NAMED]))}",
             hint="Give one of the file's groups.",
         )
     return wanted
+
+
+def where_named(text: str, partition: TopicPartition, *, group: str | None = None) -> str:
+    """The part of a text that :func:`parse` takes which names a partition first, such as ``line 3``.
+
+    It is empty for Spark's offsets, which are one object.
+    """
+    rows = (row for row in _rows(text) if group is None or row.group in (None, group))
+    return next((row.where.lower() for row in rows if row.partition == partition), "")
 
 
 def parse_ends(text: str) -> dict[TopicPartition, int]:
@@ -88,14 +97,14 @@ def parse_ends(text: str) -> dict[TopicPartition, int]:
     :raises OptionError: for any other text, and if it has several groups, or two offsets for a partition.
     """
     rows = _rows(text)
-    groups = sorted({named for named, _, _ in rows if named is not None})
+    groups = sorted({row.group for row in rows if row.group is not None})
     if len(groups) > 1:
         raise OptionError(
             f"The file has offsets of several groups: {', '.join(map(repr, groups[:_NAMED]))}",
             hint="Give those of one group, as kafkalog offsets export --group prints them.",
         )
     ends: dict[TopicPartition, int] = {}
-    for _, partition, committed in rows:
+    for _, partition, committed, _ in rows:
         if partition in ends:
             raise OptionError("The file has two offsets", topic_partition=partition)
         ends[partition] = committed.offset
@@ -104,14 +113,22 @@ def parse_ends(text: str) -> dict[TopicPartition, int]:
 
 _NAMED = 3
 """Groups that an error names."""
-_Row = tuple[str | None, TopicPartition, CommittedOffset]
+
+
+class _Row(NamedTuple):
+    """One offset, and where the text has it, such as ``Line 3``; empty for Spark's JSON."""
+
+    group: str | None
+    partition: TopicPartition
+    offset: CommittedOffset
+    where: str = ""
 
 
 def _rows(text: str) -> list[_Row]:
     start = text.lstrip()[:1]
     if start == "{":
         offsets = parse_offsets(text, option="file")
-        return [(None, partition, CommittedOffset(offset)) for partition, offset in offsets.items()]
+        return [_Row(None, partition, CommittedOffset(offset)) for partition, offset in offsets.items()]
     if start == "[":
         return [_json_row(number, row) for number, row in enumerate(_json_list(text), 1)]
     return _csv_rows(text)
@@ -126,16 +143,17 @@ def _csv_rows(text: str) -> list[_Row]:
     for number, fields in enumerate(lines, 1):
         if not fields:
             continue
+        where = f"Line {number}"
         if len(fields) not in (3, 4):
-            raise _unexpected(f"Line {number}", "topic,partition,offset or group,topic,partition,offset")
+            expected = "topic,partition,offset or group,topic,partition,offset"
+            raise _unexpected(where, f"{expected}, got {','.join(fields)[:80]!r}")
         group = fields[0] if len(fields) == 4 else None
         topic, partition, offset = fields[-3:]
         parsed_partition, parsed_offset = _integer(partition, MAX_INT), _integer(offset, MAX_LONG)
         if parsed_partition is None or parsed_offset is None:
-            raise _unexpected(f"Line {number}", "a partition and an offset of 0 or more")
-        rows.append(
-            (group, TopicPartition(check_topic(topic), parsed_partition), CommittedOffset(parsed_offset))
-        )
+            raise _unexpected(where, f"a partition and an offset of 0 or more, got {','.join(fields)[:80]!r}")
+        named = TopicPartition(check_topic(topic), parsed_partition)
+        rows.append(_Row(group, named, CommittedOffset(parsed_offset), where))
     return rows
 
 
@@ -164,7 +182,7 @@ def _json_row(number: int, row: object) -> _Row:
     if partition > MAX_INT or offset > MAX_LONG or not -1 <= epoch <= MAX_INT:
         raise _unexpected(where, "a 32-bit partition, a 32-bit leaderEpoch and a 64-bit offset")
     committed = CommittedOffset(offset, epoch, row.get("metadata", ""))
-    return row.get("group"), TopicPartition(check_topic(row["topic"]), partition), committed
+    return _Row(row.get("group"), TopicPartition(check_topic(row["topic"]), partition), committed, where)
 
 
 _NUMBERS = {"partition": None, "offset": None, "leaderEpoch": -1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
@@ -71,11 +72,10 @@ def export(
     :param records: from :func:`.select.read_records`, with all columns.
     :param file_format: by default the one of the suffix.
     :param overwrite: whether to replace a file that exists.
-    :raises OptionError: if the file exists, and for an unknown suffix.
+    :raises OptionError: see :func:`checked_format`.
     :raises KafkaLogError: if it can't be written, or if keys or values should be text and are not.
     """
-    file_format = file_format or format_of(path)
-    _check_new(path, overwrite=overwrite)
+    file_format = checked_format(path, file_format, overwrite=overwrite)
     temporary = f"{path}.{uuid.uuid4().hex[:8]}.tmp"
     counted = _Counted(records)
     try:
@@ -88,7 +88,8 @@ def export(
         _check_new(path, overwrite=overwrite)
         os.replace(temporary, path)
     except OSError as e:
-        raise KafkaLogError(f"Cannot write {path!r}: {e.strerror or e}") from e
+        # The text of pyarrow's errors names the temporary file.
+        raise KafkaLogError(f"Cannot write {path!r}: {os.strerror(e.errno) if e.errno else e}") from e
     except pa.ArrowNotImplementedError as e:
         why = str(e).rstrip(".")
         raise KafkaLogError(f"Cannot write {path!r}: {why}", hint="Write JSON or CSV.") from e
@@ -96,6 +97,21 @@ def export(
         with contextlib.suppress(OSError):
             os.unlink(temporary)
     return counted.rows
+
+
+def checked_format(path: str, file_format: FileFormat | None, *, overwrite: bool) -> FileFormat:
+    """The format of a file that can be written as far as can be seen now; by default the one of its suffix.
+
+    :raises OptionError: if the file exists, its folder doesn't, and for an unknown suffix.
+    """
+    file_format = file_format or format_of(path)
+    _check_new(path, overwrite=overwrite)
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        raise OptionError(
+            f"There is no folder {folder!r} for the file", hint=f"Make it: mkdir -p {shlex.quote(folder)}"
+        )
+    return file_format
 
 
 def _check_new(path: str, *, overwrite: bool) -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-def _log_aborted(said: str) -> None:
-    _log.warning("%s; RecordSelection(read_committed=True) leaves them out", said)
+def _log_note(note: str) -> None:
+    _log.warning("%s", note)
 
 
 class Records:
@@ -59,7 +59,7 @@ class Records:
         follow: bool = False,
         skip_damaged: bool = False,
         progress: Callable[[int, int], None] | None = None,
-        on_aborted: Callable[[str], None] = _log_aborted,
+        on_note: Callable[[str], None] = _log_note,
     ) -> pa.RecordBatchReader:
         """The selected records of ``topic``, as :meth:`Kafka.read` gives them; no batch is empty.
 
@@ -73,8 +73,9 @@ class Records:
         :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising. A key
             or value that can't be decoded is a struct of nulls.
         :param progress: called with the offsets that were read since the last call, and those in all.
-        :param on_aborted: called once with a sentence, if records of aborted transactions were read; by
-            default the log has it.
+        :param on_note: called with a sentence, each once, if records of aborted transactions or message
+            segments were read, or if no partition has the first offset of the selection; by default the log
+            has it.
         :raises OptionError: for options that are malformed, or have no effect on this selection.
         :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
         :raises CorruptRecordError: at damaged bytes, and at what can't be decoded.
@@ -108,7 +109,7 @@ class Records:
             skip_damaged=skip_damaged,
             progress=progress,
             check=partial(check_usable, self._kafka.place_options),
-            on_aborted=on_aborted,
+            on_note=on_note,
         )
 
     def count(
@@ -117,12 +118,10 @@ class Records:
         selection: RecordSelection | None = None,
         *,
         skip_damaged: bool = False,
-        on_aborted: Callable[[str], None] = _log_aborted,
+        on_note: Callable[[str], None] = _log_note,
     ) -> int:
         """The number of records of ``topic`` that are selected; see :meth:`select`."""
-        found = self.select(
-            topic, selection, columns=("offset",), skip_damaged=skip_damaged, on_aborted=on_aborted
-        )
+        found = self.select(topic, selection, columns=("offset",), skip_damaged=skip_damaged, on_note=on_note)
         return sum(rows.num_rows for rows in found)
 
     def batches(

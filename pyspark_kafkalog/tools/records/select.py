@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,6 +23,7 @@ from pyspark_kafkalog.errors import (
     OptionError,
     no_such_partition,
 )
+from pyspark_kafkalog.extensions import WatchingReader
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
@@ -47,6 +49,8 @@ _PAUSE = 0.2
 """Seconds between two looks for new records."""
 _LOOK_FOR_PARTITIONS = 10
 """Seconds between two looks for new partitions."""
+_LISTED = 5
+"""Partitions whose bounds a note names."""
 _LEAST_WINDOW = 1000
 """Offsets that are read first in the search for a partition's last records."""
 
@@ -79,7 +83,11 @@ class RecordSelection:
             try:
                 pc.match_substring_regex(pa.array([b""], pa.binary()), self.grep)
             except pa.ArrowInvalid as e:
-                raise OptionError(f"Not a regular expression: {self.grep!r}", hint=str(e)) from None
+                why = str(e).removeprefix("Invalid regular expression: ")
+                raise OptionError(
+                    f"Not a regular expression: {self.grep!r} ({why})",
+                    hint="Write a backslash before a sign that stands for itself, such as \\( or \\[.",
+                ) from None
 
     @property
     def conditions(self) -> set[str]:
@@ -106,7 +114,7 @@ def read_records(
     skip_damaged: bool = False,
     progress: Callable[[int, int], None] | None = None,
     check: _Check,
-    on_aborted: Callable[[str], None],
+    on_note: Callable[[str], None],
 ) -> pa.RecordBatchReader:
     """The selected records of ``topic`` with these ``columns``; no batch is empty.
 
@@ -116,7 +124,7 @@ def read_records(
     :param limits: how large records may be.
     :param formats: how keys and values are decoded; None if they are not.
     :param check: raises an error if it finds some of these partitions unusable, before they are asked.
-    :param on_aborted: called once with a sentence, if records of aborted transactions were read.
+    :param on_note: called with a sentence, each once, about what was read, or is not there.
     """
     names = [name for name in COLUMNS if name in columns]
     reading = _Reading(
@@ -130,7 +138,7 @@ def read_records(
         skip_damaged=skip_damaged,
         progress=progress,
         check=check,
-        on_aborted=on_aborted,
+        on_note=on_note,
     )
     found = reading.run(follow=follow)
     if selection.limit is not None:
@@ -179,7 +187,7 @@ class _Reading:
         skip_damaged: bool,
         progress: Callable[[int, int], None] | None,
         check: _Check,
-        on_aborted: Callable[[str], None],
+        on_note: Callable[[str], None],
     ) -> None:
         self._place = place
         self._topic = topic
@@ -187,7 +195,8 @@ class _Reading:
         self._columns = columns
         self._progress = progress
         self._check = check
-        self._on_aborted: Callable[[str], None] | None = on_aborted
+        self._on_note = on_note
+        self._noted: set[str] = set()
         self._aborted = AbortedRecords()
         values = None if formats is None else values_of(formats)
         decoded = () if formats is None or values is None else values.columns_of(formats)
@@ -206,7 +215,7 @@ class _Reading:
             limits=limits,
             aborted=self._aborted,
         )
-        self._reader: SplitReader = RecordReader(place, self._rules)
+        self._reader: SplitReader = WatchingReader(RecordReader(place, self._rules), self._note_segments)
         if selection.large_messages:
             whole = LargeMessageOptions(enabled=True, settings=settings)
             self._reader = WholeMessageReader(place, self._rules, whole)
@@ -220,16 +229,43 @@ class _Reading:
             self._say_aborted()
 
     def _say_aborted(self) -> None:
-        """Say once that there are some; an interrupt may come while it is said."""
-        say = self._on_aborted
-        if self._aborted.count and say is not None:
-            self._on_aborted = None
+        if self._aborted.count:
             wanted = self._wanted
             is_narrowed = bool(wanted.conditions) or (wanted.tail, wanted.limit) != (None, None)
-            say(self._aborted.among(is_narrowed=is_narrowed))
+            among = self._aborted.among(is_narrowed=is_narrowed)
+            self._note("aborted", f"{among}; read_committed=True leaves them out")
+
+    def _note_segments(self, topic: str) -> None:
+        self._note(
+            "segments",
+            f"Topic {topic} has message segments, parts of large messages, which are shown one by one;"
+            " large_messages=True puts the messages together",
+        )
+
+    def _say_beyond(self, ranges: Mapping[TopicPartition, OffsetRange], *, follow: bool) -> None:
+        """Say that every partition ends before the first offset that is wanted, if so."""
+        first = self._wanted.offset or 0
+        last_end = max((existing.end for existing in ranges.values()), default=sys.maxsize)
+        if first > last_end or (first == last_end > 0 and not follow):
+            chosen = "chosen " if self._wanted.partitions else ""
+            bounds = [
+                f"{partition} has {f'{start} to {end - 1}' if start < end else 'none'}"
+                for partition, (start, end) in list(ranges.items())[:_LISTED]
+            ]
+            more = f", and {len(ranges) - _LISTED} more partitions" if len(ranges) > _LISTED else ""
+            self._note(
+                "beyond",
+                f"No {chosen}partition of {self._topic} has offset {first}: {', '.join(bounds)}{more}",
+            )
+
+    def _note(self, kind: str, note: str) -> None:
+        """Say it once; an interrupt may come while it is said."""
+        if kind not in self._noted:
+            self._noted.add(kind)
+            self._on_note(note)
 
     def _run(self, *, follow: bool) -> Iterator[pa.RecordBatch]:
-        ranges = self._ranges(self._partitions())
+        ranges = self._ranges(self._partitions(), follow=follow)
         self._total = sum(end - start for start, end in ranges.values())
         if self._wanted.tail is None:
             for partition, offsets in ranges.items():
@@ -263,17 +299,20 @@ class _Reading:
             self._seen[partition] = Seen(ids.get(partition.topic, ""), epoch, seen.high_watermark)
         return bounds
 
-    def _ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+    def _ranges(
+        self, partitions: Collection[TopicPartition], *, follow: bool
+    ) -> dict[TopicPartition, OffsetRange]:
         """The offsets of each partition that may hold selected records, sorted."""
         bounds = self._bounds(partitions)
         within = offsets_within(self._place, Bounds(since=self._wanted.since), bounds)
-        ranges = {}
+        ranges, all_existing = {}, {}
         for partition, watermarks in sorted(bounds.items()):
             end = watermarks.end(read_committed=self._wanted.read_committed)
             first = self._wanted.offset or 0
-            existing = OffsetRange(watermarks.log_start_offset, end)
+            all_existing[partition] = existing = OffsetRange(watermarks.log_start_offset, end)
             asked = OffsetRange(end + first if first < 0 else first, end)
             ranges[partition] = asked.within(existing).within(within[partition])
+        self._say_beyond(all_existing, follow=follow)
         return ranges
 
     def _rows(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:

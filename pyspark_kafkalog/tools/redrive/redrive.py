@@ -77,8 +77,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 class Redriven:
     """The dead letters of one partition that go back to one topic.
 
-    They are among the offsets from ``start`` to ``end``. ``destination`` is None for other records, which
-    stay where they are.
+    They are among the offsets from ``start`` to ``end``. ``destination`` is None, in a table ``-``, for
+    records that are no dead letters, which stay where they are.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
@@ -358,13 +358,13 @@ def _check_first(group: str, unknown: Collection[TopicPartition], *, first: bool
         raise GroupError(
             f"Group {group!r} has committed nothing for {listed(unknown, 5)}: nothing of it was sent, or the"
             " place has forgotten how far (offsets.retention.minutes)",
-            hint="If nothing was sent, give first=True, in a shell --first. Else set where the group goes on:"
-            f" kafkalog offsets reset --group {group}.",
+            hint="If nothing was sent yet, say so with first=True. Otherwise set where the group goes on:"
+            f" kafkalog offsets reset PLACE --group {group} TOPIC:PARTITION --to-offset OFFSET --execute.",
         )
     if first and not unknown:
         raise OptionError(
             f"It is not the first run: group {group!r} has committed for all partitions that have records",
-            hint="Leave out first, in a shell --first.",
+            hint="Run it again without first=True.",
         )
 
 

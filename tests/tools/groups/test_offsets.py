@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -118,6 +119,51 @@ def test_a_file_that_is_no_text(root: Path, tmp_path: Path) -> None:
     done = run("offsets", "import", root, file, "--group", "g")
     assert (done.code, done.out) == (2, "")
     assert "not valid UTF-8" in done.err
+
+
+def test_partitions_of_a_file_that_are_not_there(
+    root: Path, groups: DirectoryGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command of the hint makes them, and then they are imported."""
+    monkeypatch.chdir(tmp_path)
+    Path("offsets.csv").write_text("t,0,3\n\ngone,2,0\ngone,0,0\n")
+    words = ("offsets", "import", root, "offsets.csv", "--group", "new", "--execute")
+    done = run(*words)
+    assert (done.code, done.out) == (3, "")
+    assert done.err == (
+        f"kafkalog: No such partition in {root}: gone-0, gone-2 (partition gone-0, file offsets.csv, line 4)."
+        " Leave it out of the file, or make it first:"
+        f" kafkalog topics create {root} gone --partitions 3\n"
+    )
+    assert not groups.committed("new")
+    assert run(*shlex.split(done.err.partition("kafkalog topics")[2].join(("topics", "")))).code == 0
+    assert run(*words).code == 0
+    Path("offsets.csv").write_text("t,0,3\nt,x,3\n")
+    assert run(*words).err.endswith(
+        "Line 2 of the file: expected a partition and an offset of 0 or more, got 't,x,3'\n"
+    )
+    Path("offsets.json").write_text('{"t":{"9":0}}')
+    other = run("offsets", "reset", root, "--group", "new", "--from-file", "offsets.json")
+    assert f"in {root}: t-9 (file offsets.json). Leave it out" in other.err
+    assert other.err.endswith(f"kafkalog topics alter {root} t --partitions 10\n")
+
+
+@pytest.mark.parametrize("words", [("lag",), ("offsets",), ("offsets", "export")])
+def test_a_group_in_the_place_of_a_topic(root: Path, words: tuple[str, ...]) -> None:
+    assert run("offsets", "reset", root, "--group", "etl", "u", "--to-latest", "--execute").code == 0
+    done = run(*words, root, "etl")
+    assert (done.code, done.out) == (3, "")
+    command = f"{' '.join(words)} {root} --group etl"
+    assert done.err == f"kafkalog: No such topic: etl. etl is a consumer group. Write kafkalog {command}\n"
+    assert run(*command.split()).code == 0
+    assert "is a consumer group" not in run(*words, root, "nothing").err
+
+
+def test_a_file_in_the_place_of_brokers(tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_text("t,0,3")
+    done = run("offsets", "import", file.name, "host:9092")
+    assert done.err.endswith(f"Write kafkalog offsets import host:9092 {file.name}\n")
 
 
 @pytest.mark.parametrize(

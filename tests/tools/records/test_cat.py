@@ -13,10 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from pyspark_kafkalog import connect
+from pyspark_kafkalog.options.user_options import log_once
 from tests.codec.test_kernels import needs_library
 from tests.extensions.large_messages.segment_formats import FORMATS
 from tests.fixtures_dir import case
@@ -57,6 +60,40 @@ HEADERS = case("v2-headers").directory
 def test_selections(root: Path, words: list[object], offsets: list[int]) -> None:
     assert [r["offset"] for r in records(root, "t", *words)] == offsets
     assert lines("cat", root, "t", *words, "--count") == [str(len(offsets))]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-o", 9999], "No partition of t has offset 9999: t-0 has 0 to 9, t-1 has 0 to 3."),
+        (["-o", 10], "No partition of t has offset 10: t-0 has 0 to 9, t-1 has 0 to 3."),
+        (["-p", 1, "-o", 9, "--skip-damaged"], "No chosen partition of t has offset 9: t-1 has 0 to 3."),
+        (["-o", 9], None),
+        (["-o", "end"], None),
+    ],
+)
+def test_an_offset_beyond_the_ends_is_said(root: Path, words: list[object], says: str | None) -> None:
+    done = run("cat", root, "t", *words, "--count")
+    assert done.code == 0
+    assert done.err == (f"kafkalog: {says}\n" if says else "")
+
+
+def test_message_segments_are_said_once(tmp_path: Path) -> None:
+    log_once.cache_clear()
+    large = {"large.message.enabled": "true", "numPartitions": "2"}
+    rows = pa.table({"value": ["x" * 3_000_000] * 2, "partition": pa.array([0, 1], pa.int32())})
+    connect(tmp_path / "log").write(rows, "scans", options=large)
+    says = (
+        "kafkalog: Topic scans has message segments, parts of large messages, which are shown one by one;"
+        " --large-messages puts the messages together.\n"
+    )
+    for words in (["cat"], ["cat", "--json", "--tail", 4], ["cat", "--skip-damaged"]):
+        done = run(words[0], tmp_path / "log", "scans", *words[1:])
+        assert (done.code, done.err) == (0, says), words
+    done = run("export", tmp_path / "log", "scans", tmp_path / "o.parquet")
+    assert done.err.startswith(says)
+    whole = run("cat", tmp_path / "log", "scans", "--large-messages")
+    assert (len(whole.out), whole.err) == (6_000_002, "")
 
 
 def test_keys_and_headers() -> None:

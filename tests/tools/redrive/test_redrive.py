@@ -109,6 +109,7 @@ def test_dead_letters_go_back_once(topics: Topics) -> None:
     dry = topics.redrive("--first")
     assert dry.code == 0
     assert "Dry run" in dry.err
+    assert f"Records that stay in {dead}, as no header says where they came from: 1." in dry.err
     assert not values(place, orders)
     counts = {(line[4], int(line[5])) for line in dry.lines[1:]}
     assert {each for each in counts if each[0] == "-"} == {("-", 1)}
@@ -251,11 +252,12 @@ def test_a_group_that_was_forgotten(topics: Topics) -> None:
     unknown = topics.redrive()
     assert unknown.code == 3
     assert f"Group '{topics.group}' has committed nothing for {dead}-0" in unknown.err
-    assert "give first=True, in a shell --first" in unknown.err
+    assert "If nothing was sent yet, say so with --first. Otherwise set" in unknown.err
     assert topics.redrive("--first", "--execute").code == 0
     again = topics.redrive("--first", "--execute")
     assert again.code == 2
     assert "It is not the first run" in again.err
+    assert again.err.endswith(" Run it again without --first.\n")
     open_groups(connect(place).place_options).committed(topics.group, require_stable=True)
     connect(place).groups.delete(topics.group)
     assert topics.redrive("--execute").code == 3

@@ -90,7 +90,9 @@ def backup(
     ends it.
     """
     if kafka.place_options.brokers is None:
-        raise OptionError("A backup is made of brokers", hint="Directories are copied by 'copy'.")
+        raise OptionError(
+            "Expected brokers as PLACE, got a log directory", hint="Directories are copied by kafkalog copy."
+        )
     with _until_stopped(follow) as stop:
         with progress("Copying", None, in_bytes=True) as done:
             found = kafka.logs.backup(

@@ -8,6 +8,7 @@ from pyspark_kafkalog.client.kafka import connect, names_brokers
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, progress, say_if_dry, show_rows
 from pyspark_kafkalog.tools.cli.parameters import (
+    PlaceArgument,
     exclude_option,
     execute_option,
     named_topics,
@@ -17,7 +18,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
 
 
 @kafkalog.command()
-@click.argument("directory", metavar="PLACE")
+@click.argument("directory", metavar="PLACE", cls=PlaceArgument)
 @topics_argument
 @exclude_option
 @set_option("A topic configuration for this run, such as min.cleanable.dirty.ratio=0.")

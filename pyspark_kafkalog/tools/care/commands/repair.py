@@ -15,7 +15,7 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, progress, say_if_dry, show_json, show_rows
-from pyspark_kafkalog.tools.cli.parameters import execute_option, parse_partitions
+from pyspark_kafkalog.tools.cli.parameters import PlaceArgument, execute_option, parse_partitions
 from pyspark_kafkalog.tools.cli.printable import one_line
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @kafkalog.command()
-@click.argument("directory", metavar="PLACE")
+@click.argument("directory", metavar="PLACE", cls=PlaceArgument)
 @click.argument("partitions", metavar="[TOPIC:PARTITIONS]...", nargs=-1)
 @click.option(
     "--salvage", is_flag=True, help="Keep every valid record batch after damage, too; offsets then have gaps."

@@ -22,6 +22,7 @@ from pyspark_kafkalog.tools.cli.output import json_option, say, show_json, show_
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     group_option,
+    groups_as_options,
     offsets_of,
     on_place,
     selection,
@@ -122,7 +123,7 @@ def lag(
     def look() -> list[GroupOffset]:
         if topics:
             # A topic that is gone has no lag, and a monitor of it would never give the alarm.
-            with said("Looking up partitions"):
+            with said("Looking up partitions"), groups_as_options(kafka, chosen):
                 partitions_of(kafka.groups.place, chosen)
         found = offsets_of(kafka, groups, chosen, read_committed=is_committed)
         return [row for row in found if all_groups or row.group in groups or row.state != MARKER]

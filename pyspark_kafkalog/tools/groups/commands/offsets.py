@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import click
 
 from pyspark_kafkalog.client.kafka import Kafka
-from pyspark_kafkalog.errors import GroupError
+from pyspark_kafkalog.client.partitions import existing
+from pyspark_kafkalog.errors import GroupError, UnknownTopicOrPartitionError, listed
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
@@ -32,7 +34,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
 from pyspark_kafkalog.tools.groups.consumer_groups import FAILED, GroupOffset
-from pyspark_kafkalog.tools.groups.exchange import export_csv, export_json, parse
+from pyspark_kafkalog.tools.groups.exchange import export_csv, export_json, parse, where_named
 from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
 
 one_group_option = click.option(
@@ -128,12 +130,11 @@ def reset(
         names = ", ".join("--" + name.replace("_", "-") for name in to)
         raise click.UsageError(f"Give exactly one of {names}.")
     if to["from_file"] is not None:
-        wanted = parse(to["from_file"].read(), group=group)
         if topics or all_topics:
             raise click.UsageError(
                 "The file of --from-file names the partitions: leave out TOPIC and --all-topics."
             )
-        steps = kafka.groups.plan_import(wanted, large_messages=large_messages)
+        steps = _planned_import(kafka, to["from_file"], group, large_messages=large_messages)
     else:
         partitions = _partitions(kafka, group, topics, all_topics, exclude)
         kind, value = _goal(chosen[0], to[chosen[0]])
@@ -180,8 +181,7 @@ def import_(kafka: Kafka, file: Any, group: str | None, execute: bool, as_json: 
 
     FILE comes from offsets export or kafka-consumer-groups --export, or holds Spark's offsets as JSON.
     """
-    wanted = parse(file.read(), group=group)
-    steps = kafka.groups.plan_import(wanted)
+    steps = _planned_import(kafka, file, group)
     _carry_out(kafka, steps, execute=execute, as_json=as_json)
 
 
@@ -250,6 +250,36 @@ def _partitions(
         return None
     chosen = Selection(exclude=exclude)
     return [p for p in kafka.groups.committed(group) if chosen.covers(p.topic, internal=True)]
+
+
+def _planned_import(
+    kafka: Kafka, file: Any, group: str | None, *, large_messages: bool = False
+) -> list[ResetStep]:
+    """The steps to the offsets in a file.
+
+    :raises UnknownTopicOrPartitionError: if it names a partition that the place does not have, with the place
+        in the file.
+    """
+    text = file.read()
+    wanted = parse(text, group=group)
+    try:
+        return kafka.groups.plan_import(wanted, large_messages=large_messages)
+    except UnknownTopicOrPartitionError as e:
+        named = sorted({partition for offsets in wanted.values() for partition in offsets})
+        missing = sorted(set(named).difference(existing(kafka.groups.place, named)))
+        if not missing:
+            raise
+        first = missing[0]
+        where = ", ".join(filter(None, (file.name, where_named(text, first, group=group))))
+        verb = "alter" if kafka.groups.place.topics([first.topic]) else "create"
+        count = 1 + max(partition.partition for partition in missing if partition.topic == first.topic)
+        raise UnknownTopicOrPartitionError(
+            f"No such partition in {kafka.name}: {listed(missing, 5)}",
+            topic_partition=first,
+            file=where,
+            hint="Leave it out of the file, or make it first: kafkalog topics"
+            f" {verb} {shlex.quote(kafka.name)} {first.topic} --partitions {count}",
+        ) from e
 
 
 def _goal(name: str, value: Any) -> tuple[ResetTo, int]:

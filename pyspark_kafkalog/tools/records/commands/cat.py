@@ -21,7 +21,7 @@ from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
-from pyspark_kafkalog.tools.cli.output import progress, said_until_first, say, warnings
+from pyspark_kafkalog.tools.cli.output import in_shell, progress, said_until_first, say, warnings
 from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers, topic_names
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def cat(
         if count:
             with said(f"Counting the records of {topic}"):
                 number = kafka.records.count(
-                    topic, wanted.selection, skip_damaged=wanted.skip_damaged, on_aborted=_say_aborted
+                    topic, wanted.selection, skip_damaged=wanted.skip_damaged, on_note=_say_note
                 )
             click.echo(number)
             return
@@ -227,8 +227,10 @@ def export(
     Records of aborted transactions are written, too, which kcat and confluent-kafka leave out: give
     --read-committed to leave them out.
     """
+    from pyspark_kafkalog.tools.records.export import checked_format
     from pyspark_kafkalog.tools.records.export import export as export_records
 
+    file_format = checked_format(file, file_format, overwrite=force)
     with _damage_shown(ctx, wanted), progress("Offsets", None) as done:
         count = export_records(
             _records(kafka, wanted, progress=done),
@@ -247,15 +249,15 @@ def _records(kafka: Kafka, wanted: WantedRecords, **settings: Any) -> pa.RecordB
         wanted.topic,
         wanted.selection,
         skip_damaged=wanted.skip_damaged,
-        on_aborted=_say_aborted,
+        on_note=_say_note,
         **settings,
     )
     shown = said_until_first(f"Looking for records of {wanted.topic}", found)
     return found.from_batches(found.schema, shown)
 
 
-def _say_aborted(sentence: str) -> None:
-    say(f"{sentence}; --read-committed leaves them out.")
+def _say_note(note: str) -> None:
+    say(f"{in_shell(note)}.")
 
 
 def _write(text: Any) -> None:
@@ -278,7 +280,10 @@ def _key(text: str, form: Form | None) -> bytes:
         if form == "base64":
             return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise OptionError(f"Option '--key': expected {form}, got {text!r}") from None
+        example = "6b657931" if form == "hex" else "a2V5MQ=="
+        raise OptionError(
+            f"Option '--key': expected {form}, got {text!r}", hint=f"Write, for example, {example} for key1."
+        ) from None
     return text.encode(errors="surrogateescape")
 
 

@@ -7,7 +7,7 @@ import click
 from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, show_rows
+from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show_rows
 from pyspark_kafkalog.tools.cli.parameters import execute_option, on_place, topic_names
 
 
@@ -32,7 +32,7 @@ def redrive(kafka: Kafka, topic: str, group: str, first: bool, execute: bool, as
 
     Their headers __connect.errors.topic and .partition say where that is, as Kafka Connect and
     pyspark_kafkalog.dead_letters write them. Key, value, timestamp and all other headers are sent as they
-    were. Records without these headers stay where they are.
+    were. Records without these headers stay where they are: their rows have - under BACK TO.
 
     Each dead letter is sent once, even if a run is killed and started again. Brokers keep the group's offsets
     for offsets.retention.minutes after the last run, 7 days by default, and a directory for ever. A group
@@ -43,4 +43,6 @@ def redrive(kafka: Kafka, topic: str, group: str, first: bool, execute: bool, as
     with said("Looking for dead letters"):
         rows = kafka.records.redrive(topic, group=group, first=first, execute=execute)
     show_rows(Redriven, rows, "partitions", as_json=as_json)
+    if staying := sum(row.records for row in rows if row.destination is None):
+        say(f"Records that stay in {topic}, as no header says where they came from: {staying}.")
     say_if_dry(execute)
