@@ -26,7 +26,7 @@ from pyspark_kafkalog.model.topics import cleanup_policies
 _COMPRESSION, _MAX_BYTES = "compression.type", "max.message.bytes"
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
-"""The one configuration for both limits, before Kafka 3.6."""
+"""The one configuration for both limits, before Kafka 3.6; since then it counts where they are not set."""
 _TIMESTAMP_TYPE = "message.timestamp.type"
 _LIMITS = (_BEFORE, _AFTER, _DIFFERENCE)
 _LONGS = range(-(2**63), 2**63)
@@ -154,7 +154,8 @@ def _timestamps(topic: str, own: Mapping[str, str]) -> tuple[int, int] | None:
     if not any(name in own for name in _LIMITS):
         return None
     now, both = time.time_ns() // 1_000_000, number(topic, own, _DIFFERENCE, _LONGS[-1])
-    before, after = (min(both, number(topic, own, name, both)) for name in (_BEFORE, _AFTER))
+    limits = (number(topic, own, name, _LONGS[-1]) for name in (_BEFORE, _AFTER))
+    before, after = (both if limit == _LONGS[-1] else limit for limit in limits)
     return max(now - before, _LONGS[0]), min(now + after, _LONGS[-1])
 
 

@@ -190,6 +190,16 @@ def timestamps(*refused: int) -> Callable[[Callable[..., Topic]], None]:
     return check
 
 
+def difference(make: Callable[..., Topic]) -> None:
+    """It counts for a side only where the newer configuration of that side is not set."""
+    timestamps(DAY, -DAY)(make)
+    wide, longest = str(2 * DAY), str(2**63 - 1)
+    assert make("3600000", message_timestamp_before_max_ms=wide).write(at=NOW - DAY)
+    for others in ({"message_timestamp_before_max_ms": longest}, {"message_timestamp_after_max_ms": wide}):
+        with pytest.raises(InvalidRecordError, match="which the topic takes now"):
+            make("3600000", **others).write(at=NOW - DAY)
+
+
 def retention(name: str, most: str) -> Callable[[Callable[..., Topic]], None]:
     def check(make: Callable[..., Topic]) -> None:
         for value, are_left in ((most, False), ("-1", True)):
@@ -238,7 +248,7 @@ OBEYED: dict[str, Callable[[Callable[..., Topic]], None]] = {
     "max.message.bytes": max_message_bytes,
     "message.timestamp.after.max.ms": timestamps(DAY),
     "message.timestamp.before.max.ms": timestamps(-DAY),
-    "message.timestamp.difference.max.ms": timestamps(DAY, -DAY),
+    "message.timestamp.difference.max.ms": difference,
     "message.timestamp.type": timestamp_type,
     "min.cleanable.dirty.ratio": dirty_ratio,
     "min.compaction.lag.ms": min_lag,
