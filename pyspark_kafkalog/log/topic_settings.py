@@ -17,16 +17,18 @@ from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 
+from pyspark_kafkalog.codec.format import COMPRESSION_NAMES
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import EncodeSettings, LogSettings
 from pyspark_kafkalog.model.topics import cleanup_policies
+from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS
 
 _COMPRESSION, _MAX_BYTES = "compression.type", "max.message.bytes"
 _BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 _DIFFERENCE = "message.timestamp.difference.max.ms"
-"""The one configuration for both limits, before Kafka 3.6."""
+"""The one configuration for both limits, before Kafka 3.6; since then it counts where they are not set."""
 _TIMESTAMP_TYPE = "message.timestamp.type"
 _LIMITS = (_BEFORE, _AFTER, _DIFFERENCE)
 _LONGS = range(-(2**63), 2**63)
@@ -53,6 +55,8 @@ _CANNOT_OBEY = {
 
 ``flush.messages`` and ``flush.ms`` are obeyed whatever they are: what is visible is on disk.
 """
+OBEYED = tuple(name for name in TOPIC_CONFIGS if name not in _CANNOT_OBEY)
+"""The configurations that a directory obeys."""
 
 
 def check_obeyed(configs: Mapping[str, str | None], changed: Collection[str] | None = None) -> None:
@@ -65,11 +69,11 @@ def check_obeyed(configs: Mapping[str, str | None], changed: Collection[str] | N
     for name, value in configs.items():
         if changed is not None and name not in changed:
             continue
-        as_it_is, reason = _CANNOT_OBEY.get(name, (value, ""))
-        if value not in (None, as_it_is):
+        if value is not None and (reason := _why_not(name, value)):
             raise OptionError(
                 f"Topic configuration {name!r} can't be {value!r}: {reason}",
-                hint="Leave it out. A backup keeps it for its source.",
+                hint="Leave it out. A backup keeps it for its source. A log directory obeys"
+                f" {', '.join(OBEYED)}.",
             )
     lags = [configs.get(name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")]
     least, most = (None if lag is None else int(lag) for lag in lags)
@@ -78,6 +82,22 @@ def check_obeyed(configs: Mapping[str, str | None], changed: Collection[str] | N
             f"Topic configuration 'min.compaction.lag.ms': expected at most 'max.compaction.lag.ms' = {most},"
             f" got {least}"
         )
+
+
+def not_obeyed(configs: Mapping[str, str]) -> dict[str, str]:
+    """Why each configuration that no directory obeys has no effect, by its name.
+
+    A backup has those of its source's brokers, which may know more of them than this version.
+    """
+    return {name: reason for name, value in configs.items() if (reason := _why_not(name, value))}
+
+
+def _why_not(name: str, value: str) -> str | None:
+    """Why a directory does not obey a configuration; None if it does, as it is so anyway."""
+    if name not in TOPIC_CONFIGS:
+        return "this version does not know it"
+    as_it_is, reason = _CANNOT_OBEY.get(name, (value, ""))
+    return None if value == as_it_is else reason
 
 
 def log_settings(topic: str, configs: Mapping[str, str]) -> LogSettings:
@@ -145,8 +165,14 @@ def _compression(topic: str, write: EncodeSettings, own: Mapping[str, str]) -> t
     level = f"compression.{name}.level"
     if name == "uncompressed":
         name = "none"
-    is_default = level not in own or (name == "gzip" and own[level] == "-1")
-    return name, None if is_default else number(topic, own, level, 0)
+    if name not in COMPRESSION_NAMES:
+        raise invalid(topic, _COMPRESSION, name)
+    if level not in own or level not in TOPIC_CONFIGS or (name == "gzip" and own[level] == "-1"):
+        return name, None
+    _, is_valid = TOPIC_CONFIGS[level]
+    if not is_valid(own[level]):
+        raise invalid(topic, level, own[level])
+    return name, int(own[level])
 
 
 def _timestamps(topic: str, own: Mapping[str, str]) -> tuple[int, int] | None:
@@ -154,7 +180,8 @@ def _timestamps(topic: str, own: Mapping[str, str]) -> tuple[int, int] | None:
     if not any(name in own for name in _LIMITS):
         return None
     now, both = time.time_ns() // 1_000_000, number(topic, own, _DIFFERENCE, _LONGS[-1])
-    before, after = (min(both, number(topic, own, name, both)) for name in (_BEFORE, _AFTER))
+    limits = (number(topic, own, name, _LONGS[-1]) for name in (_BEFORE, _AFTER))
+    before, after = (both if limit == _LONGS[-1] else limit for limit in limits)
     return max(now - before, _LONGS[0]), min(now + after, _LONGS[-1])
 
 

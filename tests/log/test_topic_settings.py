@@ -17,7 +17,8 @@ from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError, OptionErr
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.topic_configs import read_topic_configs, write_topic_configs
-from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS
 from tests.log.writing import T0, read, values, write
 from tests.tools.cli.running import run
@@ -190,6 +191,16 @@ def timestamps(*refused: int) -> Callable[[Callable[..., Topic]], None]:
     return check
 
 
+def difference(make: Callable[..., Topic]) -> None:
+    """It counts for a side only where the newer configuration of that side is not set."""
+    timestamps(DAY, -DAY)(make)
+    wide, longest = str(2 * DAY), str(2**63 - 1)
+    assert make("3600000", message_timestamp_before_max_ms=wide).write(at=NOW - DAY)
+    for others in ({"message_timestamp_before_max_ms": longest}, {"message_timestamp_after_max_ms": wide}):
+        with pytest.raises(InvalidRecordError, match="which the topic takes now"):
+            make("3600000", **others).write(at=NOW - DAY)
+
+
 def retention(name: str, most: str) -> Callable[[Callable[..., Topic]], None]:
     def check(make: Callable[..., Topic]) -> None:
         for value, are_left in ((most, False), ("-1", True)):
@@ -238,7 +249,7 @@ OBEYED: dict[str, Callable[[Callable[..., Topic]], None]] = {
     "max.message.bytes": max_message_bytes,
     "message.timestamp.after.max.ms": timestamps(DAY),
     "message.timestamp.before.max.ms": timestamps(-DAY),
-    "message.timestamp.difference.max.ms": timestamps(DAY, -DAY),
+    "message.timestamp.difference.max.ms": difference,
     "message.timestamp.type": timestamp_type,
     "min.cleanable.dirty.ratio": dirty_ratio,
     "min.compaction.lag.ms": min_lag,
@@ -278,8 +289,10 @@ def test_what_can_be_set_has_its_effect(name: str, tmp_path: Path) -> None:
         return Topic(tmp_path / str(len(made)), {name: value, **configs})
 
     if name in REFUSED:
-        with pytest.raises(OptionError, match=f"{name}.* can't be .*: "):
+        obeyed = r"A log directory obeys .*\bsegment\.bytes\b"
+        with pytest.raises(OptionError, match=f"{name}.* can't be .*: .*{obeyed}") as refusal:
             make(REFUSED[name])
+        assert str(refusal.value).partition(" obeys ")[2].rstrip(".").split(", ") == sorted(OBEYED)
         topic = Topic(tmp_path / "other", {})
         plan = topic.kafka.topics.plan_alteration
         with pytest.raises(OptionError, match=f"{name}.* can't be"):
@@ -305,11 +318,44 @@ def test_a_backups_configurations_can_be_dropped_but_not_set(tmp_path: Path) -> 
         change.plan_alteration(["t"], configs={"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
 
 
-def test_a_stored_value_that_is_none_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "others"),
+    [
+        ("segment.bytes", "large", {}),
+        ("compression.type", "brotli", {}),
+        ("compression.zstd.level", "99", {"compression.type": "zstd"}),
+    ],
+)
+def test_a_stored_value_that_is_none_is_named(
+    name: str, value: str, others: dict[str, str], tmp_path: Path
+) -> None:
     topic = Topic(tmp_path, {})
-    write_topic_configs(str(tmp_path), {"t": {"segment.bytes": "large"}})
-    with pytest.raises(KafkaLogError, match=r"segment\.bytes of topic 't' is invalid: 'large'.*topics alter"):
+    write_topic_configs(str(tmp_path), {"t": {name: value, **others}})
+    with pytest.raises(KafkaLogError, match=f"{name} of topic 't' is invalid: '{value}'.*topics alter"):
         topic.write()
+    assert topic.files("log")[0].stat().st_size == 0
+
+
+def test_what_a_source_alone_obeys_lets_no_write_fail(tmp_path: Path) -> None:
+    """A backup keeps its brokers' configurations, also those of a later Kafka."""
+    topic = Topic(tmp_path, {})
+    write_topic_configs(str(tmp_path), {"t": {**REFUSED, "of.a.later.kafka": "x", "segment.bytes": "200"}})
+    assert len(topic.write(30)) > 4
+
+
+def test_commits_of_groups_are_written_as_their_topic_is_configured(tmp_path: Path) -> None:
+    topic = Topic(tmp_path, {})
+    own = {"compression.type": "zstd", "message.timestamp.type": "LogAppendTime"}
+    write_topic_configs(str(tmp_path), {OFFSETS_TOPIC: own})
+    topic.write(3)
+    topic.kafka.groups.commit("g", {T0: CommittedOffset(2)})
+    (log,) = (log for log in tmp_path.glob(f"{OFFSETS_TOPIC}-*/*.log") if log.stat().st_size)
+    batches = walk(np.fromfile(log, np.uint8))
+    assert (batches.compression.tolist(), batches.timestamp_type.tolist()) == ([4], [1])
+    write_topic_configs(str(tmp_path), {OFFSETS_TOPIC: {"max.message.bytes": "10"}})
+    with pytest.raises(RecordTooLargeError, match=r"the topic's max\.message\.bytes = 10"):
+        topic.kafka.groups.commit("g", {T0: CommittedOffset(3)})
+    assert {row.offset for row in topic.kafka.groups.committed("g").values()} == {2}
 
 
 def test_the_command_obeys_them_all(tmp_path: Path) -> None:

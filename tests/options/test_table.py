@@ -5,11 +5,13 @@ Every setting of Kafka's clients is known: it is an option, has no effect, or is
 
 from __future__ import annotations
 
-import ast
 import contextlib
+import functools
 import logging
 import re
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
@@ -56,6 +58,7 @@ from pyspark_kafkalog.options.settings import (
     write_options,
 )
 from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SECTIONS, SERVERS, Option, Use, Where
+from tests.options.readers import fields_read
 from tests.options.security.test_pem import CERTIFICATE, KEY
 
 OPTIONS = tuple(option for section in SECTIONS for option in section.options)
@@ -323,7 +326,7 @@ def _other_value(option: Option) -> str:
     ids=lambda option: option.name,
 )
 def test_an_option_has_an_effect(option: Option) -> None:
-    """The row fills a field, or is asked for by name; see also the next test."""
+    """The row fills a field that code reads, or lets something be refused."""
     for_directories = option.where & Where.DIRECTORY and option.name not in ONLY_AN_EFFECT_ON_BROKERS
     options: dict[str, str] = {"path": "/log"} if for_directories else dict(BROKERS)
     for start, needed in NEEDED.items():
@@ -331,20 +334,98 @@ def test_an_option_has_an_effect(option: Option) -> None:
             options.update(needed)
     options.pop(option.name, None)
     changed = {**options, option.name: _other_value(option)}
-    assert _made_of(changed, option.use) != _made_of(options, option.use)
+    different = {
+        field
+        for before, after in zip(_made_of(options, option.use), _made_of(changed, option.use), strict=True)
+        for field in _different_fields(before, after)
+    }
+    assert different & (_reads() | {_REFUSAL}), different
+
+
+_REFUSAL = ("OptionError", "message")
+"""Stands for a difference that is an error."""
+
+
+def _different_fields(before: object, after: object) -> Iterator[tuple[str, str]]:
+    """The fields with different values, as deep as classes and fields go."""
+    if before == after:
+        return
+    if isinstance(before, str) or isinstance(after, str):
+        yield _REFUSAL
+    elif isinstance(before, tuple) and isinstance(after, tuple):
+        for one, other in zip_longest(before, after):
+            yield from _different_fields(one, other)
+    else:
+        present = after if before is None else before
+        assert is_dataclass(present), present
+        for field in fields(present):
+            values = [getattr(each, field.name, None) for each in (before, after)]
+            inner = list(_different_fields(*values)) if any(map(_has_fields, values)) else []
+            if values[0] != values[1]:
+                yield from inner or [(type(present).__name__, field.name)]
+
+
+def _has_fields(value: object) -> bool:
+    return is_dataclass(value) or (isinstance(value, tuple) and any(map(is_dataclass, value)))
+
+
+@functools.cache
+def _sources() -> tuple[str, ...]:
+    """The package's modules but the table, which shows the defaults."""
+    files = sorted(Path(pyspark_kafkalog.__file__).parent.rglob("*.py"))
+    return tuple(file.read_text(encoding="utf-8") for file in files if file.name != "table.py")
+
+
+@functools.cache
+def _reads() -> set[tuple[str, str]]:
+    return fields_read(_sources())
 
 
 def test_a_field_that_options_fill_is_read() -> None:
-    """By more than the table, which shows the defaults."""
+    """By code that has an object of its class, which is more than to read a field of this name."""
     kinds = {*FILLED, AssemblerSettings, SplitterSettings, EncodeSettings, LogSettings}
-    read = set()
-    for file in Path(pyspark_kafkalog.__file__).parent.rglob("*.py"):
-        if file.name == "table.py":
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                read.add(node.attr)
-    assert {field.name for kind in kinds for field in fields(kind)} - read == set()
+    filled = {(kind.__name__, field.name) for kind in kinds for field in fields(kind)}
+    assert filled - _reads() == set()
+
+
+UNREAD = """
+@dataclass(frozen=True)
+class Options:
+    used: int
+    limit: int
+    nested: Nested | None
+    def __post_init__(self) -> None:
+        check(self.limit)
+class Nested:
+    inner: int
+    other: int
+class Other:
+    limit: int
+class Holder:
+    def __init__(self, options: Options, other: Other) -> None:
+        self.options, self.other = options, other
+        self.nested = options.nested
+    def run(self, options: Options, other: Other) -> int:
+        copied = replace(options)
+        options.limit = 5
+        return copied.used + other.limit + self.nested.inner
+"""
+
+
+def test_a_field_is_not_read_where_only_its_name_is() -> None:
+    """Nor where it is only checked or set."""
+    of_options = {(kind, name) for kind, name in fields_read([UNREAD]) if kind in ("Options", "Nested")}
+    assert of_options == {("Options", "used"), ("Options", "nested"), ("Nested", "inner")}
+
+
+@pytest.mark.slow
+def test_an_option_whose_one_reader_is_gone_is_found() -> None:
+    """Though others read a field of its name."""
+    reader = "retries=options.retries,"
+    mutated = [source.replace(reader, "retries=0,") for source in _sources()]
+    assert mutated != list(_sources())
+    assert _reads() - fields_read(mutated) == {("ProduceOptions", "retries")}
+    assert any(".retries" in source for source in mutated)
 
 
 def test_an_option_without_effect_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -39,6 +39,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.extensions.log_groups.cleaner import ONE_BATCH, clean, log_bytes
 from pyspark_kafkalog.extensions.log_groups.state import GroupState, OffsetsTable, group_state
 from pyspark_kafkalog.filesystem.durable import disk_errors
+from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     parse_leader_epoch_checkpoint,
@@ -49,7 +50,8 @@ from pyspark_kafkalog.log.publish.publish import append_batch
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.partition import Partition
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
-from pyspark_kafkalog.log.topic_settings import read_log_settings
+from pyspark_kafkalog.log.topic_configs import read_topic_configs
+from pyspark_kafkalog.log.topic_settings import encode_settings, read_log_settings
 from pyspark_kafkalog.model import CommittedOffset, Fetch, Group, OffsetRange, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
 
@@ -263,12 +265,14 @@ class DirectoryGroups:
 
         :raises GroupError: if a group that may be reading one of ``partitions`` has live members.
         """
-        records: dict[TopicPartition, list[_Record]] = defaultdict(list)
+        records: dict[tuple[str, TopicPartition], list[_Record]] = defaultdict(list)
         for group in self.group_ids():
             with self._writing(group) as target:
                 committed = [partition for partition in partitions if _holds(target, group, partition)]
-                records[target.partition] += self._tombstones(target, group, committed)
-        return {holder: _batch(holder, deleted) for holder, deleted in records.items() if deleted}
+                records[target.root, target.partition] += self._tombstones(target, group, committed)
+        return {
+            holder: _batch(root, holder, deleted) for (root, holder), deleted in records.items() if deleted
+        }
 
     def delete_group(self, group: str) -> None:
         """See :meth:`pyspark_kafkalog.model.groups.GroupOffsets.delete_group`."""
@@ -417,7 +421,7 @@ class DirectoryGroups:
         """Append the records as one batch, and compact the partition if it is mostly stale."""
         if not records:
             return
-        batch = _batch(target.partition, records)
+        batch = _batch(target.root, target.partition, records)
         append_batch(target.root, target.partition, batch, self._num_partitions)
         folder = os.path.join(target.root, str(target.partition))
         try:
@@ -499,15 +503,21 @@ def _check(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Non
             )
 
 
-def _batch(partition: TopicPartition, records: Sequence[_Record]) -> np.ndarray:
-    """The records as one record batch for a partition of ``__consumer_offsets``."""
+def _batch(root: str, partition: TopicPartition, records: Sequence[_Record]) -> np.ndarray:
+    """The records as one record batch for a partition of ``__consumer_offsets``, as its topic is configured.
+
+    :raises RecordTooLargeError: if the topic takes no batch of this size.
+    """
+    own = read_topic_configs(open_folder(root)).get(partition.topic, {})
+    one_batch = encode_settings(partition.topic, ONE_BATCH, own, {})
+    settings = replace(one_batch, batch_size=ONE_BATCH.batch_size)
     keys, values = zip(*records, strict=True)
     columns = {
         "key": pa.array(keys, pa.binary()),
         "value": pa.array(values, pa.binary()),
         "timestamp": pa.array(np.full(len(records), _now_ms())),
     }
-    return encode(pa.RecordBatch.from_pydict(columns), None, ONE_BATCH, topic_partition=partition).data
+    return encode(pa.RecordBatch.from_pydict(columns), None, settings, topic_partition=partition).data
 
 
 def _are_all(numbers: Sequence[int]) -> bool:

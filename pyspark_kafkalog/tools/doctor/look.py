@@ -20,11 +20,13 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
+from pyspark_kafkalog.log.topic_settings import not_obeyed
 from pyspark_kafkalog.model import Files, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER
+from pyspark_kafkalog.options.topic_configs import check_topic_configs
 from pyspark_kafkalog.options.user_options import is_slip, near_names
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.plugins import shown
@@ -238,6 +240,7 @@ def _directory(options: PlaceOptions, findings: list[Finding]) -> dict[str, list
         ]
         ends = place.end_offsets(partitions, read_committed=False)
         misplaced = place.misplaced() if isinstance(place, Files) else []
+        configs = {topic: place.topic_config(topic) for topic in topics}
     except Exception as e:  # stores raise all kinds
         findings.append(_failed("path", e, "Check the path, and that this machine can read it."))
         return None
@@ -248,7 +251,23 @@ def _directory(options: PlaceOptions, findings: list[Finding]) -> dict[str, list
         # Each mount has its lost+found, and only brokers mind.
         state = State.UNKNOWN if _LOST_AND_FOUND.search(sentence) else State.PROBLEM
         findings.append(Finding("", "path", state, sentence, "Move it out of the log directory."))
+    for topic in sorted(configs):
+        findings += _configs(topic, configs[topic])
     return {str(partition): [topic_ids.get(partition.topic, ""), end] for partition, end in ends.items()}
+
+
+def _configs(topic: str, configs: Mapping[str, str]) -> Iterator[Finding]:
+    """The configurations of a directory's topic that nothing there obeys, and those that make no sense."""
+    unused = not_obeyed(configs)
+    for name in sorted(configs):
+        if name in unused:
+            found = f"{name}={configs[name]} has no effect here: {unused[name]}"
+            yield Finding("", topic, State.FINE, found)
+            continue
+        try:
+            check_topic_configs({name: configs[name]})
+        except OptionError as e:
+            yield Finding("", topic, State.PROBLEM, e.message, "Set it again with kafkalog topics alter.")
 
 
 def _number(count: int, noun: str) -> str:

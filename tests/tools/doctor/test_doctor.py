@@ -23,6 +23,7 @@ from pyspark_kafkalog.codec import jit, library
 from pyspark_kafkalog.codec.kernel import Kernel
 from pyspark_kafkalog.codec.kernel import kernels as all_kernels
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.tools.doctor import look as look_module
 from pyspark_kafkalog.tools.doctor.compare import examine, findings_of_executors
@@ -55,6 +56,24 @@ def test_all_is_fine_here(root: Path, tmp_path: Path) -> None:
     assert one(report, "path").found == "1 topic, 2 partitions"
     assert one(report, "checkpointLocation").found == "can be written to"
     assert not [name for name in os.listdir(tmp_path) if "doctor" in name]
+
+
+def test_a_directorys_configurations_that_nothing_obeys_are_named(root: Path) -> None:
+    """Those of a source's broker are fine in a backup; what makes no sense lets writes fail."""
+    foreign = {"min.insync.replicas": "2", "preallocate": "false", "of.a.later.kafka": "x"}
+    write_topic_configs(str(root), {"t": {"segment.bytes": "1000", **foreign}})
+    report = examine({"path": str(root)})
+    assert report.ok
+    assert [finding.found for finding in report.findings if finding.what == "t"] == [
+        "min.insync.replicas=2 has no effect here: a log directory has one replica",
+        "of.a.later.kafka=x has no effect here: this version does not know it",
+    ]
+    write(root, {TopicPartition("t", 0): values(3)})
+    write_topic_configs(str(root), {"t": {"segment.bytes": "large"}})
+    found = one(examine({"path": str(root)}), "t")
+    assert found.state is State.PROBLEM
+    assert "'segment.bytes': expected a whole number" in found.found
+    assert "kafkalog topics alter" in (found.remedy or "")
 
 
 def test_what_is_not_fine_has_a_remedy(tmp_path: Path) -> None:
