@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.options.brokers import ProduceOptions
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
     from pyspark_kafkalog.options.settings import WriteOptions
-    from pyspark_kafkalog.read.ranges import Existing, SplitReader
-    from pyspark_kafkalog.read.splits import Split
+    from pyspark_kafkalog.read.ranges import SplitReader
     from pyspark_kafkalog.spark.view import View
 
 
@@ -116,46 +114,18 @@ def without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
     return segments.without_reader_headers(records)
 
 
-@dataclass(frozen=True, slots=True)
-class WatchingReader:
-    """A reader of single records which says so if it meets message segments, parts of large messages.
+def of_records(reader: SplitReader) -> SplitReader:
+    """The reader of single records, where no extension makes messages of them.
 
-    The extension is loaded only for rows that have its mark: a value that begins as a message segment does,
-    with a byte that no text begins with, or headers.
+    It says so if some of them are parts of large messages. Without that folder nothing does.
     """
-
-    reader: SplitReader
-
-    def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
-        """See :meth:`.ranges.SplitReader.read`."""
-        is_done = False
-        for rows in self.reader.read(split, found):
-            if not is_done and _may_have_segments(rows):
-                is_done = _told_of_segments(rows, split.partition.topic)
-            yield rows
-
-
-def _may_have_segments(rows: pa.RecordBatch) -> bool:
-    names = rows.schema.names
-    if "value" not in names:
-        return False
-    if "headers" in names:
-        return True
-    from pyspark_kafkalog.codec.buffers import binary_column
-
-    offsets, _, data = binary_column(rows.column("value"))
-    starts = data[offsets[:-1][offsets[1:] > offsets[:-1]]]
-    return bool(((starts - 1) >= 127).any())  # 0 or from 128 on
-
-
-def _told_of_segments(rows: pa.RecordBatch, topic: str) -> bool:
     try:
-        from pyspark_kafkalog.extensions.large_messages.watching import tell_of_segments
+        from pyspark_kafkalog.extensions.large_messages.watching import WatchingReader
     except ModuleNotFoundError as e:
         if not _lacks("large_messages", e):
             raise
-        return True
-    return tell_of_segments(rows, topic)
+        return reader
+    return WatchingReader(reader)
 
 
 def view(options: Mapping[str, str]) -> View | None:
