@@ -319,7 +319,7 @@ SECTIONS = (
         Option("large.message.enabled", _READ | _WRITE, boolean, "false",
                "A write cuts values that are too large into message segments, and a read puts them"
                " together, in LinkedIn's format."),
-        Option("message.assembler.expiration.offset.gap", _ASSEMBLING | _WRITE,
+        Option("message.assembler.expiration.offset.gap", _ASSEMBLING | _WRITE | Use.ADMIN,
                integer(1), "1000",
                "An incomplete message is dropped this many offsets after its first message segment. A write"
                " refuses a value with so many message segments that readers would drop it."),
