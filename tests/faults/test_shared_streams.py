@@ -260,6 +260,8 @@ class LargeStreams(Streams):
         """Numbers of messages, and of their segments that are to be written last."""
 
     def write(self, count: int) -> None:
+        """Append about so many records."""
+        count = -(-count // self.count)
         numbers = range(self.written, self.written + count)
         self.written += count
         pieces = [(n, segment) for segment in range(self.count) for n in numbers]

@@ -16,7 +16,6 @@ from pyspark_kafkalog.errors import DataLossError, OptionError
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
-from pyspark_kafkalog.stream.checkpoint import QueryLog
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -77,6 +76,8 @@ def safe_offsets(place: Place, ends: Offsets, settings: AssemblerSettings) -> di
 def _of_checkpoint(location: str) -> dict[TopicPartition, int]:
     if not location.strip():
         raise OptionError("The location of a checkpoint is empty", hint="Give a path or a URI.")
+    from pyspark_kafkalog.stream.checkpoint import QueryLog
+
     log = QueryLog(location)
     log.query_id()  # so that another folder is refused
     return _least(log.read_so_far(), "The query of this checkpoint")
