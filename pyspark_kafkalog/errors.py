@@ -232,7 +232,8 @@ class SchemaError(KafkaLogError, ValueError):
 
 
 class LargeMessageDroppedError(KafkaLogError):
-    """The full buffer dropped an incomplete large message; see ``exception.on.message.dropped``."""
+    """A large message was dropped by a full buffer, or has contradictory message segments; see the option
+    ``exception.on.message.dropped``."""
 
 
 def why(error: KafkaLogError) -> str:

@@ -7,7 +7,7 @@ implements the contracts by which the core calls it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.options.brokers import ProduceOptions
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
     from pyspark_kafkalog.options.settings import WriteOptions
-    from pyspark_kafkalog.read.ranges import Existing, SplitReader
-    from pyspark_kafkalog.read.splits import Split
+    from pyspark_kafkalog.read.ranges import SplitReader
     from pyspark_kafkalog.spark.view import View
 
 
@@ -121,51 +120,18 @@ def without_reader_headers(records: pa.RecordBatch) -> pa.RecordBatch:
     return segments.without_reader_headers(records)
 
 
-@dataclass(frozen=True, slots=True)
-class WatchingReader:
-    """A reader of single records which says so if it meets message segments, parts of large messages.
+def of_records(reader: SplitReader, tell: Callable[[str], None] | None = None) -> SplitReader:
+    """The reader of single records, where no extension makes messages of them.
 
-    The extension is loaded only for rows that have its mark: a value that begins as a message segment does,
-    with a byte that no text begins with, or headers.
+    It says so if some of them are parts of large messages. Without that folder nothing does.
 
-    :ivar tell: called with the topic that has such segments; by default the log says it once of each topic,
-        with the option that puts messages together.
+    :param tell: see :class:`.watching.WatchingReader`.
     """
-
-    reader: SplitReader
-    tell: Callable[[str], None] | None = None
-
-    def read(self, split: Split, found: Existing | None = None) -> Iterator[pa.RecordBatch]:
-        """See :meth:`.ranges.SplitReader.read`."""
-        is_done = False
-        for rows in self.reader.read(split, found):
-            if not is_done and _may_have_segments(rows):
-                is_done = _told_of_segments(rows, split.partition.topic, self.tell)
-            yield rows
-
-
-def _may_have_segments(rows: pa.RecordBatch) -> bool:
-    names = rows.schema.names
-    if "value" not in names:
-        return False
-    if "headers" in names:
-        return True
-    from pyspark_kafkalog.codec.buffers import binary_column
-
-    offsets, _, data = binary_column(rows.column("value"))
-    starts = data[offsets[:-1][offsets[1:] > offsets[:-1]]]
-    return bool(((starts - 1) >= 127).any())  # 0 or from 128 on
-
-
-def _told_of_segments(rows: pa.RecordBatch, topic: str, tell: Callable[[str], None] | None) -> bool:
     if not _is_installed("large_messages"):
-        return True
-    from pyspark_kafkalog.extensions.large_messages.watching import has_segments, log_segments
+        return reader
+    from pyspark_kafkalog.extensions.large_messages.watching import WatchingReader
 
-    if not has_segments(rows):
-        return False
-    (tell or log_segments)(topic)
-    return True
+    return WatchingReader(reader) if tell is None else WatchingReader(reader, tell)
 
 
 def view(options: Mapping[str, str]) -> View | None:

@@ -126,7 +126,33 @@ _PASSWORD = (
 _PEM = "Give the PEM file as kafka.ssl.{0}.location, with kafka.ssl.{0}.type=PEM."
 _TRIGGER = "Call trigger() of writeStream instead, such as .trigger(availableNow=True)."
 _KEYSTORE = f"{_PEM.format('keystore')} It holds the key and the certificate."
+_BY_SERVERS = "Leave it out, and give the cluster's brokers as kafka.bootstrap.servers."
+_AT_THE_END = "Leave it out: a task gives its counts to the auditor when it ends."
+_OF_LINKEDIN: Mapping[str, str] = {
+    "max.tracked.messages.per.partition": (
+        "Leave it out: a read may begin at any offset, and finds the message segments before it by itself."
+    ),
+    "treat.bad.segments.as.payload": (
+        "Leave it out: a value that only looks like a message segment is a message, as LinkedIn's consumer"
+        " has it."
+    ),
+    "exception.on.invalid.offset.reset": "Did you mean failOnDataLoss?",
+    "uuid.factory.class": "Leave it out: message ids are random UUIDs of version 4, LinkedIn's default.",
+    "current.producer": "Leave it out: an auditor gets counts, and may send them by a client of its own.",
+    "auditor.reporting.interval.ms": _AT_THE_END,
+    "auditor.reporting.delay.ms": _AT_THE_END,
+    "enable.auto.tick": _AT_THE_END,
+    "li.cluster.group": _BY_SERVERS,
+    "li.cluster.environment": _BY_SERVERS,
+    "li.metadata.service.client": _BY_SERVERS,
+    "li.metadata.service.request.timeout.ms": _BY_SERVERS,
+}
+"""The settings of LinkedIn's clients that are neither options nor settings of Kafka's clients
+(LiKafkaProducerConfig, LiKafkaConsumerConfig, LiKafkaCommonClientConfigs and AbstractAuditor of
+li-apache-kafka-clients 1.0.66)."""
+
 OF_OTHERS: Mapping[str, str] = {
+    **_OF_LINKEDIN,
     "key.subject.name.strategy": _SUBJECTS,
     "value.subject.name.strategy": _SUBJECTS,
     "use.latest.version": "Leave it out: the newest version is used, unless value.schema is given.",
@@ -163,9 +189,9 @@ OF_OTHERS: Mapping[str, str] = {
     "errors.tolerance": ("Set mode=PERMISSIVE with value.format, or includeCorrupt=true for dead letters."),
     "errors.deadletterqueue.topic.name": "Set includeCorrupt=true, and call dead_letters().",
 }
-"""Settings of Confluent's serializers (AbstractKafkaSchemaSerDeConfig, KafkaAvroDeserializerConfig) and where
-they are set, of librdkafka, kafka-python (here with dots) and Kafka Connect, and what Spark has methods for;
-each with what to do instead."""
+"""Settings of LinkedIn's clients, of Confluent's serializers (AbstractKafkaSchemaSerDeConfig,
+KafkaAvroDeserializerConfig) and where they are set, of librdkafka, kafka-python (here with dots) and Kafka
+Connect, and what Spark has methods for; each with what to do instead."""
 
 STORE_PASSWORDS: frozenset[str] = frozenset({"kafka.ssl.truststore.password", "kafka.ssl.keystore.password"})
 """Passwords of stores. PEM stores have none, so they point to a store in another format."""

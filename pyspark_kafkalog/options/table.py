@@ -45,6 +45,7 @@ from pyspark_kafkalog.options.values import (
     paths,
     patterns,
     rack,
+    segment_function,
     separated,
     servers,
     size_in_bytes,
@@ -318,27 +319,26 @@ SECTIONS = (
         Option("large.message.enabled", _READ | _WRITE, boolean, "false",
                "A write cuts values that are too large into message segments, and a read puts them"
                " together, in LinkedIn's format."),
-        Option("message.assembler.expiration.offset.gap", _ASSEMBLING | _WRITE,
+        Option("message.assembler.expiration.offset.gap", _ASSEMBLING | _WRITE | Use.ADMIN,
                integer(1), "1000",
                "An incomplete message is dropped this many offsets after its first message segment. A write"
                " refuses a value with so many message segments that readers would drop it."),
         Option("message.assembler.buffer.capacity", _ASSEMBLING,
                integer(1), "32000000",
                "Bytes of incomplete messages to hold in memory for one partition."),
-        Option("max.tracked.messages.per.partition", _ASSEMBLING, integer(1), "500",
-               "Without effect: a read can begin at any offset, and looks for earlier message segments"
-               " itself."),
         Option("exception.on.message.dropped", _ASSEMBLING,
                boolean, "false",
-               "Fail if a full buffer drops a message. Only in `reassemble`, since a read drops no message"
-               " for lack of room."),
+               "Fail if a message is dropped because its message segments contradict each other or, in"
+               " `reassemble`, because the buffer is full. As with LinkedIn's consumer, a message that is"
+               " incomplete for too long never fails anything."),
         Option("message.assembler.expiration.ms", _ASSEMBLING, integer(1, MAX_LONG), None,
                "Age at which an incomplete message is dropped. Only in `reassemble`, since a read has no"
                " clock."),
         Option("large.message.dead.letters", _ASSEMBLING, boolean, "false",
                "Add a column `dropped`, and a row for each dropped message. The column is null in all"
                " other rows."),
-        Option("segment.deserializer", _ASSEMBLING | Use.ADMIN, import_path, None,
+        Option("segment.deserializer.class", _ASSEMBLING | Use.ADMIN,
+               segment_function("DefaultSegmentDeserializer"), None,
                "Import path `package.module:function` of a function that finds the message segment in a"
                " value, for formats other than LinkedIn's ([how](plug-ins.md#message-segments))."),
         Option("large.message.safe.offsets", _STREAM, boolean, None,
@@ -349,10 +349,11 @@ SECTIONS = (
         Option("header.timestamp.enabled", _WRITE, boolean, "true",
                "With `large.message.enabled`: add each record's timestamp as a header `_t`, too."),
         Option("li.record.header.enable", _WRITE, boolean, "false",
-               "Describe a message segment only in its header `_lm`, not in its value."),
+               "With `large.message.enabled`: describe a message segment only in its header `_lm`, not in"
+               " its value."),
         Option("li.large.message.segment.wrapping.required", _WRITE, boolean, "false",
                "With `large.message.enabled`: write small values as message segments, too."),
-        Option("segment.serializer", _WRITE, import_path, None,
+        Option("segment.serializer", _WRITE, segment_function("DefaultSegmentSerializer"), None,
                "With `large.message.enabled`: import path `package.module:function` of a function that makes"
                " the value of a message segment ([how](plug-ins.md#message-segments))."),
         extension="large_messages",
@@ -360,7 +361,9 @@ SECTIONS = (
     Section(
         "Audit",
         Option("auditor.class", _AUDITING, auditor, None,
-               "Count messages: `counting`, or the import path `package.module:Class` of your own auditor."),
+               "Count messages: `counting`, or the import path `package.module:Class` of your own auditor."
+               " LinkedIn's `LoggingAuditor` and `NoOpAuditor`, by their Java names, mean `counting` and no"
+               " count."),
         Option("auditLocation", _AUDITING, not_blank(location), None,
                "Folder (path or URI) for the counts, which `view=audit` shows. Without it they are only"
                " logged."),

@@ -191,6 +191,8 @@ class UserOptions:
 
     def _check_other(self, name: str, option: Option | None) -> None:
         if self._use is Use.REASSEMBLE:
+            if name in OF_OTHERS:
+                raise OptionError(f"Option {self._written[name]!r} is not supported", hint=OF_OTHERS[name])
             raise self._unknown(name)
         reads = Use.READ | Use.VIEWS
         if option and option.where & self.where and option.use & reads and self._use is not Use.WRITE:

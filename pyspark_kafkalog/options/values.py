@@ -24,6 +24,8 @@ ZOOKEEPER_LOGIN = ("zookeeper.sasl.", "zookeeper.addauth", "zookeeper.ssl.")
 """The prefixes of options for the login to ZooKeeper, and for TLS there."""
 REGISTRY_LOGIN = ("schema.registry.", "basic.auth.", "bearer.auth.")
 """The prefixes of options for the login to a schema registry, whose URL may have one in it, too."""
+_LINKEDIN = "com.linkedin.kafka.clients"
+"""The package of LinkedIn's classes."""
 COUNTING = "counting"
 """The built-in auditor."""
 
@@ -337,9 +339,25 @@ def rack(name: str, text: str) -> str:
     return import_path(name, text)
 
 
-def auditor(name: str, text: str) -> str:
-    """:data:`COUNTING` in any case, or an import path."""
-    return COUNTING if text.strip().lower() == COUNTING else import_path(name, text)
+def auditor(name: str, text: str) -> str | None:
+    """:data:`COUNTING` in any case, or an import path; also LinkedIn's auditors: None for ``NoOpAuditor``."""
+    given = text.strip()
+    if given.startswith(f"{_LINKEDIN}.auditing."):
+        known = {"LoggingAuditor": COUNTING, "NoOpAuditor": None}
+        if (last := given.rpartition(".")[2]) in known:
+            return known[last]
+    return COUNTING if given.lower() == COUNTING else import_path(name, text)
+
+
+def segment_function(default: str) -> Parser:
+    """A parser of an import path; for LinkedIn's class ``default``, which needs no function, None."""
+
+    def parse(name: str, text: str) -> str | None:
+        if text.strip() == f"{_LINKEDIN}.largemessage.{default}":
+            return None
+        return import_path(name, text)
+
+    return parse
 
 
 def paths(name: str, text: str) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class Messages(ExtensionOptions):
         """
         from pyspark_kafkalog.read.ranges import RecordReader
 
-        return extensions.WatchingReader(RecordReader(place, rules))
+        return extensions.of_records(RecordReader(place, rules))
 
     def start_from(self, groups: CommittedOffsets) -> CommittedOffsets:
         """The committed offsets as offsets of the first messages that are wanted."""

@@ -44,6 +44,7 @@ COMMANDS = {
     "offsets export": "groups.committed",
     "offsets import": "groups.plan_import",
     "offsets reset": "groups.reset",
+    "offsets safe": "groups.safe_offsets",
     "offsets show": "groups.offsets",
     "produce": "write",
     "redrive": "records.redrive",

@@ -17,7 +17,9 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +31,7 @@ from tests.extensions.exactly_once.writing import shown
 from tests.faults.kill_matrix import IN_COMMITS, IN_TASKS
 from tests.kafka import Broker
 from tests.kafka_service import running
+from tests.large_log import Message
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -56,6 +59,9 @@ PATIENCE = 120.0
 
 class Streams:
     """A topic, its copy, and the drivers that copy it."""
+
+    source: Mapping[str, str] = {}
+    """More options of their sources."""
 
     def __init__(
         self, broker: Broker, folder: Path, chance: random.Random, protocol: Mapping[str, str]
@@ -139,6 +145,7 @@ class Streams:
             "groupMembershipLost": self.chance.choice(["fail", "rejoin"]),
             "maxOffsetsPerTrigger": str(AT_ONCE),
             **self.protocol,
+            **self.source,
         }
         sink = {
             **common,
@@ -166,10 +173,14 @@ class Streams:
     def committed(self) -> dict[int, int]:
         return {p: commit.offset for (_, p), commit in self.offsets.committed(self.group).items()}
 
+    def ends(self) -> dict[int, int]:
+        """The end of each partition, with nothing open."""
+        return {p: len(range(p, self.written, PARTITIONS)) for p in range(PARTITIONS)}
+
     def settle(self, *names: str, timeout: float = 120) -> None:
         """These drivers run until all is copied, and are started again if they end."""
         deadline = time.monotonic() + timeout
-        ends = {p: len(range(p, self.written, PARTITIONS)) for p in range(PARTITIONS)}
+        ends = self.ends()
         while self.committed() != ends:
             for name in names:
                 if not self.runs_now(name):
@@ -177,9 +188,13 @@ class Streams:
             assert time.monotonic() < deadline, (self.committed(), ends)
             time.sleep(0.2)
 
+    def number(self, value: bytes) -> int:
+        """The number of a row that was copied."""
+        return int(value)
+
     def check(self) -> None:
         """All rows are there, and no more than a micro-batch of each run comes again."""
-        found = Counter(int(value) for value in shown(self.broker.bootstrap, self.out, 3))
+        found = Counter(self.number(value) for value in shown(self.broker.bootstrap, self.out, 3))
         missing = [number for number in range(self.written) if number not in found]
         again = sum(found.values()) - len(found)
         assert not missing, f"{len(missing)} of {self.written} rows are missing, such as {missing[:5]}"
@@ -229,6 +244,48 @@ class Streams:
             self.kill(name)
 
 
+class LargeStreams(Streams):
+    """The same with large messages: each micro-batch begins and ends in the middle of some.
+
+    A driver has read only the first message segments of what another one then delivers.
+    """
+
+    source: Mapping[str, str] = {"large.message.enabled": "true"}
+    count = 3
+    """The message segments of a message."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.late: list[tuple[int, int]] = []
+        """Numbers of messages, and of their segments that are to be written last."""
+
+    def write(self, count: int) -> None:
+        """Append about so many records."""
+        count = -(-count // self.count)
+        numbers = range(self.written, self.written + count)
+        self.written += count
+        pieces = [(n, segment) for segment in range(self.count) for n in numbers]
+        self._send([*pieces[: 2 * count], *self.late])
+        self.late = pieces[2 * count :]
+
+    def _send(self, pieces: list[tuple[int, int]]) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        for number, segment in pieces:
+            value = Message(number, self.count).segment(segment)
+            producer.produce(self.topic, value, partition=number % PARTITIONS)
+        producer.flush()
+
+    def ends(self) -> dict[int, int]:
+        self._send(self.late)
+        self.late = []
+        return {p: self.count * end for p, end in super().ends().items()}
+
+    def number(self, value: bytes) -> int:
+        number = int(value[:5])
+        assert value == Message(number, self.count).value, "it is whole"
+        return number
+
+
 @pytest.fixture(scope="module")
 def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Lets members by the consumer protocol have short sessions."""
@@ -242,10 +299,13 @@ def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(params=["cooperative", "consumer"])
+@pytest.fixture(
+    params=[*product((Streams, LargeStreams), PROTOCOLS)], ids=lambda param: f"{param[0].__name__}-{param[1]}"
+)
 def streams(request: pytest.FixtureRequest, tmp_path: Path, chance: random.Random) -> Iterator[Streams]:
-    broker = request.getfixturevalue("quick_broker" if request.param == "consumer" else "broker")
-    streams = Streams(broker, tmp_path, chance, PROTOCOLS[request.param])
+    kind, protocol = request.param
+    broker = request.getfixturevalue("quick_broker" if protocol == "consumer" else "broker")
+    streams = kind(broker, tmp_path, chance, PROTOCOLS[protocol])
     yield streams
     streams.end()
 

@@ -170,8 +170,6 @@ def test_a_default_can_be_given_where_the_option_applies(option: Option) -> None
     assert compared
 
 
-SAID_TO_HAVE_NONE = [option.name for option in OPTIONS if option.meaning.startswith("Without effect: ")]
-"""They say so, and are accepted as LinkedIn's settings can be used unchanged."""
 ONLY_AN_EFFECT_ON_BROKERS = {"delivery.guarantee"}
 """A directory always gives the best."""
 _SASL = {"kafka.security.protocol": "SASL_PLAINTEXT"}
@@ -212,7 +210,7 @@ NEEDED = {
     "header.timestamp.enabled": _SPLIT,
     "li.": _SPLIT,
     "segment.serializer": _SPLIT,
-    "segment.deserializer": _SPLIT,
+    "segment.deserializer.class": _SPLIT,
     "auditor.bucket.ms": {"auditLocation": "/a"},
     "kafka.ssl.": {"kafka.security.protocol": "SSL"},
     "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CERTIFICATE},
@@ -320,13 +318,9 @@ def _other_value(option: Option) -> str:
     raise AssertionError(f"no value of {option.name}")
 
 
-@pytest.mark.parametrize(
-    "option",
-    [option for option in OPTIONS if option.name not in SAID_TO_HAVE_NONE],
-    ids=lambda option: option.name,
-)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 def test_an_option_has_an_effect(option: Option) -> None:
-    """The row fills a field that code reads, or lets something be refused."""
+    """The row fills a field that code reads, or is asked for by name."""
     for_directories = option.where & Where.DIRECTORY and option.name not in ONLY_AN_EFFECT_ON_BROKERS
     options: dict[str, str] = {"path": "/log"} if for_directories else dict(BROKERS)
     for start, needed in NEEDED.items():
@@ -426,12 +420,6 @@ def test_an_option_whose_one_reader_is_gone_is_found() -> None:
     assert mutated != list(_sources())
     assert _reads() - fields_read(mutated) == {("ProduceOptions", "retries")}
     assert any(".retries" in source for source in mutated)
-
-
-def test_an_option_without_effect_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    (name,) = SAID_TO_HAVE_NONE
-    read_options({"path": "/log", name: "9"}, batch=True)
-    assert f"Option {name} has no effect" in caplog.text
 
 
 def test_names_are_told_apart() -> None:

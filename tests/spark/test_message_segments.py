@@ -1,4 +1,4 @@
-"""``segment.serializer`` and ``segment.deserializer`` through Spark: in the source and in a step."""
+"""``segment.serializer`` and ``segment.deserializer.class`` through Spark: in the source and in a step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITE = {
     "max.message.segment.bytes": "30",
     "segment.serializer": f"{FORMATS}:own",
 }
-DESERIALIZER = {"segment.deserializer": f"{FORMATS}:from_own"}
+DESERIALIZER = {"segment.deserializer.class": f"{FORMATS}:from_own"}
 READ = {"large.message.enabled": "true", **DESERIALIZER}
 
 
@@ -101,8 +101,8 @@ def test_a_write_that_fails_leaves_nothing(
 def test_a_read_says_what_is_wrong(spark: SparkSession, path: str) -> None:
     reader = spark.read.format("kafkalog").options(**READ)
     with pytest.raises(PySparkException, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
-        reader.option("segment.deserializer", "no.such:f").load(path).collect()
+        reader.option("segment.deserializer.class", "no.such:f").load(path).collect()
     with pytest.raises(PySparkException, match=r"returned str, expected a MessageSegment .*t-0, offset 0"):
-        reader.option("segment.deserializer", f"{FORMATS}:gives_text").load(path).collect()
+        reader.option("segment.deserializer.class", f"{FORMATS}:gives_text").load(path).collect()
     with pytest.raises(OptionError, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
-        reassemble(spark.read.format("kafkalog").load(path), {"segment.deserializer": "no.such:f"})
+        reassemble(spark.read.format("kafkalog").load(path), {"segment.deserializer.class": "no.such:f"})

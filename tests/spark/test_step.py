@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.errors import LargeMessageDroppedError
 from pyspark_kafkalog.extensions.large_messages.row_blobs import Blob, pack
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.step import (
@@ -19,7 +21,7 @@ from pyspark_kafkalog.extensions.large_messages.step import (
 )
 from pyspark_kafkalog.model import DROPPED_FIELD, TopicPartition
 from tests.extensions.large_messages.interleaved import interleaved, segment_values
-from tests.large_log import DROPPED
+from tests.large_log import DROPPED, Message
 
 T0 = TopicPartition("t", 0)
 WRITTEN = interleaved("assembling", 120)
@@ -110,3 +112,18 @@ def test_time_expires_what_waits() -> None:
     list(later.expire(expiry))
     assert (later.state(), later.next_expiry_ms()) == (None, None)
     assert [row[3:] for row in later.counts()] == [("expired_by_time", 1)]
+
+
+def test_segments_that_contradict_each_other_can_fail_the_step_and_incomplete_messages_never_do() -> None:
+    plan = ReassemblyPlan(
+        AssemblerSettings(expiration_offset_gap=3, exception_on_message_dropped=True), SCHEMA
+    )
+    incomplete = [Message(7, 3).segment(0), *[b"x"] * 9]
+    passed = list(PartitionAssembly(T0, plan).feed(blobs([rows(incomplete, list(range(10)))])))
+    assert passed
+    contradictory = [b"x", Message(7, 3).segment(0), Message(7, 2).segment(1)]
+    with pytest.raises(LargeMessageDroppedError, match="has another count or length") as raised:
+        list(PartitionAssembly(T0, plan).feed(blobs([rows(contradictory, [0, 1, 2])])))
+    assert (raised.value.topic_partition, raised.value.offset) == ("t-0", 2)
+    silent = ReassemblyPlan(AssemblerSettings(), SCHEMA)
+    assert list(PartitionAssembly(T0, silent).feed(blobs([rows(contradictory, [0, 1, 2])])))

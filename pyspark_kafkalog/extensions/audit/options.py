@@ -52,7 +52,6 @@ def audit_options(user: UserOptions) -> AuditOptions | None:
 
     :raises OptionError: for malformed values.
     """
-    audit = AuditOptions(
-        user.value("auditor.class") or COUNTING, user.value("auditLocation"), user.value("auditor.bucket.ms")
-    )
-    return audit if "auditor.class" in user or "auditLocation" in user else None
+    auditor, location = user.value("auditor.class"), user.value("auditLocation")
+    audit = AuditOptions(auditor or COUNTING, location, user.value("auditor.bucket.ms"))
+    return audit if auditor is not None or location is not None else None

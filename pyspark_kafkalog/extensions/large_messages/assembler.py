@@ -57,6 +57,20 @@ class DropReason(str, Enum):
 
 INCOMPLETE = frozenset({DropReason.EXPIRED_BY_OFFSET, DropReason.EXPIRED_BY_TIME, DropReason.EVICTED})
 """Reasons that end an open message; any other rejects the message segment at hand."""
+_SAID: Mapping[DropReason, str] = {
+    DropReason.BAD_HEADER: "the header _lm of this record is null or too short",
+    DropReason.BAD_LENGTH: "this message segment says that the message has a negative length",
+    DropReason.BAD_COUNT: "this message segment says that there is none, or fewer",
+    DropReason.BAD_NUMBER: "the number of this message segment is outside its message",
+    DropReason.SLICE_TOO_LONG: "this message segment is longer than its message",
+    DropReason.SLICE_EMPTY: "this message segment is empty",
+    DropReason.SLICE_OVER_CAPACITY: "this message segment alone fills message.assembler.buffer.capacity",
+    DropReason.OUT_OF_ORDER: "this message segment is below the offset at which its message began",
+    DropReason.CONFLICTING_ID: "this message segment has another count or length than those before it",
+    DropReason.TOO_MANY_BYTES: "the message segments are longer than their message",
+    DropReason.TOO_FEW_BYTES: "the message segments are all there, and are shorter than their message",
+    DropReason.NOT_READ_AGAIN: "its message segments were deleted before they could be read again",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,27 @@ class Dropped:
                 for segment in self.segments
             ],
         }
+
+
+def check_none_dropped(dropped: Iterable[Dropped], settings: AssemblerSettings) -> None:
+    """Fail for a message that was dropped for another reason than that it was incomplete for too long.
+
+    LinkedIn's consumer raises in these cases, whatever its settings are.
+
+    :raises LargeMessageDroppedError: if the settings ask for it.
+    """
+    if not settings.exception_on_message_dropped:
+        return
+    for each in dropped:
+        if (why := _SAID.get(each.reason)) is not None:
+            name = f" {each.message_id.hex()}" if each.message_id else ""
+            raise LargeMessageDroppedError(
+                f"Large message{name}, which began at offset {each.starting_offset}, was dropped: {why}",
+                topic_partition=each.partition,
+                offset=each.offset,
+                hint="Set exception.on.message.dropped=false to go on without it, and"
+                " large.message.dead.letters=true to get its message segments as a row.",
+            )
 
 
 @dataclass(slots=True)

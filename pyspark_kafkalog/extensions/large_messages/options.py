@@ -1,13 +1,14 @@
 """The options about large messages, with LinkedIn's names, defaults and bounds.
 
-Settings of LinkedIn's consumer and producer can be used unchanged. Our own are
-``message.assembler.expiration.ms`` and, except ``enabled``, those that begin with ``large.message.``.
+What LinkedIn's consumer and producer have besides is refused, with what to do instead
+(:data:`.client_settings.OF_OTHERS`). Our own are ``message.assembler.expiration.ms`` and, except ``enabled``,
+those that begin with ``large.message.``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.large_messages.splitter import Splitter
     from pyspark_kafkalog.read.ranges import ReadRules, SplitReader
 
-_ONLY_REASSEMBLE = ("exception.on.message.dropped", "message.assembler.expiration.ms")
-"""The options without effect on a read: it evicts nothing, and its rows must not depend on the clock."""
-_UNTRACKED = "max.tracked.messages.per.partition"
+_ONLY_REASSEMBLE = "message.assembler.expiration.ms"
+"""An option without effect on a read, whose rows must not depend on the clock."""
+_OF_THE_SPLITTER = (
+    *("max.message.segment.bytes", GAP, "header.timestamp.enabled", "li.record.header.enable"),
+    "li.large.message.segment.wrapping.required",
+)
+"""The options of a write that have no effect if it splits nothing."""
 
 _LEAST_OVERHEAD = 150
 """Bytes of a record batch with one message segment, besides slice and key: headers and prefix."""
@@ -143,15 +148,12 @@ def assembler_settings(user: UserOptions) -> AssemblerSettings:
 
     :raises OptionError: for a value that is malformed or out of bounds.
     """
-    _ = user.value(_UNTRACKED)
-    if _UNTRACKED in user:
-        log_once(logging.WARNING, "Option %s has no effect: no start needs what it tracks", _UNTRACKED)
     return AssemblerSettings(
         buffer_capacity=user.value("message.assembler.buffer.capacity"),
         expiration_offset_gap=user.value("message.assembler.expiration.offset.gap"),
         exception_on_message_dropped=user.value("exception.on.message.dropped"),
         expiration_ms=user.value("message.assembler.expiration.ms"),
-        deserializer=user.value("segment.deserializer"),
+        deserializer=user.value("segment.deserializer.class"),
     )
 
 
@@ -174,15 +176,17 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions | None:
         )
     if large_messages.settings.deserializer is not None and not (enabled or large_messages.safe_offsets):
         raise OptionError(
-            "Option 'segment.deserializer' is set, but this reader does not look for message segments",
+            "Option 'segment.deserializer.class' is set, but this reader does not look for message segments",
             hint="Set 'large.message.enabled' to true as well.",
         )
     if not (enabled or large_messages.safe_offsets):
-        for name in user.names("message.assembler."):
-            log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", name)
-    for name in _ONLY_REASSEMBLE:
-        if enabled and name in user:
-            log_once(logging.WARNING, "Option %s has no effect on a reader: only reassemble uses it", name)
+        _say_without_effect(user.names("message.assembler."))
+    if not enabled:
+        _say_without_effect(user.names("exception.on.message.dropped"))
+    elif _ONLY_REASSEMBLE in user:
+        log_once(
+            logging.WARNING, "Option %s has no effect on a reader: only reassemble uses it", _ONLY_REASSEMBLE
+        )
     is_asked = large_messages.need_metadata or "large.message.enabled" in user
     return large_messages if is_asked else None
 
@@ -215,9 +219,7 @@ def split_options(user: UserOptions, write: WriteOptions) -> SplitOptions | None
             " nothing but their slices"
         )
     if not enabled:
-        for given in (name, GAP):
-            if given in user:
-                log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", given)
+        _say_without_effect([given for given in _OF_THE_SPLITTER if given in user])
         return None
     most = largest_batch - _LEAST_OVERHEAD
     if write.compression == "none" and size > most:
@@ -232,3 +234,8 @@ def split_options(user: UserOptions, write: WriteOptions) -> SplitOptions | None
             hint=f"{hint}.",
         )
     return SplitOptions(settings)
+
+
+def _say_without_effect(names: Iterable[str]) -> None:
+    for name in names:
+        log_once(logging.WARNING, "Option %s has no effect without large.message.enabled", name)

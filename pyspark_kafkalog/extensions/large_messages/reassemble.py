@@ -54,8 +54,9 @@ def reassemble(
         ``headers`` (``includeHeaders``) only message segments with the prefix in their value are found.
     :param options: settings of LinkedIn's consumer by name, such as ``message.assembler.buffer.capacity``;
         ``message.assembler.expiration.ms``; ``large.message.dead.letters``, which keeps dropped
-        messages as rows with a non-null column ``dropped``; ``segment.deserializer``; ``auditLocation`` and
-        related options, to count messages here instead of message segments in the source.
+        messages as rows with a non-null column ``dropped``; ``segment.deserializer.class``;
+        ``auditLocation`` and related options, to count messages here instead of message segments in the
+        source.
     :param extra_columns: add ``startingOffset``, where the message began, and ``segmentCount``.
     :raises OptionError: for invalid columns or options.
     """

@@ -26,7 +26,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 @dataclass(frozen=True, slots=True)
 class MessageSegment:
-    """A piece of a large message, for the options ``segment.serializer`` and ``segment.deserializer``.
+    """A piece of a large message, for the options ``segment.serializer`` and ``segment.deserializer.class``.
 
     A serializer is called as ``function(topic, segment)``, and returns the value of the record as bytes. A
     deserializer is called as ``function(topic, value)``, with a value that is not null, and returns its

@@ -21,7 +21,7 @@ class AssemblerSettings:
     expiration_offset_gap: int = from_option(GAP)
     exception_on_message_dropped: bool = from_option("exception.on.message.dropped")
     expiration_ms: int | None = from_option("message.assembler.expiration.ms")
-    deserializer: str | None = from_option("segment.deserializer")
+    deserializer: str | None = from_option("segment.deserializer.class")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_kafkalog.extensions.large_messages.assembler import Dropped
+from pyspark_kafkalog.extensions.large_messages.assembler import Dropped, check_none_dropped
 from pyspark_kafkalog.extensions.large_messages.output import SEGMENT_COUNT, STARTING_OFFSET
 from pyspark_kafkalog.extensions.large_messages.reassembler import Reassembler
 from pyspark_kafkalog.extensions.large_messages.row_blobs import (
@@ -86,7 +86,8 @@ class PartitionAssembly:
     def feed(self, blobs: Iterable[Blob], now_ms: int = -1) -> Iterator[StepRow]:
         """The whole messages in ``blobs``, which are sorted by first offset.
 
-        :raises LargeMessageDroppedError: if a full buffer drops a message and the settings ask for an error.
+        :raises LargeMessageDroppedError: if a message is dropped, but not for its age, and the settings ask
+            for an error.
         """
         for rows, blob in in_offset_order(blobs, self._partition):
             found = self._reassembler.find(rows)
@@ -118,6 +119,7 @@ class PartitionAssembly:
         return self._reassembler.next_expiry_ms()
 
     def _dropped(self, dropped: Sequence[Dropped]) -> Iterator[StepRow]:
+        check_none_dropped(dropped, self._plan.settings)
         self._drops.update(drop.reason.value for drop in dropped)
         if dropped and self._plan.dead_letters:
             yield from self._encoded(_dead_letters(dropped, self._plan.schema))

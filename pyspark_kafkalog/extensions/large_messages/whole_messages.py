@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.extensions.large_messages.assembler import Dropped, DropReason
+from pyspark_kafkalog.extensions.large_messages.assembler import Dropped, DropReason, check_none_dropped
 from pyspark_kafkalog.extensions.large_messages.dead_letters import DeadLetters
 from pyspark_kafkalog.extensions.large_messages.looking_back import WANTED, PartitionRecords, SegmentHistory
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
@@ -112,6 +112,7 @@ class _Reassembling:
         self._before: int | None = None
         self._counts: Counter[DropReason] = Counter()
         self._on_dropped = on_dropped
+        self._settings = options.settings
         self._tells_safe_offsets = "headers" in self._columns
         self._most_bytes = options.settings.buffer_capacity
         self._has_started = False
@@ -233,6 +234,7 @@ class _Reassembling:
             if dropped.message_id not in self._completed:
                 self._counts[dropped.reason] += 1
                 reported.append(dropped)
+        check_none_dropped(reported, self._settings)
         if reported and self._on_dropped is not None:
             self._on_dropped(reported)
         if reported and self._dead_letters is not None:

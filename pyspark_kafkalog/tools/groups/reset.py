@@ -20,6 +20,7 @@ from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.read.commits import check_inactive
 from pyspark_kafkalog.read.times import offsets_at
+from pyspark_kafkalog.tools.groups.safe_offsets import safe_offsets
 
 _DEFAULT_ASSEMBLER = AssemblerSettings()
 
@@ -141,20 +142,14 @@ def for_whole_messages(
 
     After such a reset LinkedIn's consumer, or a query with ``large.message.enabled``, continues with the
     first message whose offset is at least that of the step. A seek back within the messages that the
-    consumer tracks does the same (LiKafkaConsumerImpl.seek). Message segments of open and aborted
-    transactions count, too, so no reader misses a message.
+    consumer tracks does the same (LiKafkaConsumerImpl.seek).
 
     :raises KafkaLogError: if records before an offset can't be read.
     """
-    import pyarrow as pa
-
     from pyspark_kafkalog.extensions.large_messages.format import commit_metadata
-    from pyspark_kafkalog.extensions.large_messages.looking_back import OpenMessages
-    from pyspark_kafkalog.read.ranges import ReadRules
 
-    rules = ReadRules(pa.schema([]), read_committed=False, fail_on_data_loss=True)
     ends = {TopicPartition(step.topic, step.partition): step.offset for step in steps}
-    safe = OpenMessages(lambda: place, rules, settings).safe_offsets(ends)
+    safe = safe_offsets(place, ends, settings)
     return [
         replace(
             step,

@@ -17,12 +17,13 @@ from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_opt
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.places import open_groups, open_report
-from pyspark_kafkalog.tools.groups import consumer_groups, reset
+from pyspark_kafkalog.tools.groups import consumer_groups, reset, safe_offsets
 from pyspark_kafkalog.tools.groups.consumer_groups import GroupLag, GroupOffset
 from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.client.kafka import Kafka
+    from pyspark_kafkalog.tools.groups.safe_offsets import At
 
 _log = logging.getLogger("pyspark_kafkalog")
 
@@ -167,6 +168,34 @@ class GroupAdmin:
             raise OptionError("ZooKeeper keeps no metadata of commits, which groups of large messages need")
         settings = assembler_settings(UserOptions(self._kafka.options, Use.ADMIN))
         return reset.for_whole_messages(self._kafka.place, steps, settings)
+
+    def safe_offsets(self, at: At) -> dict[TopicPartition, int]:
+        """The offset of each partition where a reader must begin to miss no part of a large message.
+
+        It is that of the first message segment of the oldest message that is not complete, or else the offset
+        itself (LiKafkaConsumerImpl.safeOffsets). Keep it where you keep offsets outside of Kafka, for readers
+        that do not look for earlier message segments: LinkedIn's consumer, or ``reassemble`` in a query with
+        a new checkpoint. ``startingOffsets`` of a reader with ``large.message.enabled`` takes the offset
+        itself.
+
+        ::
+
+            kafka.groups.safe_offsets([TopicPartition("scans", 0)])  # at the end of the log
+            kafka.groups.safe_offsets({TopicPartition("scans", 0): 70})  # all below 70 is processed
+            kafka.groups.safe_offsets(query)  # after its last micro-batch
+            kafka.groups.safe_offsets("/checkpoints/scans")
+
+        :param at: partitions; offsets by partition, below which all is processed; a streaming query; or path
+            or URI of a query's checkpoint. With a query or its checkpoint, of all topics that it reads, also
+            by Spark's own ``kafka``, after the last micro-batch that is complete.
+        :raises OptionError: for anything else, and for a query that has completed no micro-batch.
+        :raises UnknownTopicOrPartitionError: if a partition does not exist.
+        :raises DataLossError: if a log ends before an offset.
+        :raises KafkaLogError: if the records before an offset, or the checkpoint, can't be read.
+        """
+        place = self.place
+        settings = assembler_settings(UserOptions(self._kafka.options, Use.ADMIN))
+        return safe_offsets.safe_offsets(place, safe_offsets.positions(place, at), settings)
 
     def reset(self, steps: Collection[ResetStep]) -> None:
         """Commit the planned offsets, one group after the other.

@@ -90,7 +90,7 @@ class Records:
         settings = assembler_settings(given)
         if settings.deserializer is not None and not selection.large_messages:
             raise OptionError(
-                "Option 'segment.deserializer' is set, but large messages are not put together",
+                "Option 'segment.deserializer.class' is set, but large messages are not put together",
                 hint="Give --large-messages, or RecordSelection(large_messages=True).",
             )
         formats = None

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_kafkalog import extensions
 from pyspark_kafkalog.client.partitions import with_way_out
 from pyspark_kafkalog.codec.decode import DecodeLimits
 from pyspark_kafkalog.codec.isolation import AbortedRecords
@@ -23,7 +24,6 @@ from pyspark_kafkalog.errors import (
     OptionError,
     no_such_partition,
 )
-from pyspark_kafkalog.extensions import WatchingReader
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
@@ -215,7 +215,9 @@ class _Reading:
             limits=limits,
             aborted=self._aborted,
         )
-        self._reader: SplitReader = WatchingReader(RecordReader(place, self._rules), self._note_segments)
+        self._reader: SplitReader = extensions.of_records(
+            RecordReader(place, self._rules), self._note_segments
+        )
         if selection.large_messages:
             whole = LargeMessageOptions(enabled=True, settings=settings)
             self._reader = WholeMessageReader(place, self._rules, whole)

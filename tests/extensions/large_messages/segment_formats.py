@@ -1,4 +1,4 @@
-"""Functions for ``segment.serializer`` and ``segment.deserializer``, right and wrong ones."""
+"""Functions for ``segment.serializer`` and ``segment.deserializer.class``, right and wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``segment.serializer`` and ``segment.deserializer`` without Spark, in a directory and in brokers."""
+"""``segment.serializer`` and ``segment.deserializer.class`` without Spark, in a directory and in brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITE = {
     "segment.serializer": f"{FORMATS}:own",
     "header.timestamp.enabled": "false",
 }
-READ = {"large.message.enabled": "true", "segment.deserializer": f"{FORMATS}:from_own"}
+READ = {"large.message.enabled": "true", "segment.deserializer.class": f"{FORMATS}:from_own"}
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ def test_a_group_is_reset_to_where_an_open_message_begins(options: Mapping[str, 
     """The large message is at offsets 5 to 8."""
     (place,) = options.values()
     words = ("offsets", "reset", place, "--group", f"{topic}-etl", topic, "--to-offset", 7)
-    named = f"segment.deserializer={FORMATS}:from_own"
+    named = f"segment.deserializer.class={FORMATS}:from_own"
     (step,) = run(*words, "--large-messages", "--execute", "--json", "-o", named).rows
     assert (step["offset"], step["metadata"]) == (5, "7,")
-    with connect({**options, "segment.deserializer": f"{FORMATS}:from_own"}) as kafka:
+    with connect({**options, "segment.deserializer.class": f"{FORMATS}:from_own"}) as kafka:
         selection = RecordSelection(offset=7, large_messages=True)
         (rows,) = kafka.records.select(topic, selection, columns=["offset", "value"])
         assert rows.to_pylist() == [{"offset": 8, "value": LARGE}, {"offset": 9, "value": b"last"}]
-    broken = connect({**options, "segment.deserializer": "no.such:f"})
+    broken = connect({**options, "segment.deserializer.class": "no.such:f"})
     with pytest.raises(OptionError, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
         list(broken.records.select(topic, RecordSelection(large_messages=True)))
 
@@ -128,7 +128,7 @@ def test_errors_say_where(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.log"))
     kafka.write(table(b"small", b"bad"), "t")
     with pytest.raises(KafkaLogError, match=r"The segment deserializer .* these bytes are bad") as raised:
-        values(kafka.read("t", options={**READ, "segment.deserializer": f"{FORMATS}:raises"}))
+        values(kafka.read("t", options={**READ, "segment.deserializer.class": f"{FORMATS}:raises"}))
     assert (raised.value.topic_partition, raised.value.offset) == ("t-0", 1)
 
 
@@ -138,7 +138,7 @@ def test_what_can_t_be_imported_is_refused_first(tmp_path: Path) -> None:
         kafka.write(table(b"x"), "t", options={**WRITE, "segment.serializer": f"{FORMATS}:none"})
     assert not list(tmp_path.iterdir())
     with pytest.raises(OptionError, match=r"The segment deserializer 'no\.such:f' cannot be imported"):
-        kafka.read("t", options={**READ, "segment.deserializer": "no.such:f"})
+        kafka.read("t", options={**READ, "segment.deserializer.class": "no.such:f"})
 
 
 def test_copies_of_whole_messages_are_no_message_segments(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 
 import pytest
 
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.large_messages.options import (
     LargeMessageOptions,
@@ -65,11 +67,7 @@ def test_values_and_their_texts_are_taken_in_any_case_of_the_name() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "message.assembler.buffer.capacity",
-        "message.assembler.expiration.offset.gap",
-        "max.tracked.messages.per.partition",
-    ],
+    ["message.assembler.buffer.capacity", "message.assembler.expiration.offset.gap"],
 )
 def test_what_is_below_1_or_above_31_bits_is_refused(name: str) -> None:
     for value in (0, -1, 2**31, "many"):
@@ -113,18 +111,119 @@ def test_dead_letters_are_a_column() -> None:
 
 
 def test_what_has_no_effect_in_the_source_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    log_once.cache_clear()
     with caplog.at_level(logging.WARNING):
+        options(large__message__enabled="true", message__assembler__expiration__ms="5")
         options(large__message__enabled="true", exception__on__message__dropped="true")
-    assert "exception.on.message.dropped has no effect on a reader" in caplog.text
+    (told,) = caplog.messages
+    assert told.startswith("Option message.assembler.expiration.ms has no effect on a reader")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max.message.segment.bytes",
+        "message.assembler.expiration.offset.gap",
+        "header.timestamp.enabled",
+        "li.record.header.enable",
+        "li.large.message.segment.wrapping.required",
+    ],
+)
+def test_settings_of_a_splitter_that_is_off_are_told_once(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_once.cache_clear()
+    value = "true" if name.startswith(("header", "li.")) else "5000"
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert split({**DIRECTORY, name: value}) is None
+        write_options({**DIRECTORY, **ON, name: value})
+    assert caplog.messages == [f"Option {name} has no effect without large.message.enabled"]
 
 
 def test_settings_of_an_assembler_that_is_off_are_told(caplog: pytest.LogCaptureFixture) -> None:
     log_once.cache_clear()
     with caplog.at_level(logging.WARNING):
-        read_options({**PLACE, "message.assembler.buffer.capacity": "5"}, batch=False)
+        for _ in range(2):
+            read_options({**PLACE, "message.assembler.buffer.capacity": "5"}, batch=False)
+            read_options({**PLACE, "exception.on.message.dropped": "true"}, batch=True)
         options(large__message__safe__offsets="true", message__assembler__expiration__offset__gap="5")
-    (told,) = caplog.messages
-    assert told == "Option message.assembler.buffer.capacity has no effect without large.message.enabled"
+    assert caplog.messages == [
+        f"Option {name} has no effect without large.message.enabled"
+        for name in ("message.assembler.buffer.capacity", "exception.on.message.dropped")
+    ]
+
+
+_BY_ALL = ("auditor.class", "auditor.bucket.ms")
+OF_PRODUCERS = (
+    *("large.message.enabled", "max.message.segment.bytes", "segment.serializer", *_BY_ALL),
+    *("header.timestamp.enabled", "li.record.header.enable", "li.large.message.segment.wrapping.required"),
+)
+OF_CONSUMERS = (
+    *("message.assembler.buffer.capacity", "message.assembler.expiration.offset.gap", *_BY_ALL),
+    *("exception.on.message.dropped", "segment.deserializer.class"),
+)
+"""The settings of LinkedIn's clients that are taken."""
+DEFAULTS_OF_THEIRS = {
+    "large.message.enabled": "false",
+    "max.message.segment.bytes": "800000",
+    "segment.serializer": "com.linkedin.kafka.clients.largemessage.DefaultSegmentSerializer",
+    "segment.deserializer.class": "com.linkedin.kafka.clients.largemessage.DefaultSegmentDeserializer",
+    "auditor.class": "com.linkedin.kafka.clients.auditing.NoOpAuditor",
+    "auditor.bucket.ms": "600000",
+    "header.timestamp.enabled": "true",
+    "li.record.header.enable": "false",
+    "li.large.message.segment.wrapping.required": "false",
+    "message.assembler.buffer.capacity": "32000000",
+    "message.assembler.expiration.offset.gap": "1000",
+    "exception.on.message.dropped": "false",
+}
+"""What LiKafkaProducerConfig and LiKafkaConsumerConfig of 1.0.66 have where nothing is given."""
+
+
+def test_linkedins_settings_are_taken_by_their_own_names_and_have_their_defaults() -> None:
+    producer = {name: DEFAULTS_OF_THEIRS[name] for name in OF_PRODUCERS}
+    assert write_options({**DIRECTORY, **producer}) == write_options(DIRECTORY)
+    assert split({**DIRECTORY, **producer, **ON}) == split({**DIRECTORY, **ON})
+    consumer = {name: DEFAULTS_OF_THEIRS[name] for name in OF_CONSUMERS}
+    for batch in (True, False):
+        mine = read_options({**PLACE, **ON, **consumer}, batch=batch)
+        assert mine == read_options({**PLACE, **ON}, batch=batch)
+        assert read_options({**PLACE, **consumer}, batch=batch) == read_options(PLACE, batch=batch)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("max.tracked.messages.per.partition", "Leave it out: a read may begin at any offset"),
+        ("exception.on.invalid.offset.reset", r"Did you mean failOnDataLoss\?"),
+        ("treat.bad.segments.as.payload", "Leave it out: a value that only looks like"),
+        ("uuid.factory.class", "Leave it out: message ids are random"),
+        ("current.producer", "Leave it out: an auditor gets counts"),
+        ("auditor.reporting.interval.ms", "Leave it out: a task gives its counts"),
+        ("auditor.reporting.delay.ms", "Leave it out: a task gives its counts"),
+        ("enable.auto.tick", "Leave it out: a task gives its counts"),
+        ("li.cluster.group", "give the cluster's brokers as kafka.bootstrap.servers"),
+        ("li.cluster.environment", "give the cluster's brokers as kafka.bootstrap.servers"),
+        ("li.metadata.service.client", "give the cluster's brokers as kafka.bootstrap.servers"),
+        ("li.metadata.service.request.timeout.ms", "give the cluster's brokers as kafka.bootstrap.servers"),
+    ],
+)
+def test_their_other_settings_are_refused_with_what_to_do(name: str, hint: str) -> None:
+    uses: list[Callable[[], object]] = [
+        lambda: write_options({**DIRECTORY, name: "x"}),
+        lambda: read_options({**PLACE, **ON, name: "x"}, batch=False),
+        lambda: reassemble({name: "x"}),
+        lambda: connect({"path": "/log", name: "x"}),
+    ]
+    for use in uses:
+        with pytest.raises(OptionError, match=rf"^Option '{re.escape(name)}' is not supported\..*{hint}"):
+            use()
+
+
+def test_the_name_without_class_is_told_by_linkedins() -> None:
+    with pytest.raises(OptionError, match=r"Did you mean segment\.deserializer\.class\?"):
+        read_options({**PLACE, **ON, "segment.deserializer": "a:b"}, batch=True)
 
 
 def test_what_the_log_stores_bounds_what_is_encoded() -> None:
@@ -178,7 +277,7 @@ def test_bad_values_are_refused_also_where_nothing_is_split(name: str, value: st
 
 
 def test_functions_for_message_segments_need_some() -> None:
-    serializer, deserializer = {"segment.serializer": "a.b.c"}, {"segment.deserializer": " a.b:c "}
+    serializer, deserializer = {"segment.serializer": "a.b.c"}, {"segment.deserializer.class": " a.b:c "}
     assert split({**DIRECTORY, **ON, **serializer}) == SplitterSettings(serializer="a.b:c")
     assert reassemble(deserializer).deserializer == "a.b:c"
     for enabling in ON, {"large.message.safe.offsets": "true"}:
@@ -187,13 +286,13 @@ def test_functions_for_message_segments_need_some() -> None:
     with pytest.raises(OptionError, match=r"'segment\.serializer' is set, but this writer makes no message"):
         write_options({**DIRECTORY, **serializer})
     with pytest.raises(
-        OptionError, match=r"'segment\.deserializer' is set, but this reader does not look for"
+        OptionError, match=r"'segment\.deserializer\.class' is set, but this reader does not look for"
     ):
         read_options({**PLACE, **deserializer}, batch=True)
     with pytest.raises(OptionError, match=r"can't be given with 'li\.record\.header\.enable'"):
         write_options({**DIRECTORY, **ON, **serializer, "li.record.header.enable": "true"})
-    with pytest.raises(OptionError, match=r"'segment\.deserializer': expected an import path"):
-        read_options({**PLACE, **ON, "segment.deserializer": "com.linkedin Deserializer"}, batch=True)
+    with pytest.raises(OptionError, match=r"'segment\.deserializer\.class': expected an import path"):
+        read_options({**PLACE, **ON, "segment.deserializer.class": "com.linkedin Deserializer"}, batch=True)
 
 
 @pytest.mark.parametrize(

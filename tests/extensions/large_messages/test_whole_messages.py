@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.codec.decode import DecodeLimits
+from pyspark_kafkalog.errors import LargeMessageDroppedError
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
+from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
-from pyspark_kafkalog.model import DROPPED_FIELD, EARLIEST, LATEST, OffsetRange
+from pyspark_kafkalog.model import DROPPED_FIELD, EARLIEST, LATEST, OffsetRange, Place
 from pyspark_kafkalog.read.ranges import ReadRules
 from pyspark_kafkalog.read.splits import Split
 from tests.extensions.large_messages.cases import (
@@ -23,7 +25,7 @@ from tests.extensions.large_messages.cases import (
     without_safe_offset,
 )
 from tests.extensions.large_messages.segment_formats import FORMATS
-from tests.large_log import DROPPED
+from tests.large_log import DROPPED, T0, Log, Message
 
 pytestmark = pytest.mark.slow
 
@@ -109,3 +111,33 @@ def test_what_makes_their_consumer_raise_is_a_dead_letter_however_it_is_cut() ->
     assert len({row["dropped"]["reason"] for row in whole}) > 5
     for cut in range(1, end):
         assert letters(0, cut) + letters(cut, end) == whole, f"cut at {cut}"
+
+
+def test_a_read_can_fail_where_their_consumer_raises_and_go_on_after_it() -> None:
+    scenario = next(scenario for scenario in SCENARIOS if str(scenario) == "li_s17_invalid-0-default")
+    rules = ReadRules(pa.schema([("offset", pa.int64())]), False, True, DecodeLimits(max_rows=5))
+    settings = AssemblerSettings(exception_on_message_dropped=True)
+    reader = WholeMessageReader(scenario.place, rules, LargeMessageOptions(enabled=True, settings=settings))
+    offsets, end = [row["offset"] for row in scenario.entry["exceptions"]], scenario.log_end_offset
+
+    def read_from(start: int) -> None:
+        for _ in reader.read(Split(scenario.topic_partition, OffsetRange(start, end))):
+            pass
+
+    for start, offset in pairwise([-1, *offsets]):
+        with pytest.raises(
+            LargeMessageDroppedError, match=r"exception\.on\.message\.dropped=false"
+        ) as raised:
+            read_from(start + 1)
+        assert (raised.value.topic_partition, raised.value.offset) == (str(scenario.topic_partition), offset)
+    read_from(offsets[-1] + 1)
+
+
+def test_an_incomplete_message_never_fails_a_read(caplog: pytest.LogCaptureFixture) -> None:
+    log = Log([Message(7, 2).segment(0), *[b"x"] * 9])
+    settings = AssemblerSettings(1, 3, exception_on_message_dropped=True)
+    rules = ReadRules(pa.schema([("offset", pa.int64())]), False, True, DecodeLimits())
+    reader = WholeMessageReader(cast(Place, log), rules, LargeMessageOptions(enabled=True, settings=settings))
+    found = [row["offset"] for rows in reader.read(Split(T0, OffsetRange(0, 10))) for row in rows.to_pylist()]
+    assert found == list(range(1, 10))
+    assert "1 expired_by_offset" in caplog.text

@@ -220,10 +220,10 @@ def test_an_option_of_readers_names_its_flag(root: Path) -> None:
 
 
 def test_a_deserializer_of_segments_needs_large_messages(root: Path) -> None:
-    named = ("-o", f"segment.deserializer={FORMATS}:from_own")
+    named = ("-o", f"segment.deserializer.class={FORMATS}:from_own")
     done = run("cat", root, "t", *named)
     assert done.code == 2
-    assert "'segment.deserializer' is set" in done.err
+    assert "'segment.deserializer.class' is set" in done.err
     assert "Give --large-messages" in done.err
     assert run("cat", root, "t", "--large-messages", *named).code == 0
 

@@ -1,4 +1,4 @@
-"""``kafkalog offsets``: show, reset, export, import and delete the committed offsets of groups."""
+"""``kafkalog offsets``: show, reset, export, import and delete committed offsets; safe offsets."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ from pyspark_kafkalog.tools.cli.parameters import (
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
 from pyspark_kafkalog.tools.groups.consumer_groups import FAILED, GroupOffset
-from pyspark_kafkalog.tools.groups.exchange import export_csv, export_json, parse, where_named
+from pyspark_kafkalog.tools.groups.exchange import export_csv, export_json, parse, parse_ends, where_named
 from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
+from pyspark_kafkalog.tools.groups.safe_offsets import positions
 
 one_group_option = click.option(
     "--group", required=True, help="The consumer group.", shell_complete=group_names
@@ -140,6 +141,47 @@ def reset(
         kind, value = _goal(chosen[0], to[chosen[0]])
         steps = kafka.groups.plan_reset(group, partitions, kind, value, large_messages=large_messages)
     _carry_out(kafka, steps, execute=execute, as_json=as_json)
+
+
+@offsets.command()
+@on_place
+@partitions_argument
+@click.option(
+    "--from-file",
+    metavar="FILE",
+    type=click.File(encoding="utf-8"),
+    help="At the offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's"
+    " JSON.",
+)
+@click.option(
+    "--checkpoint", metavar="LOCATION", help="After the last complete micro-batch of this checkpoint's query."
+)
+@json_option
+def safe(
+    kafka: Kafka, topics: tuple[str, ...], from_file: Any, checkpoint: str | None, as_json: bool
+) -> None:
+    """Show where a reader must begin to miss no large message.
+
+    A message that is not complete begins there. TOPIC means at its end.
+    """
+    if bool(topics) + (from_file is not None) + (checkpoint is not None) != 1:
+        raise click.UsageError("Give one of TOPIC, --from-file and --checkpoint.")
+    place = kafka.groups.place
+    if from_file is not None:
+        ends = parse_ends(from_file.read())
+    else:
+        ends = positions(place, named_partitions(place, topics) if checkpoint is None else checkpoint)
+    found = kafka.groups.safe_offsets(ends)
+    rows = [_SafeOffset(*partition, ends[partition], found[partition]) for partition in sorted(found)]
+    show_rows(_SafeOffset, rows, "offsets", as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _SafeOffset:
+    topic: str = field(metadata=column(STRING, "TOPIC"))
+    partition: int = field(metadata=column(INT, "PARTITION"))
+    offset: int = field(metadata=column(BIGINT, "OFFSET"))
+    safe_offset: int = field(metadata=column(BIGINT, "SAFE"))
 
 
 @offsets.command()
