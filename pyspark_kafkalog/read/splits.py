@@ -190,6 +190,7 @@ def join_all(
         bound = bounds.get(split.partition) if split.offsets.start < 0 else None
         count = _most_offsets(split) - (0 if bound is None else bound.log_start_offset)
         sizes.append(max(count, 1) * means.get(split.partition, usual) + 1)
+    sizes = _aligned(sizes, [leaders.get(split.partition, -1) for split in in_order], most)
     tasks: dict[int, list[Split]] = {}
     before, total = 0.0, sum(sizes)
     for split, size in zip(in_order, sizes, strict=True):
@@ -200,6 +201,19 @@ def join_all(
         else:
             task.append(split)
     return [tuple(task) for task in tasks.values()]
+
+
+def _aligned(sizes: Sequence[float], leaders: Sequence[int], most: int) -> list[float]:
+    """The sizes, an eighth more or less, so that a leader with almost a whole number of tasks has it."""
+    of_leader: dict[int, float] = {}
+    for leader, size in zip(leaders, sizes, strict=True):
+        of_leader[leader] = of_leader.get(leader, 0) + size * most / sum(sizes)
+    whole = {leader: round(share) for leader, share in of_leader.items()}
+    scales = {
+        leader: whole[leader] / share if abs(whole[leader] / share - 1) < 1 / 8 else 1.0
+        for leader, share in of_leader.items()
+    }
+    return [size * scales[leader] for leader, size in zip(leaders, sizes, strict=True)]
 
 
 def _one_of(first: Split, second: Split) -> Split:
