@@ -19,7 +19,6 @@ from pyspark_kafkalog.options.client_settings import (
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
-from pyspark_kafkalog.options.old_settings import CHANGED, RENAMED
 from pyspark_kafkalog.options.table import (
     BY_NAME,
     DEFAULTS,
@@ -211,6 +210,8 @@ class UserOptions:
 
     def _hint_to_other(self, bare: str) -> str | None:
         """What to do instead of a setting of other clients, or of Kafka's old ones; None for others."""
+        from pyspark_kafkalog.options.old_settings import CHANGED, RENAMED
+
         if (new := RENAMED.get(bare)) is None:
             return OF_OTHERS.get(bare) or CHANGED.get(bare)
         known = self._applicable()

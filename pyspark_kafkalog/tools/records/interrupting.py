@@ -19,7 +19,7 @@ class FirstInterrupt:
     """A context in which the first SIGINT ends the input, and a later one raises KeyboardInterrupt.
 
     What was read before the first is still written: the signal breaks off no read, so nothing that a read has
-    taken gets lost.
+    taken gets lost. Where a process is to ignore SIGINT, as in the background of a script, it still does.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,16 @@ class FirstInterrupt:
         self._before: Any = None
 
     def __enter__(self) -> FirstInterrupt:
-        self._before = signal.signal(signal.SIGINT, self._handle)
+        self._before = signal.getsignal(signal.SIGINT)
+        if self._before not in (signal.SIG_IGN, None):
+            signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        if self._before not in (signal.SIG_IGN, None):
+            signal.signal(signal.SIGINT, self._before)
         os.close(self._readable)
         os.close(self._writable)
 

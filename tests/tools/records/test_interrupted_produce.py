@@ -22,17 +22,27 @@ from tests.kafka_cluster import Cluster
 from tests.kafka_proxy import PRODUCE, delay
 from tests.tools.cli.running import command, lines
 
-UNTIL = 60
+UNTIL = 120
+"""Seconds."""
 
 
 class Typing:
     """A process of kafkalog produce, and what is typed to it."""
 
-    def __init__(self, *words: object) -> None:
+    def __init__(self, *words: object, ignores: bool = False) -> None:
         self._unread, self._written = os.pipe()
+        handler = signal.SIG_IGN if ignores else signal.SIG_DFL
         self.process = subprocess.Popen(
-            command("produce", *words), stdin=self._unread, stderr=subprocess.PIPE, text=True
+            command("produce", *words),
+            stdin=self._unread,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
         )
+
+    def close_input(self) -> None:
+        os.close(self._written)
+        self._written = os.dup(self._unread)
 
     def type(self, text: str) -> None:
         """Type, and wait until it is read."""
@@ -60,8 +70,8 @@ class Typing:
 
 
 @contextmanager
-def typing(*words: object) -> Iterator[Typing]:
-    process = Typing(*words)
+def typing(*words: object, ignores: bool = False) -> Iterator[Typing]:
+    process = Typing(*words, ignores=ignores)
     try:
         yield process
     finally:
@@ -87,6 +97,17 @@ def test_what_follows_in_files_is_not_read(tmp_path: Path) -> None:
         process.interrupt()
         assert process.end()[0] == 130
     assert lines("cat", place, "t") == ["a"]
+
+
+def test_in_the_background_of_a_script_it_is_ignored(tmp_path: Path) -> None:
+    place = tmp_path / "log"
+    with typing(place, "t", "-p", 0, ignores=True) as process:
+        process.type("a\n")
+        process.interrupt()
+        process.type("b\n")
+        process.close_input()
+        assert process.end() == (0, ["Topic t was created", "2 records were written"])
+    assert lines("cat", place, "t") == ["a", "b"]
 
 
 def test_a_second_one_does_not_wait_for_a_directory(tmp_path: Path) -> None:
