@@ -77,6 +77,9 @@ class Log:
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {}
 
+    def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
     def watermarks(
         self, partitions: Collection[TopicPartition], *, read_committed: bool
     ) -> dict[TopicPartition, Watermarks]:

@@ -121,7 +121,7 @@ MISTAKES: list[Mistake] = [
         ({"failOnDataloss ": "false"}, r"Did you mean failOnDataLoss\?"),
         (brokers(subscribe="orders", group__id="g"), r"Did you mean kafka\.group\.id\?"),
         (brokers(subscribe="orders", kafka__groupId="g"), r"Did you mean kafka\.group\.id\?"),
-        (brokers(subscribe="orders", kafka__metadata__broker__list="h:1"), r"Did you mean kafka\.bootstrap"),
+        (brokers(subscribe="orders", kafka__metadata__broker__list="h:1"), r"Write kafka\.bootstrap"),
         (brokers(subscribe="orders", kafka__sasl__username="me"), r"Write kafka\.sasl\.jaas\.config as "),
         (brokers(subscribe="orders", sasl_plain_password="x"), r"Write kafka\.sasl\.jaas\.config as "),
         (

@@ -236,6 +236,11 @@ class Brokers:
         leaders = {partition: self._cluster.metadata.leader(partition) for partition in partitions}
         return {p: leader.epoch for p, leader in leaders.items() if leader is not None and leader.epoch >= 0}
 
+    def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.leaders`."""
+        found = ((partition, self._cluster.metadata.leader(partition)) for partition in partitions)
+        return {p: leader.node_id for p, leader in found if leader is not None and leader.node_id >= 0}
+
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """The largest epoch in the log of each partition's leader that is not above the given one, and the
         offset after its last record; both -1 if there is none. Empty before Kafka 2.3.

@@ -263,8 +263,8 @@ class Kafka:
     ) -> list[RecordSplit]:
         """The same read in splits, which other processes carry out: they can be pickled.
 
-        ``minPartitions`` and ``maxRecordsPerPartition`` say how many. Parameters and errors are those of
-        :meth:`read`.
+        ``minPartitions``, ``maxPartitions`` and ``maxRecordsPerPartition`` say how many. Parameters and
+        errors are those of :meth:`read`.
         """
         from pyspark_kafkalog.client.read import plan
 

@@ -38,7 +38,7 @@ from pyspark_kafkalog.read.reader import (
     transformed,
 )
 from pyspark_kafkalog.read.record_sizes import RecordSizes
-from pyspark_kafkalog.read.splits import PARALLELISM, Split, tasks_of
+from pyspark_kafkalog.read.splits import Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ class Reading:
         place = self.place()
         self._messages.check_start(self.options, place)
         splits = self.splits(place, start_from_group(self.options, place, self.committed))
-        least = max(PARALLELISM, self.options.min_partitions or 1)
-        return tasks_of(splits, RecordSizes(place), wants_tasks=self.options.wants_tasks, least=least)
+        return tasks_of(place, splits, RecordSizes(place), self.options)
 
     def splits(self, place: Place, options: ReadOptions) -> list[Split]:
         """The splits of a read that ends, for all time, where the logs end now."""

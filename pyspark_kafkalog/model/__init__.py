@@ -425,6 +425,12 @@ class Place(Protocol):
         All earlier answers of the place came from these epochs or older ones.
         """
 
+    def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The node id of the last known leader of each partition; those without one are left out.
+
+        It is advice for a plan: nothing is looked up.
+        """
+
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """The largest leader epoch in each partition's log up to the given one, and the offset after its last
         record (OffsetForLeaderEpoch); left out where the place does not know.

@@ -23,7 +23,7 @@ _REFUSED: Mapping[str, str] = {
 }
 
 REFUSED_READING: Mapping[str, str] = {
-    "kafka.auto.offset.reset": "Set startingOffsets to earliest or latest instead.",
+    "kafka.auto.offset.reset": "Set startingOffsets to earliest or latest instead: once smallest or largest.",
     "kafka.key.deserializer": _BYTES,
     "kafka.value.deserializer": _BYTES,
     "kafka.enable.auto.commit": "Leave it out: Spark keeps track of what is read. To commit it to a"
@@ -162,8 +162,6 @@ OF_OTHERS: Mapping[str, str] = {
     "schema.reflection": _AS_COLUMNS,
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
-    "broker.list": "Did you mean kafka.bootstrap.servers?",
-    "metadata.broker.list": "Did you mean kafka.bootstrap.servers?",
     "brokers": "Did you mean kafka.bootstrap.servers?",
     "sasl.mechanisms": "Did you mean kafka.sasl.mechanism?",
     "sasl.username": _PASSWORD,
@@ -180,7 +178,6 @@ OF_OTHERS: Mapping[str, str] = {
     "enable.ssl.certificate.verification": (
         "Certificates are always verified: give their authority as kafka.ssl.truststore.location."
     ),
-    "queue.buffering.max.ms": "Did you mean kafka.linger.ms?",
     **dict.fromkeys(("trigger", "processingtime", "availablenow", "once"), _TRIGGER),
     "outputmode": "Call outputMode() of writeStream instead.",
     "topics.regex": "Did you mean subscribePattern?",

@@ -12,6 +12,7 @@ from pyspark_kafkalog.options.client_settings import (
     REFUSED_WRITING,
     WITHOUT_EFFECT,
 )
+from pyspark_kafkalog.options.old_settings import CHANGED, RENAMED
 from pyspark_kafkalog.options.table import SECTIONS, VIEW_USES, Option, Use, Where
 
 _INTRO = """\
@@ -44,6 +45,12 @@ _WITHOUT_EFFECT = """\
 These are accepted, so that one set of settings serves every client, but have no effect. The same holds for a
 producer's settings on a read, and for a consumer's on a write. A line at DEBUG says so.
 """
+_OLD = """\
+## Old names of settings
+
+Kafka's first clients, before 0.9, and partly librdkafka have these names, which are refused with and without
+`kafka.`. The error says what to do, as here:
+"""
 _PLACES = {Where.DIRECTORY: ["log directories only"], Where.BROKERS: ["brokers only"], Where.ANY: []}
 _MOST = 2 / 3
 """The share of a section's options that have the same small print, from which on the section says it."""
@@ -51,7 +58,7 @@ _MOST = 2 / 3
 
 def page() -> str:
     """The whole page."""
-    titles = [*(section.title for section in SECTIONS), *map(_title, (_REFUSED, _WITHOUT_EFFECT))]
+    titles = [*(section.title for section in SECTIONS), *map(_title, (_REFUSED, _WITHOUT_EFFECT, _OLD))]
     parts = [_INTRO, " · ".join(f"[{title}](#{_slug(title)})" for title in titles) + "\n"]
     for section in SECTIONS:
         [(scope, count)] = Counter(map(_scope, section.options)).most_common(1)
@@ -69,6 +76,11 @@ def page() -> str:
     for name, reason in sorted(WITHOUT_EFFECT.items()):
         without.setdefault(reason, []).append(f"{_anchor(name)}`{name}`")
     parts.append(f"{_WITHOUT_EFFECT}\n{_by_reason(without)}")
+    old: dict[str, list[str]] = {}
+    for name, new in (*RENAMED.items(), *CHANGED.items()):
+        if name != new:
+            old.setdefault(f"Now `{new}`." if name in RENAMED else new, []).append(f"`{name}`")
+    parts.append(f"{_OLD}\n{_by_reason(old)}")
     return "\n".join(parts)
 
 

@@ -168,6 +168,7 @@ class ReadOptions:
     include_headers: bool = from_option("includeHeaders")
     fail_on_data_loss: bool = from_option("failOnDataLoss")
     min_partitions: int | None = from_option("minPartitions")
+    max_partitions: int | None = from_option("maxPartitions")
     max_records_per_partition: int | None = from_option("maxRecordsPerPartition")
     read_committed: bool = from_option("kafka.isolation.level")
     check_crcs: bool = from_option("checkCrcs", "kafka.check.crcs")
@@ -330,7 +331,27 @@ def _read_in_any_mode(user: UserOptions, start: int, **others: Any) -> ReadOptio
         limits=_limits(user),
         **others,
     )
+    _check_tasks(read)
     return replace(read, extensions=extensions.of_read(user))
+
+
+def _check_tasks(read: ReadOptions) -> None:
+    """Refuse numbers of tasks that contradict each other.
+
+    :raises OptionError: saying which.
+    """
+    most, least = read.max_partitions, read.min_partitions
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            f"Option minPartitions ({least}) is higher than maxPartitions ({most})",
+            hint="Lower the first, or raise the second.",
+        )
+    if most is not None and read.max_records_per_partition is not None:
+        raise OptionError(
+            "Only one of 'maxPartitions' and 'maxRecordsPerPartition' can be given: so many records may not"
+            " fit into so few tasks",
+            hint="Leave one out. To limit a micro-batch as well, set maxOffsetsPerTrigger.",
+        )
 
 
 def _limits(user: UserOptions) -> TriggerLimits:

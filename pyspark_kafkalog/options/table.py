@@ -233,6 +233,11 @@ SECTIONS = (
         Option("minPartitions", _READ | Use.BATCHES_VIEW, integer(1), None,
                "About the least number of tasks. The largest partitions are divided first. If there are more"
                " partitions than this, small ones share tasks."),
+        Option("maxPartitions", _READ, integer(1), None,
+               "The most tasks. If there would be more, each reads several partitions one after the other, in"
+               " about equal shares of bytes. Partitions that one broker leads go together, so that a task"
+               " connects to few brokers. It can't be lower than `minPartitions`, or given with"
+               " `maxRecordsPerPartition`."),
         Option("maxRecordsPerPartition", _READ, integer(1, MAX_LONG), None, "The most offsets in one task."),
         Option("kafka.isolation.level", _READ,
                one_of_these({"read_uncommitted": False, "read_committed": True}), "read_uncommitted",

@@ -205,12 +205,30 @@ class UserOptions:
             kafka_name = name.removeprefix("kafka.")
             raise OptionError(f"Kafka option {kafka_name!r} is not supported", hint=refused[name])
         is_known = option is not None or name in _CLIENT_SETTINGS
-        if not is_known and (hint := OF_OTHERS.get(_dotted(name).removeprefix("kafka."))):
+        if not is_known and (hint := self._hint_to_other(_dotted(name).removeprefix("kafka."))):
             raise OptionError(f"Option {self._written[name]!r} is not supported", hint=hint)
         if self.where is Where.DIRECTORY:
             self._check_for_directory(name, option)
         else:
             self._check_for_brokers(name, option)
+
+    def _hint_to_other(self, bare: str) -> str | None:
+        """What to do instead of a setting of other clients, or of Kafka's old ones; None for others."""
+        from pyspark_kafkalog.options.old_settings import CHANGED, RENAMED
+
+        if (new := RENAMED.get(bare)) is None:
+            return OF_OTHERS.get(bare) or CHANGED.get(bare)
+        known = self._applicable()
+        for name in (new, new.removeprefix("kafka.")):
+            if name in known or (name == SERVERS and not {"path", "paths"} & self._values.keys()):
+                return f"Write {name} instead."
+        return f"Its name is {new} now, which is for {self._scope(BY_NAME[new.lower()])}: leave it out."
+
+    def _scope(self, option: Option) -> str:
+        """What an option is for that does not apply here."""
+        if not option.where & self.where:
+            return "brokers" if option.where is Where.BROKERS else "log directories"
+        return "reading" if option.use & Use.READ else "writing"
 
     def _check_read_option(self, option: Option) -> None:
         """Refuse or log an option for another way of reading."""
@@ -316,8 +334,10 @@ class UserOptions:
             hint = self._refused()[of_kafka]
         elif of_kafka in WITHOUT_EFFECT:
             hint = f"Leave it out. {WITHOUT_EFFECT[of_kafka].replace('`', '')}"
-        elif of_kafka in BY_NAME and not BY_NAME[of_kafka].where & self.where:
-            hint = f"Leave it out: {of_kafka} is for brokers."
+        elif of_kafka in BY_NAME and BY_NAME[of_kafka].name not in known:
+            hint = f"Leave it out: {of_kafka} is for {self._scope(BY_NAME[of_kafka])}."
+        elif of_kafka in _CLIENT_SETTINGS:
+            hint = f"Leave it out: it is for {'reading' if self._use is Use.WRITE else 'writing'}."
         else:
             hint = suggestion(name, known)
         written = self._written[name]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.model import (
     ALL_OFFSETS,
@@ -16,6 +17,9 @@ from pyspark_kafkalog.model import (
     Seen,
     TopicPartition,
 )
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.options.settings import ReadOptions
 
 PARALLELISM = 8
 """The least number of tasks that small splits share, where the session's parallelism is lower or unknown."""
@@ -103,11 +107,30 @@ def cuts_between(splits: Iterable[Split]) -> dict[TopicPartition, list[int]]:
 
 
 def tasks_of(
+    place: Place,
+    splits: Sequence[Split],
+    sizes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
+    options: ReadOptions,
+    *,
+    parallelism: int = PARALLELISM,
+) -> list[tuple[Split, ...]]:
+    """The splits of each task of a read, as ``options`` want: see :func:`join_small` and :func:`join_all`.
+
+    :param sizes: see :class:`.record_sizes.RecordSizes`.
+    :param parallelism: the number of tasks that Spark runs at once.
+    """
+    least, most = max(parallelism, options.min_partitions or 1), options.max_partitions
+    if options.wants_tasks:
+        return [(split,) for split in splits]
+    tasks = join_small(splits, sizes, least=least)
+    return tasks if most is None or len(tasks) <= most else join_all(place, splits, sizes, most=most)
+
+
+def join_small(
     splits: Sequence[Split],
     mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
     *,
-    wants_tasks: bool = False,
-    least: int = PARALLELISM,
+    least: int,
 ) -> list[tuple[Split, ...]]:
     """The splits of each task, in their order: one, but small ones share if that leaves ``least`` tasks.
 
@@ -115,9 +138,8 @@ def tasks_of(
 
     :param mean_record_bytes: see :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`; asked only for
         splits of few offsets. One of an unknown size gets a task of its own.
-    :param wants_tasks: whether the user bounds the records of a task, so that none is shared.
     """
-    most = 1 if wants_tasks else len(splits) // least
+    most = len(splits) // least
     offsets = {split.partition: _most_offsets(split) for split in splits}
     divided = [one.partition for one, other in pairwise(splits) if one.partition == other.partition]
     offsets |= dict.fromkeys(divided, TASK_OFFSETS + 1)
@@ -138,6 +160,66 @@ def tasks_of(
         offsets_left -= count
         bytes_left -= size
     return [tuple(task) for task in tasks]
+
+
+def join_all(
+    place: Place,
+    splits: Sequence[Split],
+    mean_record_bytes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
+    *,
+    most: int,
+) -> list[tuple[Split, ...]]:
+    """At most ``most`` tasks of about equal bytes, in order of leader, partition and offset.
+
+    Partitions of one leader are neighbours, as Kafka's first consumers sorted them. So a task has those of
+    few leaders: tasks and leaders together are more than all connections. Neighbours of one partition become
+    one split.
+
+    :param splits: those of a partition must follow one another.
+    :param mean_record_bytes: see :meth:`pyspark_kafkalog.model.Place.mean_record_bytes`. Records of an
+        unknown size count like the others.
+    """
+    partitions = [split.partition for split in splits]
+    leaders, means = place.leaders(partitions), mean_record_bytes(partitions)
+    usual = sum(means.values()) / len(means) if means else 1.0
+    open_starts = [split.partition for split in splits if split.offsets.start < 0]
+    bounds = place.watermarks(open_starts, read_committed=False) if open_starts else {}
+    in_order = sorted(splits, key=lambda split: leaders.get(split.partition, -1))
+    sizes = []
+    for split in in_order:
+        bound = bounds.get(split.partition) if split.offsets.start < 0 else None
+        count = _most_offsets(split) - (0 if bound is None else bound.log_start_offset)
+        sizes.append(max(count, 1) * means.get(split.partition, usual) + 1)
+    sizes = _aligned(sizes, [leaders.get(split.partition, -1) for split in in_order], most)
+    tasks: dict[int, list[Split]] = {}
+    before, total = 0.0, sum(sizes)
+    for split, size in zip(in_order, sizes, strict=True):
+        task = tasks.setdefault(min(int((before + size / 2) / total * most), most - 1), [])
+        before += size
+        if task and task[-1].partition == split.partition:
+            task[-1] = _one_of(task[-1], split)
+        else:
+            task.append(split)
+    return [tuple(task) for task in tasks.values()]
+
+
+def _aligned(sizes: Sequence[float], leaders: Sequence[int], most: int) -> list[float]:
+    """The sizes, an eighth more or less, so that a leader with almost a whole number of tasks has it."""
+    of_leader: dict[int, float] = {}
+    for leader, size in zip(leaders, sizes, strict=True):
+        of_leader[leader] = of_leader.get(leader, 0) + size * most / sum(sizes)
+    whole = {leader: round(share) for leader, share in of_leader.items()}
+    scales = {
+        leader: whole[leader] / share if abs(whole[leader] / share - 1) < 1 / 8 else 1.0
+        for leader, share in of_leader.items()
+    }
+    return [size * scales[leader] for leader, size in zip(leaders, sizes, strict=True)]
+
+
+def _one_of(first: Split, second: Split) -> Split:
+    """A split of both ranges, of which the second begins where the first ends."""
+    offsets = OffsetRange(first.offsets.start, second.offsets.end)
+    return replace(first, offsets=offsets, seen=first.seen._replace(decided=None))
 
 
 def _most_offsets(split: Split) -> int:

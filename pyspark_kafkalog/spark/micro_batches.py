@@ -321,7 +321,7 @@ class MicroBatches:
         splits = self._planner.plan(begin, stop)
         if self._watch is not None and self._checkpoint.is_own:
             self._watch.begin(stop)
-        return self._partitions_of(self._reader.tasks_of(splits, self._record_sizes))
+        return self._partitions_of(self._reader.tasks_of(splits, self._place, self._record_sizes))
 
     def _warn_without_checkpoint(self, begin: Offsets) -> None:
         """Say at the first micro-batch if it is without the checkpoint that the reader needs it."""

@@ -155,10 +155,9 @@ class LogReader:
         rows = reader.read(split, found)
         return rows if count is None else count.passing(rows)
 
-    def tasks_of(self, splits: Sequence[Split], sizes: RecordSizes) -> list[tuple[Split, ...]]:
+    def tasks_of(self, splits: Sequence[Split], place: Place, sizes: RecordSizes) -> list[tuple[Split, ...]]:
         """The splits of each task; see :func:`.splits.tasks_of`."""
-        least = max(self._parallelism or PARALLELISM, self.options.min_partitions or 1)
-        return tasks_of(splits, sizes, wants_tasks=self.options.wants_tasks, least=least)
+        return tasks_of(place, splits, sizes, self.options, parallelism=self._parallelism or PARALLELISM)
 
     def open_place(self, *, reached: bool = False) -> Place:
         """The place that the options name; see :func:`.places.open_place`."""
@@ -191,7 +190,7 @@ class LogBatchReader(LogReader, DataSourceReader):
             messages_of(self.options).check_start(self.options, place)
             options = start_from_group(self.options, place, self.open_committed)
             splits = plan_batch(place, options, self._bounds)
-            tasks = self.tasks_of(splits, RecordSizes(place))
+            tasks = self.tasks_of(splits, place, RecordSizes(place))
         freeze_modules()
         return [LogInputPartition(splits) for splits in tasks]
 

@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.broker.cluster.pool import note_reached
 from pyspark_kafkalog.broker.place import Brokers
 from pyspark_kafkalog.errors import BrokerConnectionError, UnknownTopicOrPartitionError
@@ -18,7 +19,7 @@ from tests.broker.reading import place
 from tests.kafka import Broker
 from tests.kafka_cluster import Cluster
 from tests.kafka_old import OldBroker
-from tests.kafka_proxy import LIST_OFFSETS, METADATA
+from tests.kafka_proxy import FETCH, LIST_OFFSETS, METADATA
 from tests.kafka_service import KafkaService
 from tests.log.partitions import offset_after_bytes
 
@@ -175,6 +176,29 @@ def test_requests_do_not_grow_with_partitions(cluster: Cluster, partitions: int)
     assert len(brokers.topic_ids([topic])[topic]) == 22
     assert sum(counts[METADATA] for counts in counted) == 2
     cluster.delete_topic(topic)  # a broker that other tests start again would have to recover it
+
+
+@pytest.mark.long
+def test_each_of_few_tasks_fetches_from_one_leader(cluster: Cluster) -> None:
+    """There are as many as brokers, and partitions are dealt out in turn."""
+    topic = f"place-{uuid.uuid4().hex[:12]}"
+    cluster.create_topic(topic, 12, replication_factor=1)
+    for number in range(12):
+        send(cluster, TopicPartition(topic, number), 20, time_of=lambda i: i)
+    kafka = connect(cluster.proxied_bootstrap)
+    shares = kafka.plan(topic, options={"maxPartitions": "3"}, columns=["partition", "offset"])
+    found = []
+    for share in shares:
+        for proxy in cluster.proxies.values():
+            proxy.requests.clear()
+        rows = share.read().read_all().to_pylist()
+        assert rows == sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+        found += rows
+        assert [proxy.requests[FETCH] > 0 for proxy in cluster.proxies.values()].count(True) == 1
+    assert len(shares) == 3
+    assert sorted((row["partition"], row["offset"]) for row in found) == [
+        (number, offset) for number in range(12) for offset in range(20)
+    ]
 
 
 @pytest.mark.long

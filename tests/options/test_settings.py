@@ -385,6 +385,7 @@ class TestLimits:
         assert stream().limits == TriggerLimits(None, None, None, 15 * 60 * 1000)
         assert batch().min_partitions is None
         assert batch().max_records_per_partition is None
+        assert batch().max_partitions is None
 
     def test_values(self) -> None:
         options = stream(
@@ -399,12 +400,30 @@ class TestLimits:
         assert (options.min_partitions, options.max_records_per_partition) == (7, 9)
 
     @pytest.mark.parametrize(
-        "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition"]
+        "name",
+        [
+            "maxOffsetsPerTrigger",
+            "minOffsetsPerTrigger",
+            "minPartitions",
+            "maxPartitions",
+            "maxRecordsPerPartition",
+        ],
     )
     @pytest.mark.parametrize("value", ["0", "-1", "a", "1.0", ""])
     def test_limits_are_positive_numbers(self, name: str, value: str) -> None:
         with pytest.raises(OptionError, match=f"'{name}': expected a whole number from 1"):
             stream(**{name: value})
+
+    def test_most_tasks(self) -> None:
+        """Spark gives option names in lower case."""
+        both = {"minPartitions": "5", "maxPartitions": "5"}
+        for read in (stream, batch):
+            options = read(**both)
+            assert (options.min_partitions, options.max_partitions) == (5, 5)
+            with pytest.raises(OptionError, match=r"minPartitions \(6\) is higher than maxPartitions \(5\)"):
+                read(**{**both, "minPartitions": "6"})
+            with pytest.raises(OptionError, match="Only one of 'maxPartitions' and 'maxRecordsPerPartition'"):
+                read(maxPartitions="5", maxRecordsPerPartition="100")
 
     def test_bytes_are_positive(self) -> None:
         with pytest.raises(OptionError, match="'maxBytesPerTrigger': expected a size above 0"):

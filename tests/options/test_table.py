@@ -40,6 +40,7 @@ from pyspark_kafkalog.options.client_settings import (
     STORE_PASSWORDS,
     WITHOUT_EFFECT,
 )
+from pyspark_kafkalog.options.old_settings import CHANGED, RENAMED
 from pyspark_kafkalog.options.page import page
 from pyspark_kafkalog.options.security import oauth, tls
 from pyspark_kafkalog.options.security.assertion import AssertionOptions
@@ -569,7 +570,10 @@ def test_a_consumers_settings_have_no_effect_on_a_write(name: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    sorted({*OF_OTHERS, *(f"kafka.{name}" for name in OF_OTHERS)} - {*REFUSED_READING, *REFUSED_WRITING}),
+    sorted(
+        {name for bare in (*OF_OTHERS, *RENAMED, *CHANGED) for name in (bare, f"kafka.{bare}")}
+        - {*REFUSED_READING, *REFUSED_WRITING, *BY_NAME}
+    ),
 )
 @pytest.mark.parametrize("place", [BROKERS, {"path": "/log"}])
 def test_settings_of_other_clients_say_what_to_do(given: str, place: dict[str, str]) -> None:
@@ -582,11 +586,76 @@ def test_settings_of_other_clients_say_what_to_do(given: str, place: dict[str, s
             use()
 
 
+DIRECTORY = {"path": "/log"}
+OLD_NAMES: list[tuple[dict[str, str], str, str, str]] = [
+    (BROKERS, "metadata.broker.list", "Write kafka.bootstrap.servers instead.", "the same"),
+    ({}, "metadata.broker.list", "Write kafka.bootstrap.servers instead.", "the same"),
+    (
+        BROKERS,
+        "request.required.acks",
+        "is kafka.acks now, which is for writing: leave",
+        "Write kafka.acks i",
+    ),
+    (DIRECTORY, "request.required.acks", "which is for brokers", "is kafka.acks now, which is for brokers"),
+    (BROKERS, "serializer.class", "key.format or value.format", "the same"),
+    (BROKERS, "message.send.max.retries", "for writing", "Write kafka.retries instead"),
+    (BROKERS, "topic.metadata.refresh.interval.ms", "Write kafka.metadata.max.age.ms instead", "the same"),
+    (BROKERS, "compression.codec", "for writing", "Write kafka.compression.type instead"),
+    (DIRECTORY, "compression.codec", "for brokers", "Write compression.type instead"),
+    (BROKERS, "producer.type", "kafka.acks", "the same"),
+    (BROKERS, "fetch.message.max.bytes", "Write kafka.max.partition.fetch.bytes instead", "is for reading"),
+    (BROKERS, "zk.connect", "Write zookeeper.connect instead", "zookeeper.connect now, which is for reading"),
+    (BROKERS, "auto.commit.enable", "commitOffsets", "commitOffsets now, which is for reading"),
+    (BROKERS, "num.consumer.fetchers", "maxPartitions", "the same"),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "reading", "writing"), OLD_NAMES)
+@pytest.mark.parametrize("prefix", ["", "kafka."])
+def test_old_names_tell_the_new_one(
+    place: dict[str, str], name: str, reading: str, writing: str, prefix: str
+) -> None:
+    """With and without ``kafka.``, for what it is given to."""
+    given = {**place, f"{prefix}{name}": "x"}
+    with pytest.raises(OptionError, match=f"'{prefix}{name}' is not supported.*{reading}"):
+        read_options({**given, "subscribe": "t"}, batch=True)
+    with pytest.raises(OptionError, match=reading if writing == "the same" else writing):
+        write_options({**given, "topic": "t"})
+
+
+def test_what_took_the_place_of_old_names_is_there() -> None:
+    assert {name.lower() for name in RENAMED.values()} <= BY_NAME.keys()
+    assert not RENAMED.keys() & CHANGED.keys()
+    assert not (RENAMED.keys() | CHANGED.keys()) & OF_OTHERS.keys()
+    for name, hint in CHANGED.items():
+        named = {word.strip(":,.") for word in hint.split() if word.startswith("kafka.")}
+        assert {each.lower() for each in named} <= BY_NAME.keys(), name
+
+
+@pytest.mark.parametrize(
+    ("name", "reading", "writing"),
+    [
+        (
+            "partitioner.class",
+            "kafka.partitioner.class is for writing",
+            "Did you mean kafka.partitioner.class",
+        ),
+        ("auto.offset.reset", "startingOffsets", "Leave it out: it is for reading"),
+        ("fetch.min.bytes", "Did you mean kafka.fetch.min.bytes", "kafka.fetch.min.bytes is for reading"),
+    ],
+)
+def test_bare_names_of_the_other_direction(name: str, reading: str, writing: str) -> None:
+    with pytest.raises(OptionError, match=reading):
+        read_options({**BROKERS, "subscribe": "t", name: "x"}, batch=True)
+    with pytest.raises(OptionError, match=writing):
+        write_options({**BROKERS, "topic": "t", name: "x"})
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("auto.offset.reset", "Set startingOffsets to earliest or latest instead."),
-        ("auto_offset_reset", "Set startingOffsets to earliest or latest instead."),
+        ("auto.offset.reset", "Set startingOffsets to earliest or latest instead: once smallest or largest."),
+        ("auto_offset_reset", "Set startingOffsets to earliest or latest instead: once smallest or largest."),
         ("max.poll.records", "Leave it out. Rows come in larger batches: see maxOffsetsPerTrigger."),
     ],
 )

@@ -32,6 +32,7 @@ class FakePlace:
     records_per_batch: int = 1
     ids: dict[str, str] = field(default_factory=dict)
     epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    led_by: dict[TopicPartition, int] = field(default_factory=dict)
     ended: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     """What it says of the end of any leader epoch."""
     batches: dict[TopicPartition, BatchHeader] = field(default_factory=dict)
@@ -60,6 +61,9 @@ class FakePlace:
 
     def leader_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.epochs[partition] for partition in partitions if partition in self.epochs}
+
+    def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: self.led_by[partition] for partition in partitions if partition in self.led_by}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         return {partition: self.ended[partition] for partition in epochs if partition in self.ended}

@@ -176,6 +176,16 @@ def test_partitions_are_split_on_request(topics: Topics, options: dict[str, int]
     assert values(frame) == list(range(100))
 
 
+@pytest.mark.parametrize("options", [{}, {"minPartitions": 2}, {"startingOffsets": "earliest"}])
+def test_tasks_are_at_most_so_many(topics: Topics, options: dict[str, int]) -> None:
+    topic = topics.new(partitions=5)
+    topics.write(topic, range(100))
+    frame = topics.read(subscribe=topic, maxPartitions=2, **options)
+    assert frame.rdd.getNumPartitions() == 2
+    assert values(frame) == list(range(100))
+    assert topics.read(subscribe=topic, maxPartitions=9).rdd.getNumPartitions() == 5
+
+
 def test_records_that_are_gone_are_data_loss_or_left_out(topics: Topics) -> None:
     topic = topics.new()
     topics.write(topic, range(10))

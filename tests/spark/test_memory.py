@@ -79,10 +79,10 @@ def least(path: str) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("partitions", [1, 2])
-def test_a_task(path: str, least: int, partitions: int) -> None:
+@pytest.mark.parametrize(("partitions", "options"), [(1, {}), (2, {}), (2, {"maxPartitions": "1"})])
+def test_a_task(path: str, least: int, partitions: int, options: dict[str, str]) -> None:
     """The rows of two small topic-partitions are joined."""
-    found = read("tasks", path, all_of(partitions))
+    found = read("tasks", path, all_of(partitions), **options)
     assert found.rows == partitions * sum(count for count, _ in SHAPES.values())
     assert found.largest <= 17 * MIB
     assert found.peak <= least + 128 * MIB

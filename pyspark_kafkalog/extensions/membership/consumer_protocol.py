@@ -122,7 +122,7 @@ class ConsumerProtocolMember(Member):
             member_id=me.member_id,
             member_epoch=epoch,
             instance_id=me.instance_id,
-            rack_id=None,
+            rack_id=self._rack or None,
             **{
                 "rebalance_timeout_ms": -1,
                 "subscribed_topic_names": None,

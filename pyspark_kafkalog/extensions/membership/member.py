@@ -27,6 +27,7 @@ from kafka.protocol.consumer.metadata import (
 from pyspark_kafkalog.broker.cluster.cluster import cluster_of
 from pyspark_kafkalog.broker.cluster.coordinator import call_coordinator
 from pyspark_kafkalog.broker.cluster.leaders import by_topic
+from pyspark_kafkalog.broker.cluster.metadata import MAX_VERSION, metadata_request
 from pyspark_kafkalog.broker.groups.groups import BrokerGroups
 from pyspark_kafkalog.broker.groups.protocol import commit_error
 from pyspark_kafkalog.broker.wire.answers import UNREADABLE
@@ -40,7 +41,7 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersionError,
     listed,
 )
-from pyspark_kafkalog.extensions.membership.assignors import ASSIGNORS, Counts, Subscriber
+from pyspark_kafkalog.extensions.membership.assignors import ASSIGNORS, Counts, Racks, Subscriber
 from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import Assigned, CommittedOffset, MemberOfGroup, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions
@@ -84,10 +85,15 @@ class Member:
 
     :param connection: how to reach the brokers.
     :param group: that it joins at the first :meth:`subscribe`.
+    :param rack: where it reads, so that its leader may give it partitions with a replica there (KIP-881);
+        empty if that is not known.
     """
 
-    def __init__(self, connection: ConnectionOptions, group: str, options: MembershipOptions) -> None:
+    def __init__(
+        self, connection: ConnectionOptions, group: str, options: MembershipOptions, *, rack: str = ""
+    ) -> None:
         self._connection = connection
+        self._rack = rack
         self._group = group
         self._options = options
         self._groups = BrokerGroups(connection, timeout=options.patience)
@@ -393,7 +399,7 @@ class Member:
             me, counts = self._me, self._counts
             owned = self._assigned.partitions if self._assigned is not None else frozenset()
             self._next = None  # what it adds is not claimed, so the next generation may give it to another
-        subscription = _subscription(counts.keys(), owned, me.generation)
+        subscription = _subscription(counts.keys(), owned, me.generation, self._rack)
         kind = JoinGroupRequest.JoinGroupRequestProtocol
         request = JoinGroupRequest(
             group_id=self._group,
@@ -533,13 +539,29 @@ class Member:
         found = self._partition_counts(topics)
         return {topic: max(found.get(topic, 0), self._counts.get(topic, 0)) for topic in topics}
 
+    def _racks(self, topics: Collection[str]) -> Racks:
+        """The racks of each partition's replicas, as any broker says; it is advice."""
+        response = cluster_of(self._connection).call(
+            metadata_request(topics, create=False), doing="Looking up racks", max_version=MAX_VERSION
+        )
+        racks = {broker.node_id: broker.rack for broker in response.brokers if broker.rack}
+        return {
+            TopicPartition(topic.name, partition.partition_index): frozenset(
+                racks[node] for node in partition.replica_nodes if node in racks
+            )
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+
     def _assignments(self, joined: Any, led: Counts) -> dict[str, bytes]:
         """The assignment of each member, as bytes."""
         assign = ASSIGNORS.get(joined.protocol_name)
         if assign is None:
             raise self._refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "Joining")
         counts = {topic: count for topic, count in led.items() if count}
-        found = assign([_subscriber(member) for member in joined.members], counts)
+        members = [_subscriber(member) for member in joined.members]
+        racks = self._racks(counts) if any(member.rack for member in members) else {}
+        found = assign(members, counts, racks)
         return {
             member_id: ConsumerProtocolAssignment(
                 version=0, assigned_partitions=sorted(by_topic(partitions).items()), user_data=b""
@@ -564,7 +586,9 @@ class Member:
         return frozenset(TopicPartition(topic, number) for topic, number in found)
 
 
-def _subscription(topics: Collection[str], owned: Collection[TopicPartition], generation: int) -> bytes:
+def _subscription(
+    topics: Collection[str], owned: Collection[TopicPartition], generation: int, rack: str
+) -> bytes:
     kind = ConsumerProtocolSubscription.TopicPartition
     found = ConsumerProtocolSubscription(
         version=_SUBSCRIPTION,
@@ -572,7 +596,7 @@ def _subscription(topics: Collection[str], owned: Collection[TopicPartition], ge
         user_data=b"",
         owned_partitions=[kind(topic=name, partitions=p) for name, p in sorted(by_topic(owned).items())],
         generation_id=generation,
-        rack_id=None,
+        rack_id=rack or None,
     )
     encoded: bytes = found.encode()
     return encoded
@@ -593,6 +617,7 @@ def _subscriber(member: Any) -> Subscriber:
             frozenset(found.topics),
             tuple(owned),
             getattr(found, "generation_id", -1),
+            getattr(found, "rack_id", None) or "",
         )
     except UNREADABLE:
         _log.warning("Member %s subscribes in a form that can't be read: it gets nothing", member.member_id)

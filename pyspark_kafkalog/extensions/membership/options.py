@@ -76,14 +76,17 @@ class MembershipOptions(Sharing):
         )
 
     def _member(self, options: PlaceOptions, group: str) -> Membership:
+        from pyspark_kafkalog.broker.fetch.rack import rack_of
+
         assert options.brokers is not None, "a directory has no live groups"
+        rack = "" if options.fetch is None else rack_of(options.fetch.client_rack)
         if self.protocol == "consumer":
             from pyspark_kafkalog.extensions.membership.consumer_protocol import ConsumerProtocolMember
 
-            return ConsumerProtocolMember(options.brokers, group, self)
+            return ConsumerProtocolMember(options.brokers, group, self, rack=rack)
         from pyspark_kafkalog.extensions.membership.member import Member
 
-        return Member(options.brokers, group, self)
+        return Member(options.brokers, group, self, rack=rack)
 
 
 def membership_options(user: UserOptions) -> MembershipOptions | None:

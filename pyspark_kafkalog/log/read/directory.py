@@ -199,6 +199,10 @@ class LogDirectory:
         """See :meth:`pyspark_kafkalog.model.Place.leader_epochs`: a directory has no leader."""
         return {}
 
+    def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See :meth:`pyspark_kafkalog.model.Place.leaders`: a directory has none."""
+        return {}
+
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """The largest epoch in each partition's log that is not above the given one, and the offset after its
         last record. A partition without leader epochs is left out.

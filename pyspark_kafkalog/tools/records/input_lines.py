@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -23,6 +24,10 @@ _EXAMPLE = 'an object such as {"key": "k", "value": "v"}'
 _JSON_SCHEMA = pa.schema(
     [(name, ROW_TYPES[name]) for name in ("key", "value", "headers", "timestamp", "partition")]
 )
+
+
+class InputStopped(Exception):  # noqa: N818  # it is no error
+    """Raised by a stream whose rest is not wanted any more."""
 
 
 class Readable(Protocol):
@@ -131,14 +136,22 @@ class JsonLines:
 def records_of(
     streams: Iterable[Readable], parse: Callable[[list[bytes]], pa.RecordBatch], partition: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The records in the lines of ``streams``, all for one partition if it is given."""
-    for stream in streams:
-        for lines in lines_of(stream):
-            rows = parse(lines)
-            if partition is not None:
-                numbers = pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows)
-                rows = rows.append_column("partition", numbers)
-            yield rows
+    """The records in the lines of ``streams``, all for one partition if it is given.
+
+    They end where a stream raises :class:`InputStopped`; of a line that has not ended there, none is made.
+    """
+    for lines in _until_stopped(streams):
+        rows = parse(lines)
+        if partition is not None:
+            numbers = pa.repeat(pa.scalar(partition, pa.int32()), rows.num_rows)
+            rows = rows.append_column("partition", numbers)
+        yield rows
+
+
+def _until_stopped(streams: Iterable[Readable]) -> Iterator[list[bytes]]:
+    with suppress(InputStopped):
+        for stream in streams:
+            yield from lines_of(stream)
 
 
 def _parsed(line: bytes) -> Any:

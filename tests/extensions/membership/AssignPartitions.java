@@ -1,6 +1,7 @@
 // What Kafka's own assignors give to each member of a group. Each line of the file is a case, with tabs: the
-// assignor, the partitions of topics ("a=3,b=1"), and for each member "id|instance id|topics". Printed are the
-// partitions of each member, in the order of the case.
+// assignor, the partitions of topics ("a=3,b=1"), each of which may be followed by the racks of each partition's
+// replicas ("a=3/r1 r2/r2/"), and for each member "id|instance id|topics|rack". Printed are the partitions of each
+// member, in the order of the case.
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -29,9 +30,14 @@ public class AssignPartitions {
                 words[0].equals("range") ? new RangeAssignor() : new RoundRobinAssignor();
             List<PartitionInfo> partitions = new ArrayList<>();
             for (String topic : items(words[1], ",")) {
-                String[] counted = topic.split("=");
-                for (int number = 0; number < Integer.parseInt(counted[1]); number++)
-                    partitions.add(new PartitionInfo(counted[0], number, null, new Node[0], new Node[0]));
+                String[] counted = topic.split("/", -1), sized = counted[0].split("=");
+                for (int number = 0; number < Integer.parseInt(sized[1]); number++) {
+                    Node[] replicas = counted.length == 1 ? new Node[0]
+                        : items(counted[number + 1], " ").stream()
+                            .map(rack -> new Node(1, "h", 1, rack.equals("-") ? null : rack))
+                            .toArray(Node[]::new);
+                    partitions.add(new PartitionInfo(sized[0], number, null, replicas, new Node[0]));
+                }
             }
             Cluster cluster =
                 new Cluster("c", Collections.emptyList(), partitions, Collections.emptySet(), Collections.emptySet());
@@ -42,6 +48,8 @@ public class AssignPartitions {
                 Subscription subscription = new Subscription(items(told[2], ","));
                 if (!told[1].isEmpty())
                     subscription.setGroupInstanceId(Optional.of(told[1]));
+                if (!told[3].isEmpty())
+                    subscription = withRack(subscription, told[3]);
                 members.put(told[0], subscription);
                 order.add(told[0]);
             }
@@ -50,6 +58,13 @@ public class AssignPartitions {
                 .map(Object::toString).sorted().collect(Collectors.joining(",")))
                 .collect(Collectors.joining("\t")));
         }
+    }
+
+    private static Subscription withRack(Subscription found, String rack) {
+        Subscription made = new Subscription(
+            found.topics(), found.userData(), found.ownedPartitions(), -1, Optional.of(rack));
+        made.setGroupInstanceId(found.groupInstanceId());
+        return made;
     }
 
     private static List<String> items(String text, String separator) {

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -27,16 +28,52 @@ TOPICS = ["a", "B", "b-1", "zz", "z.z", "_x"]
 NAMES = ["c", "C-1", "\uffee", "\U0001f600", "ä", "consumer-g-1", "consumer-g-10", "consumer-g-2", ""]
 
 
-def cases(chance: random.Random, count: int) -> list[tuple[str, dict[str, int], list[Subscriber]]]:
+NO_RACK = "-"
+
+
+class Case(NamedTuple):
+    assignor: str
+    counts: dict[str, int]
+    replicas: dict[TopicPartition, list[str]]
+    """The racks of a partition's replicas, NO_RACK for one without."""
+    members: list[Subscriber]
+
+    @property
+    def racks(self) -> dict[TopicPartition, frozenset[str]]:
+        return {p: frozenset(found) - {NO_RACK} for p, found in self.replicas.items()}
+
+    def __str__(self) -> str:
+        """A line for AssignPartitions.java."""
+        told = [
+            f"{m.member_id}|{m.instance_id or ''}|{','.join(sorted(m.topics))}|{m.rack}" for m in self.members
+        ]
+        existing = []
+        for topic, count in self.counts.items():
+            parts = [" ".join(self.replicas[TopicPartition(topic, n)]) for n in range(count)]
+            existing += ["/".join([f"{topic}={count}", *parts])] * bool(count)
+        return "\t".join([self.assignor, ",".join(existing), *told])
+
+
+def cases(chance: random.Random, count: int) -> list[Case]:
     found = []
     for _ in range(count):
-        counts = {topic: chance.randint(0, 9) for topic in chance.sample(TOPICS, chance.randint(0, 5))}
-        members = []
+        most = chance.choice([3, 9])  # with few, more topics have the same number
+        counts = {topic: chance.randint(0, most) for topic in chance.sample(TOPICS, chance.randint(0, 5))}
+        racks = chance.choice([[NO_RACK], ["r1"], ["r1", "r2"], ["r1", "r2", "r3"], ["r1", "r2", NO_RACK]])
+        copies = chance.randint(1, len(racks))
+        replicas = {
+            TopicPartition(topic, number): chance.sample(racks, copies)
+            for topic, size in counts.items()
+            for number in range(size)
+        }
+        its, members = chance.choice([[""], racks, [*racks, ""], ["r4"], ["r1", "r4"]]), []
+        same = frozenset(chance.sample(TOPICS, chance.randint(0, 6))) if chance.random() < 0.5 else None
         for number, name in enumerate(chance.sample(NAMES, chance.randint(1, 7))):
             instance = chance.choice([None, None, f"i{chance.randint(0, 99)}-{number}"])
-            topics = frozenset(chance.sample(TOPICS, chance.randint(0, 4)))
-            members.append(Subscriber(f"{name}-{number}", instance, topics))
-        found.append((chance.choice(["range", "roundrobin"]), counts, members))
+            topics = frozenset(chance.sample(TOPICS, chance.randint(0, 4))) if same is None else same
+            rack = chance.choice(its)
+            members.append(Subscriber(f"{name}-{number}", instance, topics, rack=rack.replace(NO_RACK, "")))
+        found.append(Case(chance.choice(["range", "range", "roundrobin"]), counts, replicas, members))
     return found
 
 
@@ -45,23 +82,21 @@ def cases(chance: random.Random, count: int) -> list[tuple[str, dict[str, int], 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
 def test_range_and_round_robin_are_kafkas(chance: random.Random, tmp_path: Path, soak: bool) -> None:
     tried, file = cases(chance, 100_000 if soak else 4000), tmp_path / "cases"
-    lines = []
-    for assignor, counts, members in tried:
-        told = [f"{m.member_id}|{m.instance_id or ''}|{','.join(sorted(m.topics))}" for m in members]
-        existing = ",".join(f"{topic}={count}" for topic, count in counts.items() if count)
-        lines.append("\t".join([assignor, existing, *told]))
-    file.write_text("\n".join(lines), "utf-8")
+    file.write_text("\n".join(map(str, tried)), "utf-8")
     command = [java(), "-Dstdout.encoding=UTF-8", "-cp", f"{kafka_jars()}/*"]
     source = Path(__file__).with_name("AssignPartitions.java")
     printed = subprocess.run([*command, str(source), str(file)], capture_output=True, text=True, check=True)
     shared = Counter[str]()
-    for (assignor, counts, members), line in zip(tried, printed.stdout.splitlines(), strict=True):
-        known = {topic: count for topic, count in counts.items() if count}
-        found = ASSIGNORS[assignor](members, known)
-        ours = [",".join(sorted(f"{t}-{p}" for t, p in found[m.member_id])) for m in members]
-        assert ours == line.split("\t"), (assignor, counts, members)
-        shared[assignor] += sum(map(bool, ours)) > 1
-    assert min(shared.values()) > len(tried) // 5
+    by_racks = 0
+    for case, line in zip(tried, printed.stdout.splitlines(), strict=True):
+        known = {topic: count for topic, count in case.counts.items() if count}
+        found = ASSIGNORS[case.assignor](case.members, known, case.racks)
+        ours = [",".join(sorted(f"{t}-{p}" for t, p in found[m.member_id])) for m in case.members]
+        assert ours == line.split("\t"), str(case)
+        shared[case.assignor] += sum(map(bool, ours)) > 1
+        by_racks += found != ASSIGNORS[case.assignor](case.members, known, {})
+    assert min(shared.values()) > len(tried) // 10
+    assert by_racks > len(tried) // 20
 
 
 def once(assignment: GroupAssignment) -> dict[TopicPartition, str]:
@@ -77,7 +112,7 @@ def once(assignment: GroupAssignment) -> dict[TopicPartition, str]:
 def settled(members: Sequence[Subscriber], counts: Mapping[str, int]) -> list[Subscriber]:
     """The members after so many rebalances that none is needed any more."""
     for generation in range(1, 10):
-        assigned = assign_cooperatively(members, counts)
+        assigned = assign_cooperatively(members, counts, {})
         owners = once(assigned)
         for member in members:
             for partition in member.owned:  # it moves only when its owner has given it up
@@ -124,4 +159,4 @@ def test_an_owner_of_an_older_generation_does_not_count() -> None:
         Subscriber("old", None, frozenset("a"), (partition,), 3),
         Subscriber("new", None, frozenset("a"), (partition,), 5),
     ]
-    assert "old" not in once(assign_cooperatively(members, {"a": 1})).values()
+    assert "old" not in once(assign_cooperatively(members, {"a": 1}, {})).values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 import click
 
 from pyspark_kafkalog.client.kafka import Kafka
+from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.options.table import SERVERS
-from pyspark_kafkalog.tools.cli.application import kafkalog
+from pyspark_kafkalog.tools.cli.application import INTERRUPTED, kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
 from pyspark_kafkalog.tools.cli.output import say
 from pyspark_kafkalog.tools.cli.parameters import on_place, topic_and_numbers, topic_names
+
+_SHOWN = 10
+"""The most records to look at after an interrupt."""
 
 
 @kafkalog.command()
@@ -53,7 +58,10 @@ def produce(
     A line is a value. With -K a line without separator has no key. JSON keeps keys, headers and timestamps.
     Brokers get records as they come, by an idempotent producer; a log directory shows all records when the
     last one is written. Options of df.write go into -o, such as -o large.message.enabled=true.
+
+    Ctrl-C ends the input: the lines before it are written, and counted. A second Ctrl-C does not wait.
     """
+    context = click.get_current_context()
     topic, numbers = topic_and_numbers(topic)
     if len(numbers) > 1 or (numbers and partition is not None):
         raise click.UsageError("Give one partition, either as TOPIC:PARTITION or by --partition.")
@@ -74,6 +82,7 @@ def produce(
         values_of,
         with_tombstones,
     )
+    from pyspark_kafkalog.tools.records.interrupting import FirstInterrupt
 
     name = "kafka.compression.type" if SERVERS in kafka.options else "compression.type"
     options = {} if compression is None else {name: compression}
@@ -91,10 +100,35 @@ def produce(
         parse = telling_of_returns(parse, _tell_of_returns)
     streams = files or (sys.stdin.buffer,)
     is_new = is_missing(kafka.options, topic)
-    count = kafka.write(records_of(streams, parse, partition), topic, options=options)
+    with FirstInterrupt() as interrupt:
+        found = records_of(map(interrupt.input, streams), parse, partition)
+        try:
+            count = kafka.write(interrupt.counted(found), topic, options=options)
+        except KeyboardInterrupt:
+            say(_not_known(kafka, topic, interrupt.rows))
+            context.exit(INTERRUPTED)
     if is_new and count:
         click.echo(f"Topic {topic} was created", err=True)
-    click.echo(f"{count} {'record was' if count == 1 else 'records were'} written", err=True)
+    click.echo(f"{_records(count)} written", err=True)
+    if interrupt.has_come:
+        say("interrupted")
+        context.exit(INTERRUPTED)
+
+
+def _records(count: int) -> str:
+    return f"{count} {'record was' if count == 1 else 'records were'}"
+
+
+def _not_known(kafka: Kafka, topic: str, rows: int) -> str:
+    """What a second interrupt leaves open."""
+    if not rows:
+        return "interrupted again; nothing was written"
+    read = f"interrupted again, when {_records(rows)} read"
+    place = kafka.options.get(SERVERS) or place_options(kafka.options).paths[0]
+    look = f"kafkalog cat {shlex.quote(place)} {topic} --tail {min(rows, _SHOWN)} shows"
+    if SERVERS in kafka.options:
+        return f"{read}: how many of them brokers have written is not known. {look} the last ones."
+    return f"{read}: whether all of them are in the log or none is not known. {look} it."
 
 
 def _tell_of_returns() -> None:
