@@ -10,6 +10,10 @@ from collections.abc import Mapping
 
 _BYTES = "Keys and values are read as bytes: give key.format or value.format, or use DataFrame operations."
 _PROVIDER = "OpenSSL does TLS here, not the JVM: leave it out, and set OpenSSL up instead, for FIPS too."
+_CALLBACK = (
+    "Give callback.class, a class of Python that hears of record batches that are sent, acknowledged, sent"
+    " again or failed."
+)
 _JAVA = "It names a Java class, which cannot be run here: leave it out."
 _REFUSED: Mapping[str, str] = {
     "kafka.sasl.login.class": _JAVA,
@@ -28,7 +32,7 @@ REFUSED_READING: Mapping[str, str] = {
     "kafka.value.deserializer": _BYTES,
     "kafka.enable.auto.commit": "Leave it out: Spark keeps track of what is read. To commit it to a"
     " group, too, set commitOffsets.",
-    "kafka.interceptor.classes": "Use DataFrame operations instead.",
+    "kafka.interceptor.classes": "Use DataFrame operations instead, or give transform.",
     "kafka.exclude.internal.topics": "Name internal topics by subscribe or assign: a pattern never has them.",
     **_REFUSED,
 }
@@ -37,7 +41,7 @@ REFUSED_READING: Mapping[str, str] = {
 REFUSED_WRITING: Mapping[str, str] = {
     "kafka.key.serializer": "Give the column key as string or binary.",
     "kafka.value.serializer": "Give the column value as string or binary.",
-    "kafka.interceptor.classes": "Use DataFrame operations instead.",
+    "kafka.interceptor.classes": f"{_CALLBACK} To change rows, use DataFrame operations, or give transform.",
     "kafka.transaction.two.phase.commit.enable": "Leave it out: nothing here prepares transactions.",
     "kafka.transactional.id": "Leave it out. For transactions, set delivery.guarantee to exactly-once.",
     **_REFUSED,
@@ -54,7 +58,7 @@ HARMLESS: Mapping[str, tuple[str, ...]] = {
 }
 """Values of such settings that are accepted, as they change nothing."""
 
-_METRICS = "There are no metrics of a client: see the events and metrics of this package."
+_METRICS = "A write has metrics of its own, by `callback.class` and `metricsLocation`; a stream has Spark's."
 _BOOTSTRAP = (
     "If no known broker answers, the bootstrap servers are asked, which must belong to the same cluster."
 )
@@ -154,6 +158,8 @@ OF_OTHERS: Mapping[str, str] = {
     "enable.ssl.certificate.verification": (
         "Certificates are always verified: give their authority as kafka.ssl.truststore.location."
     ),
+    "callback.handler": _CALLBACK,
+    "event.handler": f"To change rows before they are sent, give transform. {_CALLBACK}",
     "queue.buffering.max.ms": "Did you mean kafka.linger.ms?",
     **dict.fromkeys(("trigger", "processingtime", "availablenow", "once"), _TRIGGER),
     "outputmode": "Call outputMode() of writeStream instead.",

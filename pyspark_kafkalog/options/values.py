@@ -26,6 +26,8 @@ REGISTRY_LOGIN = ("schema.registry.", "basic.auth.", "bearer.auth.")
 """The prefixes of options for the login to a schema registry, whose URL may have one in it, too."""
 COUNTING = "counting"
 """The built-in auditor."""
+METRICS = "metrics"
+"""The value of ``callback.class`` for metrics without a callback."""
 
 _TRUTH = {"true": True, "false": False}
 _TRUTH_OF_OTHERS = {
@@ -339,6 +341,11 @@ def rack(name: str, text: str) -> str:
 def auditor(name: str, text: str) -> str:
     """:data:`COUNTING` in any case, or an import path."""
     return COUNTING if text.strip().lower() == COUNTING else import_path(name, text)
+
+
+def callback(name: str, text: str) -> str:
+    """:data:`METRICS` in any case, or an import path."""
+    return METRICS if text.strip().lower() == METRICS else import_path(name, text)
 
 
 def paths(name: str, text: str) -> tuple[str, ...]:
