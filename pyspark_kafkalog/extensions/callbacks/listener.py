@@ -76,29 +76,32 @@ class UsersObject:
         if path is None:
             return
         self._name = _name(path)
-        make = load_callback(path)
-        with self._guarded():
-            user = make(share)
-            for name in METHODS:
-                method = getattr(user, name, None)
-                if method is not None and getattr(method, "__func__", None) is not vars(WriteCallback)[name]:
-                    self.hears[name] = method
+        self.hears = {"make": load_callback(path), "methods": _methods}
+        user = self.tell("make", share)
+        self.hears = self.tell("methods", user) or {}
 
-    def tell(self, method: str, *given: Any) -> None:
-        """Call a method, if the object has it."""
-        if (hear := self.hears.get(method)) is not None:
-            with self._guarded():
-                hear(*given)
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def tell(self, method: str, *given: Any) -> Any:
+        """Call a method, if the object has it; returns what it does."""
+        hear = self.hears.get(method)
+        if hear is None:
+            return None
         try:
-            yield
+            return hear(*given)
         except (Exception, SystemExit) as e:
             self.hears.clear()
-            _log.warning(
-                "%s %s. It is not called again in this task; the write goes on", self._name, raised(e)
-            )
+            said = "%s %s. It is not called again in this task; the write goes on"
+            _log.warning(said, self._name, raised(e))
+            return None
+
+
+def _methods(user: object) -> dict[str, Callable[..., Any]]:
+    """The methods of the user's object that do more than nothing, by their names."""
+    found = {name: getattr(user, name, None) for name in METHODS}
+    return {
+        name: method
+        for name, method in found.items()
+        if method is not None and getattr(method, "__func__", None) is not vars(WriteCallback)[name]
+    }
 
 
 class CallbackListener:
