@@ -11,9 +11,10 @@ from collections.abc import Mapping
 _BYTES = "Keys and values are read as bytes: give key.format or value.format, or use DataFrame operations."
 _PROVIDER = "OpenSSL does TLS here, not the JVM: leave it out, and set OpenSSL up instead, for FIPS too."
 _CALLBACK = (
-    "Give callback.class, a class of Python that hears of record batches that are sent, acknowledged, sent"
-    " again or failed."
+    "To hear of record batches that are sent, acknowledged, sent again or failed, give callback.class, a class"
+    " of Python, on a write."
 )
+_INTERCEPTORS = f"To change rows, use DataFrame operations, or give transform. {_CALLBACK}"
 _JAVA = "It names a Java class, which cannot be run here: leave it out."
 _REFUSED: Mapping[str, str] = {
     "kafka.sasl.login.class": _JAVA,
@@ -32,7 +33,7 @@ REFUSED_READING: Mapping[str, str] = {
     "kafka.value.deserializer": _BYTES,
     "kafka.enable.auto.commit": "Leave it out: Spark keeps track of what is read. To commit it to a"
     " group, too, set commitOffsets.",
-    "kafka.interceptor.classes": "Use DataFrame operations instead, or give transform.",
+    "kafka.interceptor.classes": _INTERCEPTORS,
     "kafka.exclude.internal.topics": "Name internal topics by subscribe or assign: a pattern never has them.",
     **_REFUSED,
 }
@@ -41,7 +42,7 @@ REFUSED_READING: Mapping[str, str] = {
 REFUSED_WRITING: Mapping[str, str] = {
     "kafka.key.serializer": "Give the column key as string or binary.",
     "kafka.value.serializer": "Give the column value as string or binary.",
-    "kafka.interceptor.classes": f"{_CALLBACK} To change rows, use DataFrame operations, or give transform.",
+    "kafka.interceptor.classes": _INTERCEPTORS,
     "kafka.transaction.two.phase.commit.enable": "Leave it out: nothing here prepares transactions.",
     "kafka.transactional.id": "Leave it out. For transactions, set delivery.guarantee to exactly-once.",
     **_REFUSED,
@@ -159,7 +160,7 @@ OF_OTHERS: Mapping[str, str] = {
         "Certificates are always verified: give their authority as kafka.ssl.truststore.location."
     ),
     "callback.handler": _CALLBACK,
-    "event.handler": f"To change rows before they are sent, give transform. {_CALLBACK}",
+    "event.handler": _INTERCEPTORS,
     "queue.buffering.max.ms": "Did you mean kafka.linger.ms?",
     **dict.fromkeys(("trigger", "processingtime", "availablenow", "once"), _TRIGGER),
     "outputmode": "Call outputMode() of writeStream instead.",

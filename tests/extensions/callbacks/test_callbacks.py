@@ -22,6 +22,7 @@ from pyspark_kafkalog.extensions.callbacks.listener import (
 )
 from pyspark_kafkalog.extensions.callbacks.options import CallbackOptions
 from pyspark_kafkalog.model import QueryBatch, TaskAttempt, TopicPartition
+from pyspark_kafkalog.options.client_settings import WITHOUT_EFFECT
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.write.listening import listening_of
 from tests.extensions.callbacks.hearing import FAILING, as_dict, batches, noting, stories
@@ -68,6 +69,24 @@ def test_what_is_refused_before_anything_is_written(path: str, said: str, tmp_pa
     with pytest.raises(OptionError, match=said):
         connect(tmp_path / "log").write(rows(1), "t", options={"callback.class": path})
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kafka.interceptor.classes", "To change rows, .* transform. To hear .* callback.class"),
+        ("interceptor.classes", "callback.class"),
+        ("callback.handler", "To hear of .* give callback.class, a class of Python"),
+        ("event.handler", "give transform. To hear of .* callback.class"),
+    ],
+)
+def test_settings_of_kafkas_producers_say_what_to_give_here(name: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        write_options({"kafka.bootstrap.servers": "h:1", name: "org.shop.Handler"})
+
+
+def test_reporters_of_javas_metrics_say_what_to_give_here() -> None:
+    assert "metricsLocation" in WITHOUT_EFFECT["kafka.metric.reporters"]
 
 
 def test_a_directory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
