@@ -11,8 +11,8 @@ from collections.abc import Mapping
 _BYTES = "Keys and values are read as bytes: give key.format or value.format, or use DataFrame operations."
 _PROVIDER = "OpenSSL does TLS here, not the JVM: leave it out, and set OpenSSL up instead, for FIPS too."
 _CALLBACK = (
-    "To hear of record batches that are sent, acknowledged, sent again or failed, give callback.class, a class"
-    " of Python, on a write."
+    "To hear of record batches that are sent, acknowledged, sent again or failed, give callback.class, a"
+    " class of Python, on a write."
 )
 _INTERCEPTORS = f"To change rows, use DataFrame operations, or give transform. {_CALLBACK}"
 _JAVA = "It names a Java class, which cannot be run here: leave it out."

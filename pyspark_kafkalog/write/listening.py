@@ -20,7 +20,7 @@ class Listening(ExtensionOptions):
     __slots__ = ()
 
     def load(self) -> None:
-        """Import what the options name.
+        """Import what the options name, before any work begins.
 
         :raises OptionError: if that can't be imported, or nothing could call it.
         """

@@ -29,11 +29,17 @@ class CallbackOptions(Listening):
     location: str | None = field(default=None, repr=False)
 
     def load(self) -> None:
-        """See :meth:`.listening.Listening.load`."""
+        """See :meth:`.listening.Listening.load`.
+
+        :raises LogDirectoryError: if the location can't be opened.
+        """
         from pyspark_kafkalog.extensions.callbacks.listener import load_callback
+        from pyspark_kafkalog.filesystem.locate import locate
 
         if self.callback is not None:
             load_callback(self.callback)
+        if self.location is not None:
+            locate(self.location)
 
     def of_task(
         self, batch: QueryBatch, attempt: TaskAttempt, *, awaits_commit: bool

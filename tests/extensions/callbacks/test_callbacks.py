@@ -11,7 +11,12 @@ import pytest
 
 from pyspark_kafkalog import WriteCallback, WriteMetrics, WriteShare, by_value, connect
 from pyspark_kafkalog.broker.produce.state import ProduceAnswer, ProduceLimits, ProduceState
-from pyspark_kafkalog.errors import KafkaLogError, OptionError, RecordTooLargeError
+from pyspark_kafkalog.errors import (
+    KafkaLogError,
+    LogDirectoryError,
+    OptionError,
+    RecordTooLargeError,
+)
 from pyspark_kafkalog.extensions.callbacks.files import metrics_rows, put_metrics
 from pyspark_kafkalog.extensions.callbacks.listener import (
     Counted,
@@ -173,6 +178,12 @@ def test_metrics_that_can_not_be_stored_change_no_write(
     assert connect(tmp_path / "log").read("t").read_all().num_rows == 3
     assert "its metrics are not stored" in caplog.text
     assert "Set metricsLocation to a folder that the driver can write to" in caplog.text
+
+
+def test_a_location_that_can_not_be_opened_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(LogDirectoryError, match="Cannot open the folder"):
+        connect(tmp_path / "log").write(rows(1), "t", options={"metricsLocation": "nowhere://h/metrics"})
+    assert not (tmp_path / "log").exists()
 
 
 def test_a_class_that_the_commit_can_not_load_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
