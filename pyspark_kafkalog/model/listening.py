@@ -1,4 +1,4 @@
-"""The events of a write, for whoever listens: sinks tell them, and an extension hears them."""
+"""The events of a write: sinks tell a listener, and an extension has one."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _checked(
     """The checked options, and the change of rows, if there is one; plug-ins are loaded.
 
     :param commits: whether tasks have written already: then no registry is asked for what encodes columns,
-        and a callback that can't be loaded is no error.
+        and a callback that can't be loaded does not end the commit.
     """
     settings, shaping = write_options(options), None
     encoded = () if commits else None
