@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         ZooKeeperError,
     )
     from pyspark_kafkalog.extensions.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.extensions.callbacks.callback import BatchEvent, WriteCallback, WriteShare
+    from pyspark_kafkalog.extensions.callbacks.metrics import WriteMetrics
     from pyspark_kafkalog.extensions.large_messages.reassemble import reassemble
     from pyspark_kafkalog.extensions.large_messages.serializers import MessageSegment, in_arrow
     from pyspark_kafkalog.extensions.typed_values.dead_letters import dead_letters
@@ -102,6 +104,7 @@ __all__ = [
     "AuthorizationError",
     "BackedUpPartition",
     "BackupRules",
+    "BatchEvent",
     "BrokerConnectionError",
     "BrokerError",
     "BrokerState",
@@ -177,6 +180,9 @@ __all__ = [
     "UnsupportedVersionError",
     "VerifiedPartition",
     "Visibility",
+    "WriteCallback",
+    "WriteMetrics",
+    "WriteShare",
     "ZooKeeperError",
     "__version__",
     "backup",
@@ -211,6 +217,8 @@ _LOADED_ON_USE = {
     "tools.care.verify": ("Damage", "VerifiedPartition"),
     "tools.groups.watching": ("GroupPace", "LagWatch"),
     "extensions.audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
+    "extensions.callbacks.callback": ("BatchEvent", "WriteCallback", "WriteShare"),
+    "extensions.callbacks.metrics": ("WriteMetrics",),
     "tools.backup.groups": ("RestoredOffset",),
     "tools.backup.plan": ("BackedUpPartition", "BackupRules"),
     "tools.backup.restore": ("Restored", "RestoredPartition", "RestoreSettings"),

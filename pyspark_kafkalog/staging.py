@@ -14,6 +14,7 @@ Nothing is flushed: what a crash of the machine takes is staged again when the b
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ import numpy as np
 from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
+from pyspark_kafkalog.model.listening import EncodedBatch, WriteListener, plain_sizes
 from pyspark_kafkalog.model.sinks import TaskSink
 
 _RUN_BYTES = 4 << 20
@@ -96,6 +98,7 @@ class Staging(TaskSink[Staged]):
     :param name: of the file, which ``new_file`` makes when it is needed.
     :param errors: turns errors of the system into those of the place.
     :param inline_bytes: what is not longer travels in the task's message.
+    :param listener: hears of each record batch that is staged; None if nothing listens.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class Staging(TaskSink[Staged]):
         errors: Callable[[], AbstractContextManager[None]],
         *,
         inline_bytes: int = 0,
+        listener: WriteListener | None = None,
     ) -> None:
         self._topics = topics
         self._name = name
@@ -117,6 +121,9 @@ class Staging(TaskSink[Staged]):
         self._size = 0
         self._sections: list[StagedSection] = []
         self._finished = False
+        self._listener = listener
+        self._numbers: defaultdict[TopicPartition, int] = defaultdict(int)
+        """The number of record batches of each partition, of which the listener has heard."""
 
     def __enter__(self) -> Staging:
         return self
@@ -153,6 +160,14 @@ class Staging(TaskSink[Staged]):
         section = StagedSection(*partition, self._size, data.size, encoded.records, crc32c(data))
         self._sections.append(section)
         self._size += data.size
+        if self._listener is not None:
+            self._tell(self._listener, partition, encoded)
+
+    def _tell(self, listener: WriteListener, partition: TopicPartition, encoded: Encoded) -> None:
+        batches = zip(encoded.counts.tolist(), encoded.sizes.tolist(), plain_sizes(encoded), strict=True)
+        for records, size, plain_size in batches:
+            listener.enqueued(EncodedBatch(partition, self._numbers[partition], records, size, plain_size))
+            self._numbers[partition] += 1
 
     def finish(self) -> Staged:
         """The record batches that were staged; the file is whole when this context is left."""

@@ -16,6 +16,7 @@ from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, place_options, write_options
 from pyspark_kafkalog.places import open_place, open_sink
 from pyspark_kafkalog.write.columns import Shaped, as_columns
+from pyspark_kafkalog.write.listening import listening_of
 from pyspark_kafkalog.write.routing import Router
 from pyspark_kafkalog.write.rows import write_rows
 from pyspark_kafkalog.write.splitting import splitting_of
@@ -35,12 +36,18 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
     arrow_batches = _batches(rows)
     records_of = _shaping(settings, getattr(arrow_batches, "schema", None))
     splitter, written = splitting_of(settings).splitter(), 0
+    listening = listening_of(settings)
+    listening.load()
     is_encoded = bool(written_values_of(settings).encoded)
     batch, plan = numbered or (settings.batch or QueryBatch(uuid.uuid4().hex), Plan())
     sink = open_sink(settings, None if numbered else batch)
     messages: list[Any] = []
+    attempt = TaskAttempt(stage=0, task=0, attempt=0)
     try:
-        with sink.open(batch, TaskAttempt(stage=0, task=0, attempt=0)) as task:
+        with (
+            listening.of_task(batch, attempt, awaits_commit=sink.needs_commit) as listener,
+            sink.open(batch, attempt, listener) as task,
+        ):
             router = Router.to_sink(task, settings)
             try:
                 for found in _sliced(arrow_batches) if is_encoded else arrow_batches:
@@ -54,7 +61,8 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
             except Exception:
                 _log.warning("Writing ended with an error. %s", _visible(task.visible_records()))
                 raise
-        sink.commit(batch, messages, plan)
+        with listening.of_commit(batch, [listening.heard(listener)]) as of_commit:
+            sink.commit(batch, messages, plan, of_commit)
     except BaseException:
         sink.abort(batch, messages)
         raise

@@ -98,6 +98,7 @@ def encode(
         settings.base_sequence,
         data,
     )
+    plain_sizes = sizes
     if compression != NONE:
         data, sizes = _compressed(data, sizes, compression, settings.level)
         check_sizes()
@@ -106,7 +107,8 @@ def encode(
         put_checksums(data, positions, sizes)
     else:
         kernels.put_ints(data, positions + CRC_V2, np.zeros_like(positions), 4)
-    return Encoded(data, rows.size, positions, sizes, np.diff(np.append(starts, rows.size)))
+    counts = np.diff(np.append(starts, rows.size))
+    return Encoded(data, rows.size, positions, sizes, counts, plain_sizes)
 
 
 def _key_of(records: pa.RecordBatch, row: int) -> str:

@@ -74,6 +74,10 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
         from pyspark_kafkalog.extensions.large_messages.options import split_options
 
         found.append(split_options(user, write))
+    if given := user.of_extension("callbacks"):
+        with _installed("callbacks", f"Option {given[0]!r}"):
+            from pyspark_kafkalog.extensions.callbacks.options import callback_options
+        found.append(callback_options(user))
     if write.produce is not None:
         found.append(_transactions(user, write.produce))
     return tuple(each for each in found if each is not None)

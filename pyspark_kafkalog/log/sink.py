@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +26,8 @@ from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.publish.publish import Published
+    from pyspark_kafkalog.model import TopicPartition
+    from pyspark_kafkalog.model.listening import WriteListener
     from pyspark_kafkalog.staging import Staged, Staging
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -100,7 +103,7 @@ class DirectorySink:
             mark = leave_mark(root)
         return cls(root, num_partitions, encode, mark, configs, is_job, required)
 
-    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
+    def open(self, batch: QueryBatch, attempt: TaskAttempt, listener: WriteListener | None = None) -> Staging:
         """See :meth:`pyspark_kafkalog.model.sinks.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder; nothing is made in this one.
@@ -119,10 +122,19 @@ class DirectorySink:
 
         existing, own = _known_topics(self.root, batch.job, attempt.stage)
         topics = KnownTopics(existing, self.num_partitions, self.encode, own, self.configs)
-        return staging(self.root, batch.job, f"{attempt.task:05d}.{attempt.attempt}", topics)
+        return staging(self.root, batch.job, f"{attempt.task:05d}.{attempt.attempt}", topics, listener)
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
-        """Publish what all tasks have staged, unless the batch was published before; apply retention."""
+    def commit(
+        self,
+        batch: QueryBatch,
+        finished: Sequence[Staged],
+        plan: Plan,
+        listener: WriteListener | None = None,
+    ) -> None:
+        """Publish what all tasks have staged, unless the batch was published before; apply retention.
+
+        A listener hears once of all record batches of a partition, with the offset of the first record.
+        """
         with loading():
             from pyspark_kafkalog.log.publish.ledger import Provenance
             from pyspark_kafkalog.log.publish.publish import publish
@@ -139,6 +151,8 @@ class DirectorySink:
             history=history,
             then=self._retention(),
         )
+        if listener is not None:
+            _tell(listener, staged, published)
         if published.skipped and self.is_job:
             from pyspark_kafkalog.model.sinks import JOB_SKIPPED
 
@@ -163,6 +177,17 @@ class DirectorySink:
 
         _known_topics.cache_clear()
         abort(self.root, batch, finished)
+
+
+def _tell(listener: WriteListener, staged: Sequence[Staged], published: Published) -> None:
+    from pyspark_kafkalog.model.listening import EncodedBatch
+
+    sizes: Counter[TopicPartition] = Counter()
+    for section in (section for task in staged for section in task.sections):
+        sizes[section.topic_partition] += section.size
+    for partition, (start, end) in sorted(published.offsets.items()):
+        size = sizes[partition]
+        listener.acknowledged(EncodedBatch(partition, 0, end - start, size, size, 1), start, -1)
 
 
 @lru_cache(maxsize=1)

@@ -344,7 +344,8 @@ class EncodeSettings:
 class Encoded:
     """Consecutive record batches: their bytes, and the number of records.
 
-    Of each batch its position in ``data``, its size in bytes, and how many records it has.
+    Of each batch its position in ``data``, its size in bytes, how many records it has, and its size in bytes
+    without compression; None if nothing tells that.
     """
 
     data: np.ndarray
@@ -352,6 +353,7 @@ class Encoded:
     positions: np.ndarray
     sizes: np.ndarray
     counts: np.ndarray
+    plain_sizes: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from pyspark_kafkalog.model import Encoded, EncodeSettings, Plan, QueryBatch, TaskAttempt, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
 
 JOB_SKIPPED = (
     "txnVersion %d of this txnAppId is there already, so nothing more is written. If these are other rows, as"
@@ -67,11 +70,22 @@ class Sink(Protocol[FinishedT]):
     def needs_commit(self) -> bool:
         """Whether :meth:`commit` makes rows visible; if not, they are visible once they are written."""
 
-    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[TaskSink[FinishedT]]:
-        """The sink of one task of ``batch``."""
+    def open(
+        self, batch: QueryBatch, attempt: TaskAttempt, listener: WriteListener | None = None
+    ) -> AbstractContextManager[TaskSink[FinishedT]]:
+        """The sink of one task of ``batch``, which tells a listener what becomes of record batches."""
 
-    def commit(self, batch: QueryBatch, finished: Sequence[FinishedT], plan: Plan) -> None:
-        """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated."""
+    def commit(
+        self,
+        batch: QueryBatch,
+        finished: Sequence[FinishedT],
+        plan: Plan,
+        listener: WriteListener | None = None,
+    ) -> None:
+        """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated.
+
+        :param listener: hears of record batches that are sent, or become visible, only now.
+        """
 
     def abort(self, batch: QueryBatch, finished: Sequence[FinishedT]) -> None:
         """Take back what the tasks of ``batch`` have written, as far as possible; never raises.

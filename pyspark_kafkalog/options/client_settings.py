@@ -10,6 +10,11 @@ from collections.abc import Mapping
 
 _BYTES = "Keys and values are read as bytes: give key.format or value.format, or use DataFrame operations."
 _PROVIDER = "OpenSSL does TLS here, not the JVM: leave it out, and set OpenSSL up instead, for FIPS too."
+_CALLBACK = (
+    "To hear of record batches that are sent, acknowledged, sent again or failed, give callback.class, a"
+    " class of Python, on a write."
+)
+_INTERCEPTORS = f"To change rows, use DataFrame operations, or give transform. {_CALLBACK}"
 _JAVA = "It names a Java class, which cannot be run here: leave it out."
 _REFUSED: Mapping[str, str] = {
     "kafka.sasl.login.class": _JAVA,
@@ -28,7 +33,7 @@ REFUSED_READING: Mapping[str, str] = {
     "kafka.value.deserializer": _BYTES,
     "kafka.enable.auto.commit": "Leave it out: Spark keeps track of what is read. To commit it to a"
     " group, too, set commitOffsets.",
-    "kafka.interceptor.classes": "Use DataFrame operations instead.",
+    "kafka.interceptor.classes": _INTERCEPTORS,
     "kafka.exclude.internal.topics": "Name internal topics by subscribe or assign: a pattern never has them.",
     **_REFUSED,
 }
@@ -37,7 +42,7 @@ REFUSED_READING: Mapping[str, str] = {
 REFUSED_WRITING: Mapping[str, str] = {
     "kafka.key.serializer": "Give the column key as string or binary.",
     "kafka.value.serializer": "Give the column value as string or binary.",
-    "kafka.interceptor.classes": "Use DataFrame operations instead.",
+    "kafka.interceptor.classes": _INTERCEPTORS,
     "kafka.transaction.two.phase.commit.enable": "Leave it out: nothing here prepares transactions.",
     "kafka.transactional.id": "Leave it out. For transactions, set delivery.guarantee to exactly-once.",
     **_REFUSED,
@@ -54,7 +59,7 @@ HARMLESS: Mapping[str, tuple[str, ...]] = {
 }
 """Values of such settings that are accepted, as they change nothing."""
 
-_METRICS = "There are no metrics of a client: see the events and metrics of this package."
+_METRICS = "A write has metrics of its own, by `callback.class` and `metricsLocation`; a stream has Spark's."
 _BOOTSTRAP = (
     "If no known broker answers, the bootstrap servers are asked, which must belong to the same cluster."
 )

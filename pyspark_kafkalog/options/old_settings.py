@@ -48,8 +48,8 @@ _SENDS = (
     " acknowledged all, as kafka.acks says."
 )
 _HANDLER = (
-    "Leave it out: a function that the option transform names sees and changes rows, and auditor.class counts"
-    " what was written."
+    "Leave it out: callback.class hears of record batches that are sent, acknowledged or failed, transform"
+    " changes rows, and auditor.class counts them."
 )
 _QUEUE = "Leave it out: no queue fills here. kafka.batch.size is how many bytes are sent together."
 _WAITS = "Leave it out: kafka.delivery.timeout.ms limits how long a write waits."

@@ -27,6 +27,7 @@ from pyspark_kafkalog.options.values import (
     assignors,
     auditor,
     boolean,
+    callback,
     compression,
     group_id,
     group_instance_id,
@@ -70,12 +71,21 @@ class Use(enum.Flag):
     GROUPS_VIEW = enum.auto()
     TOPICS_VIEW = enum.auto()
     AUDIT_VIEW = enum.auto()
+    METRICS_VIEW = enum.auto()
     SEGMENTS_VIEW = enum.auto()
     BATCHES_VIEW = enum.auto()
     ADMIN = enum.auto()
     """The command line, and ``pyspark_kafkalog.connect``."""
     READ = BATCH_READ | STREAM_READ
-    VIEWS = GROUP_OFFSETS_VIEW | GROUPS_VIEW | TOPICS_VIEW | AUDIT_VIEW | SEGMENTS_VIEW | BATCHES_VIEW
+    VIEWS = (
+        GROUP_OFFSETS_VIEW
+        | GROUPS_VIEW
+        | TOPICS_VIEW
+        | AUDIT_VIEW
+        | METRICS_VIEW
+        | SEGMENTS_VIEW
+        | BATCHES_VIEW
+    )
     INSPECT = VIEWS | ADMIN
 
 
@@ -133,6 +143,7 @@ VIEW_USES = {
     "segments": Use.SEGMENTS_VIEW,
     "batches": Use.BATCHES_VIEW,
     "audit": Use.AUDIT_VIEW,
+    "metrics": Use.METRICS_VIEW,
 }
 """The values of the option ``view``."""
 
@@ -176,7 +187,8 @@ SECTIONS = (
                  "Brokers to start with: `host:port`, separated by commas."),
         Option("view", _BATCH | Use.VIEWS, one_of(*VIEW_USES), None,
                "What rows describe instead of records: `topics`, `segments`, record `batches`, `groups`,"
-               " `group-offsets`, or `audit`, the counts in an `auditLocation`."),
+               " `group-offsets`, `audit`, the counts in an `auditLocation`, or `metrics`, what writes have"
+               " stored in a `metricsLocation`."),
     ),
     Section(
         "Which partitions to read",
@@ -375,6 +387,17 @@ SECTIONS = (
         Option("auditor.bucket.ms", _AUDITING, integer(1, MAX_LONG), "600000",
                "Width of the time buckets in which messages are counted."),
         extension="audit",
+    ),
+    Section(
+        "Callbacks and metrics of a write",
+        Option("callback.class", _WRITE, callback, None,
+               "Import path `package.module:Class` of a class that hears of record batches that are sent,"
+               " acknowledged, sent again or failed, and of the metrics of the write"
+               " ([how](callbacks.md)). `metrics`: only log the metrics."),
+        Option("metricsLocation", _WRITE, not_blank(location), None,
+               "Folder (path or URI) for the metrics of each task, which `view=metrics` shows. Without it"
+               " they are only logged, if `callback.class` is given."),
+        extension="callbacks",
     ),
     Section(
         "Values as columns",

@@ -28,6 +28,8 @@ _LINKEDIN = "com.linkedin.kafka.clients"
 """The package of LinkedIn's classes."""
 COUNTING = "counting"
 """The built-in auditor."""
+METRICS = "metrics"
+"""The value of ``callback.class`` for metrics without a callback."""
 
 _TRUTH = {"true": True, "false": False}
 _TRUTH_OF_OTHERS = {
@@ -358,6 +360,11 @@ def segment_function(default: str) -> Parser:
         return import_path(name, text)
 
     return parse
+
+
+def callback(name: str, text: str) -> str:
+    """:data:`METRICS` in any case, or an import path."""
+    return METRICS if text.strip().lower() == METRICS else import_path(name, text)
 
 
 def paths(name: str, text: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from pyspark_kafkalog.spark.counting import counting_of
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
+from pyspark_kafkalog.write.listening import listening_of
 from pyspark_kafkalog.write.splitting import splitting_of
 from pyspark_kafkalog.write.values import written_values_of
 
@@ -62,7 +63,7 @@ def stream_writer(
     :param commits: whether it only commits or aborts what another one has planned, and asks no registry.
     :raises OptionError: for invalid options or columns.
     """
-    settings, shaping = _checked(options, schema, encoded=() if commits else None)
+    settings, shaping = _checked(options, schema, commits=commits)
     if settings.batch is not None:
         raise OptionError(
             "Option 'txnAppId' is not valid in streaming queries",
@@ -73,13 +74,15 @@ def stream_writer(
 
 
 def _checked(
-    options: Mapping[str, str], schema: StructType, encoded: tuple[EncodedColumn, ...] | None = None
+    options: Mapping[str, str], schema: StructType, *, commits: bool = False
 ) -> tuple[WriteOptions, _Shaping | None]:
     """The checked options, and the change of rows, if there is one; plug-ins are loaded.
 
-    :param encoded: what encodes columns; None if it is to be found.
+    :param commits: whether tasks have written already: then no registry is asked for what encodes columns,
+        and a callback that can't be loaded does not end the commit.
     """
     settings, shaping = write_options(options), None
+    encoded = () if commits else None
     if not transforms_of(settings).is_set and not written_values_of(settings).encoded:
         check_written_columns({f.name: f.dataType.simpleString() for f in schema}, topic=settings.topic)
     else:
@@ -90,6 +93,8 @@ def _checked(
         settings = settings.for_tasks
     with loading():
         splitting_of(settings).load()
+        if not commits:
+            listening_of(settings).load()
     freeze_modules()
     return settings, shaping
 
@@ -112,11 +117,15 @@ def _in_arrow(schema: StructType) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The message of a task to the driver: its batch, what the sink needs to commit its rows, its query."""
+    """The message of a task to the driver.
+
+    Its batch, what the sink needs to commit its rows, its query, and what its listener heard.
+    """
 
     batch: QueryBatch
     finished: Any
     query: RunningQuery | None = None
+    heard: Any = None
 
 
 class _Writer:
@@ -152,15 +161,19 @@ class _Writer:
 
             rows = map(Shaped(options, *self._shaping), filter(len, rows))
         attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
-        with self._sink.open(batch, attempt) as sink:
+        listening, awaits_commit = listening_of(options), self._sink.needs_commit
+        with (
+            listening.of_task(batch, attempt, awaits_commit=awaits_commit) as listener,
+            self._sink.open(batch, attempt, listener) as sink,
+        ):
             router = Router.to_sink(sink, options, first=context.taskAttemptId())
             splitter = splitting_of(options).splitter()
-            counting, awaits_commit = counting_of(options), self._sink.needs_commit
+            counting = counting_of(options)
             with counting.of_task(batch, attempt, awaits_commit=awaits_commit) as count:
                 write_rows(rows, router, sink, splitter=splitter, count=count)
                 finished = sink.finish()
         freeze_modules()
-        return Written(batch, finished, query)
+        return Written(batch, finished, query, listening.heard(listener))
 
     def _commit(
         self,
@@ -177,7 +190,9 @@ class _Writer:
             raise KafkaLogError(
                 f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
             )
-        self._sink.commit(batch, [message.finished for message in written], plan)
+        heard = [message.heard for message in written]
+        with listening_of(self._options).of_commit(batch, heard) as listener:
+            self._sink.commit(batch, [message.finished for message in written], plan, listener)
         self._complete_count(batch, len(messages))
         freeze_modules()
 

@@ -30,6 +30,7 @@ BENCHMARKS = (
     "cat",
     "object_store",
     "transactions",
+    "callbacks",
     "growth",
     "skew",
     "many_queries",

@@ -34,8 +34,8 @@ OK, TIMED_OUT, NOT_LEADER, TOO_LARGE, NOT_ENOUGH, NOT_ENOUGH_AFTER = 0, 7, 6, 10
 OUT_OF_ORDER, DUPLICATE = 45, 46
 
 
-def batch(text: str, records: int = 1) -> tuple[memoryview, int]:
-    return memoryview(text.encode()), records
+def batch(text: str, records: int = 1) -> tuple[memoryview, int, int]:
+    return memoryview(text.encode()), records, len(text)
 
 
 def producer(leaders: dict[TopicPartition, int] | None = None, **limits: Any) -> ProduceState:
@@ -471,7 +471,7 @@ class ProducerAndBrokers(RuleBasedStateMachine):
         first = len(self.appended[partition])
         names = [f"{partition}:{number}".encode() for number in range(first, first + count)]
         self.appended[partition] += names
-        self.state.append(partition, [(memoryview(name), 1) for name in names], self.now)
+        self.state.append(partition, [(memoryview(name), 1, len(name)) for name in names], self.now)
 
     @rule(stale=st.booleans())
     def look_up_leaders(self, stale: bool) -> None:

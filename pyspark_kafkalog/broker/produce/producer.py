@@ -50,6 +50,7 @@ from pyspark_kafkalog.errors import (
     RecordTooLargeError,
 )
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
+from pyspark_kafkalog.model.listening import WriteListener, plain_sizes
 from pyspark_kafkalog.options.brokers import ProduceOptions
 
 _MIN_SEND_BYTES = 256 << 10
@@ -95,6 +96,7 @@ class Producer:
     :param transaction: that all record batches belong to, each stamped already; None without one.
     :param stamped_by: the producer id that all record batches are stamped with already, outside of any
         transaction; None for one of this process.
+    :param listener: hears what becomes of each record batch; None if nothing listens.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Producer:
         *,
         transaction: Transaction | None = None,
         stamped_by: produce_ids.ProducerId | None = None,
+        listener: WriteListener | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -128,7 +131,9 @@ class Producer:
                 retry_backoff_max=cluster.options.retry_backoff_max_ms / 1000,
             ),
             ends={} if transaction is None else transaction.ends,
+            listener=listener,
         )
+        self._listener = listener
 
     def __enter__(self) -> Producer:
         return self
@@ -139,6 +144,7 @@ class Producer:
         for connection in self._connections.values():
             self._cluster.release(connection)
         self._connections.clear()
+        self._state.give_up(error.message if isinstance(error, KafkaLogError) else None)
 
     def partition_count(self, topic: str) -> int:
         """See :meth:`.topics.ProducerTopics.partition_count`."""
@@ -178,8 +184,9 @@ class Producer:
         # Brokers recompress a compressed batch whose base offset is not 0.
         write_kernels.put_ints(encoded.data, positions + OFFSET, np.zeros_like(positions), 8)
         data = encoded.data.data
-        rows = zip(positions.tolist(), encoded.sizes.tolist(), encoded.counts.tolist(), strict=True)
-        pieces = [(data[position : position + size], count) for position, size, count in rows]
+        sizes, counts = encoded.sizes.tolist(), encoded.counts.tolist()
+        rows = zip(positions.tolist(), sizes, counts, plain_sizes(encoded), strict=True)
+        pieces = [(data[position : position + size], count, plain) for position, size, count, plain in rows]
         if self._producer_id is not None:
             self._producer_id.advance(partition, encoded.records)
         with self._clock.running():
@@ -293,6 +300,8 @@ class Producer:
             batches,
             transactional_id=self._transactional_id,
         )
+        if self._listener is not None:
+            self._listener.sending(node, request.batches)
         try:
             connection.send_body(
                 ProduceRequest,
@@ -354,7 +363,7 @@ class Producer:
         self._deadlines[node].popleft()
         answers = {
             TopicPartition(topic.name, answer.index): ProduceAnswer(
-                answer.error_code, answer.base_offset, answer.error_message
+                answer.error_code, answer.base_offset, answer.error_message, answer.log_append_time_ms
             )
             for topic in response.responses
             for answer in topic.partition_responses
@@ -373,6 +382,8 @@ class Producer:
         if seconds > 0:
             self._state.throttled(node, self._clock.now() + seconds)
             self._deadlines[node] = deque(Deadline(due.at + seconds) for due in self._deadlines[node])
+            if self._listener is not None:
+                self._listener.throttled(node, seconds)
 
     def _lost(self, node: int, reason: str, *, unsent: Request | None = None) -> None:
         _log.debug("Lost the connection to broker %d: %s", node, reason)

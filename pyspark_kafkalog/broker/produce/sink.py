@@ -24,6 +24,7 @@ from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 if TYPE_CHECKING:
     from pyspark_kafkalog.broker.produce.producer import Producer
     from pyspark_kafkalog.broker.produce.state import PartitionResult
+    from pyspark_kafkalog.model.listening import WriteListener
 
     Finished = Mapping[TopicPartition, PartitionResult]
 
@@ -40,7 +41,9 @@ class BrokerSink:
     produce: ProduceOptions
     encode: EncodeSettings
 
-    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Producer:
+    def open(
+        self, batch: QueryBatch, attempt: TaskAttempt, listener: WriteListener | None = None
+    ) -> Producer:
         """See :meth:`pyspark_kafkalog.model.sinks.Sink.open`."""
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
@@ -49,13 +52,14 @@ class BrokerSink:
 
         if batch.batch_id:  # earlier micro-batches were written
             note_reached(self.connection)
-        return Producer(cluster_of(self.connection), self.produce, self.encode)
+        return Producer(cluster_of(self.connection), self.produce, self.encode, listener=listener)
 
     def commit(
         self,
         batch: QueryBatch,
         finished: Sequence[Finished],
         plan: Plan,
+        listener: WriteListener | None = None,
     ) -> None:
         """Log what was written."""
         by_topic: defaultdict[str, list[tuple[int, PartitionResult]]] = defaultdict(list)

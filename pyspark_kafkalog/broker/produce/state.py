@@ -35,6 +35,9 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
 )
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.listening import WriteListener
+
+_GIVEN_UP = "another record batch of the task could not be written"
 
 
 class OldAnswerError(BrokerError):
@@ -70,6 +73,8 @@ class ProduceAnswer:
     error_code: int
     base_offset: int = -1
     message: str | None = None
+    append_time: int = -1
+    """ms since the epoch, if the topic has LogAppendTime."""
 
     @property
     def reason(self) -> str:
@@ -78,16 +83,25 @@ class ProduceAnswer:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A record batch to send. ``number`` is its place among the batches of its partition."""
+    """A record batch to send: see :class:`pyspark_kafkalog.model.listening.BatchOnItsWay`.
+
+    ``data`` is empty once the batch is written, or never will be.
+    """
 
     partition: TopicPartition
     data: memoryview
     records: int
+    plain_size: int
     number: int
     created: float
     attempts: int = 0
     last_error: str = "not sent yet"
     done: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch."""
+        return len(self.data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,9 +146,16 @@ class ProduceState:
     :param ends: offsets of partitions from before the first batch. A success below, or without an offset, is
         that of an earlier batch with the same producer id, epoch and sequence numbers: the batch is not in
         the log. What is sent twice is answered with the offset that it got, which is not below.
+    :param listener: hears what becomes of each batch; None if nothing listens.
     """
 
-    def __init__(self, limits: ProduceLimits, *, ends: Mapping[TopicPartition, int] | None = None) -> None:
+    def __init__(
+        self,
+        limits: ProduceLimits,
+        *,
+        ends: Mapping[TopicPartition, int] | None = None,
+        listener: WriteListener | None = None,
+    ) -> None:
         self.waiting_bytes = 0
         self.unacknowledged_bytes = 0
         self._limits = limits
@@ -149,21 +170,27 @@ class ProduceState:
         """The time before which a broker that throttles us must not be sent anything."""
         self._by_age: deque[Batch] = deque()
         self._has_failed = False
+        self._listener = listener
 
     def append(
-        self, partition: TopicPartition, batches: Iterable[tuple[memoryview, int]], now: float
+        self, partition: TopicPartition, batches: Iterable[tuple[memoryview, int, int]], now: float
     ) -> None:
-        """Queue record batches, each with its number of records, behind the partition's earlier ones."""
+        """Queue record batches behind the partition's earlier ones.
+
+        :param batches: each with its number of records, and its size in bytes without compression.
+        """
         state = self._partitions.get(partition)
         if state is None:
             state = self._partitions[partition] = _Partition(deque())
-        for data, records in batches:
-            batch = Batch(partition, data, records, state.appended, now)
+        for data, records, plain_size in batches:
+            batch = Batch(partition, data, records, plain_size, state.appended, now)
             state.appended += 1
             state.waiting.append(batch)
             self._by_age.append(batch)
             self.waiting_bytes += len(data)
             self.unacknowledged_bytes += len(data)
+            if self._listener is not None:
+                self._listener.enqueued(batch)
         if state.waiting:
             self._queue(state.leader).setdefault(partition, state)
 
@@ -287,7 +314,10 @@ class ProduceState:
             return
         for state in self._partitions.values():
             while state.waiting:
-                self._drop(state.waiting.popleft())
+                batch = state.waiting.popleft()
+                if self._listener is not None:
+                    self._listener.failed(batch, _GIVEN_UP)
+                self._drop(batch)
         self._ready.clear()
         self._leaderless.clear()
         self.waiting_bytes = 0
@@ -297,6 +327,8 @@ class ProduceState:
     def _failed(self, batch: Batch, error: KafkaLogError) -> KafkaLogError:
         """``error``; its batch, which was in flight, is not in flight any more."""
         self._partitions[batch.partition].in_flight -= 1
+        if self._listener is not None:
+            self._listener.failed(batch, error.message)
         self._drop(batch)
         return error
 
@@ -322,6 +354,8 @@ class ProduceState:
                 state.last_offset = answer.base_offset + batch.records - 1
                 if state.first_offset < 0:
                     state.first_offset = answer.base_offset
+            if self._listener is not None:
+                self._listener.acknowledged(batch, answer.base_offset, answer.append_time)
             self._drop(batch)
             return None
         if reaction is Reaction.FAIL or (
@@ -351,6 +385,8 @@ class ProduceState:
         state = self._put_back(batch)
         state.not_before = now + self._backoff(batch.attempts - 1)
         self._move(batch.partition, state, None if refresh else state.leader)
+        if self._listener is not None:
+            self._listener.retried(batch, reason)
         return None
 
     def _put_back(self, batch: Batch) -> _Partition:
@@ -421,6 +457,17 @@ class ProduceState:
         while self._by_age and self._by_age[0].done:
             self._by_age.popleft()
         return self._by_age[0] if self._by_age else None
+
+    def give_up(self, reason: str | None) -> None:
+        """Tell the listener that all batches have failed of which it has not heard the end.
+
+        :param reason: why the write ends; None for what last happened to each.
+        """
+        if self._listener is None:
+            return
+        while (batch := self._oldest()) is not None:
+            self._listener.failed(batch, reason or batch.last_error)
+            self._drop(batch)
 
     @property
     def is_idle(self) -> bool:

@@ -405,7 +405,13 @@ class Committing:
             untold = self._work.partitions - self._seen.keys()
             ends = ends_of(self._cluster, untold, self._patience())
             transaction = Transaction(self._requests.transactional_id, producer_id, ends)
-            with Producer(self._cluster, options, EncodeSettings(), transaction=transaction) as producer:
+            with Producer(
+                self._cluster,
+                options,
+                EncodeSettings(),
+                transaction=transaction,
+                listener=self._work.listener,
+            ) as producer:
                 for partition, data in self._watched():
                     encoded = stamp(
                         data,

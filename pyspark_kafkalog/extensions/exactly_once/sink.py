@@ -21,6 +21,7 @@ from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
     from pyspark_kafkalog.staging import Staged, Staging
 
 _TO_SHARE = (
@@ -75,7 +76,9 @@ class TransactionalSink:
             raise TransactionError(f"Could not stage rows: {e}", hint=_TO_SHARE) from None
         return cls(connection, produce, encode, transactions, folders, mark, is_open=batch is not None)
 
-    def open(self, batch: QueryBatch, attempt: TaskAttempt) -> AbstractContextManager[Staging]:
+    def open(
+        self, batch: QueryBatch, attempt: TaskAttempt, listener: WriteListener | None = None
+    ) -> AbstractContextManager[Staging]:
         """See :meth:`pyspark_kafkalog.model.sinks.Sink.open`.
 
         :raises OptionError: if this task and the driver share no folder.
@@ -99,9 +102,15 @@ class TransactionalSink:
         settings = replace(self.encode, checksums=False)
         topics = ProducerTopics(cluster_of(self.connection), self.produce, settings)
         folder = self.folders.of_rows(transactional_id(batch.query_id), batch)
-        return staging(topics, folder, makes_folder=not self.is_open)
+        return staging(topics, folder, makes_folder=not self.is_open, listener=listener)
 
-    def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
+    def commit(
+        self,
+        batch: QueryBatch,
+        finished: Sequence[Staged],
+        plan: Plan,
+        listener: WriteListener | None = None,
+    ) -> None:
         """Commit one transaction, unless the micro-batch was committed before, and remove what was staged."""
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
@@ -112,7 +121,13 @@ class TransactionalSink:
         note_reached(self.connection)  # by the tasks
         options = self.transactions
         work = Work(
-            batch, finished, self.folders, plan, options.is_job, required=options.fail_on_missing_marker
+            batch,
+            finished,
+            self.folders,
+            plan,
+            options.is_job,
+            required=options.fail_on_missing_marker,
+            listener=listener,
         )
         commit_work(cluster_of(self.connection), self.produce, options.timeout_ms, work)
         self._sweep(batch)

@@ -16,6 +16,7 @@ from pyspark_kafkalog.extensions.exactly_once.stops import stop_at
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.listening import WriteListener
 from pyspark_kafkalog.staging import ChangedError, Inline, Staged, Staging, TaskTopics, read_staged
 
 INLINE_BYTES = 64 << 10
@@ -23,11 +24,14 @@ INLINE_BYTES = 64 << 10
 
 
 @contextmanager
-def staging(topics: TaskTopics, folder: Folder, *, makes_folder: bool) -> Iterator[Staging]:
+def staging(
+    topics: TaskTopics, folder: Folder, *, makes_folder: bool, listener: WriteListener | None = None
+) -> Iterator[Staging]:
     """The place in which a task stages its rows.
 
     :param folder: of the batch.
     :param makes_folder: when the first file needs it; else it is there until the batch is over.
+    :param listener: hears of each record batch that is staged.
     """
     name = uuid.uuid4().hex
 
@@ -48,7 +52,7 @@ def staging(topics: TaskTopics, folder: Folder, *, makes_folder: bool) -> Iterat
     def errors() -> AbstractContextManager[None]:
         return _errors("stage rows", folder, name, "Free space there, or set stagingLocation.")
 
-    with Staging(topics, name, new_file, errors, inline_bytes=INLINE_BYTES) as staged:
+    with Staging(topics, name, new_file, errors, inline_bytes=INLINE_BYTES, listener=listener) as staged:
         yield staged
     stop_at("staged")
 

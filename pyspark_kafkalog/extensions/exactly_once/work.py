@@ -18,6 +18,7 @@ from pyspark_kafkalog.extensions.exactly_once.marker import (
     transactional_id,
 )
 from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
+from pyspark_kafkalog.model.listening import WriteListener
 from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 from pyspark_kafkalog.staging import Staged
 
@@ -39,6 +40,7 @@ class Work:
 
     :param is_job: whether a job names its batches, rather than a streaming query, whose first batch is 0.
     :param required: whether a missing marker is an error, unless it can't be there yet.
+    :param listener: hears of the record batches as they are produced; None if nothing listens.
     """
 
     batch: QueryBatch
@@ -47,6 +49,7 @@ class Work:
     plan: Plan
     is_job: bool = False
     required: bool = True
+    listener: WriteListener | None = None
 
     @property
     def transactional_id(self) -> str:

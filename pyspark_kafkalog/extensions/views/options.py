@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _GROUP = "kafka.group.id"
 _OF_FOLDERS = {
     "audit": "Give load() the path of auditLocation.",
+    "metrics": "Give load() the path of metricsLocation.",
     "segments": "Brokers don't show their segments. Give load() a log directory, or use view=batches.",
 }
 """Views that no broker can show, and what to do instead."""

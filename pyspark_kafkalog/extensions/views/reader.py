@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @with_short_errors
 class ViewReader(DataSourceReader):
-    """``option("view", ...)``: partitions, segments, groups, group offsets or audits, as rows of a batch.
+    """``option("view", ...)``: partitions, segments, groups, group offsets, audits or metrics, as rows.
 
     One task looks everything up, so that each run of a DataFrame, whose plan Spark keeps, is current.
     """

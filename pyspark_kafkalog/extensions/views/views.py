@@ -51,6 +51,23 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "query": "string",
         "batch": "bigint",
     },
+    "metrics": {
+        "query": "string",
+        "batch": "bigint",
+        "task": "int",
+        "attempt": "int",
+        "time": "timestamp",
+        "records": "bigint",
+        "batches": "bigint",
+        "bytes": "bigint",
+        "uncompressedBytes": "bigint",
+        "compressionRatio": "double",
+        "requests": "bigint",
+        "retries": "bigint",
+        "throttleMs": "bigint",
+        "latencyAvgMs": "double",
+        "latencyMaxMs": "double",
+    },
 }
 """The columns of each view with their Spark types, in order, all nullable."""
 MAX_MS = (2**63 - 1) // 1000
@@ -75,6 +92,7 @@ def arrow_types(columns: Mapping[str, str]) -> dict[str, pa.DataType]:
         "string": pa.string(),
         "int": pa.int32(),
         "bigint": pa.int64(),
+        "double": pa.float64(),
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
@@ -107,6 +125,10 @@ def view_table(place: PlaceOptions, options: ViewOptions) -> pa.Table:
         from pyspark_kafkalog.extensions.audit.counting import audit_rows
 
         rows = [row for location in place.paths for row in audit_rows(location)]
+    elif options.view == "metrics":
+        from pyspark_kafkalog.extensions.callbacks.files import metrics_rows
+
+        rows = [row for location in place.paths for row in metrics_rows(location)]
     elif options.view == "topics":
         rows = topics(open_report(place), options.selection)
     elif options.view == "segments":

@@ -40,6 +40,7 @@ from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.log.segment.scan import open_regular, read_at
 from pyspark_kafkalog.log.topic_settings import encode_settings
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch, TopicPartition
+from pyspark_kafkalog.model.listening import WriteListener
 from pyspark_kafkalog.staging import ChangedError, Staged, StagedSection, Staging, read_staged
 
 STAGED_PREFIX = ".kafkalog-staged-"
@@ -90,12 +91,15 @@ class KnownTopics:
         return encode_settings(topic, self.encode, self.configs.get(topic, {}), self.given)
 
 
-def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:
+def staging(
+    root: str, job: str, task: str, topics: KnownTopics, listener: WriteListener | None = None
+) -> Staging:
     """The staging file of a task's rows.
 
     :param root: the log directory; created if it does not exist.
     :param job: the name that all files of the job share; ``<query>-<batch id>`` for a micro-batch.
     :param task: tells the tasks of the job apart, for people; attempts may share it.
+    :param listener: hears of each record batch that is staged.
     """
     name = f"{STAGED_PREFIX}{field_of_name(job)}-{field_of_name(task)}-{uuid.uuid4().hex}"
     folder = locate(root)
@@ -104,7 +108,8 @@ def staging(root: str, job: str, task: str, topics: KnownTopics) -> Staging:
         os.makedirs(root, exist_ok=True)
         return NewFile(folder, name)
 
-    return Staging(topics, name, new_file, partial(disk_errors, "Could not stage", os.path.join(root, name)))
+    errors = partial(disk_errors, "Could not stage", os.path.join(root, name))
+    return Staging(topics, name, new_file, errors, listener=listener)
 
 
 def _free_descriptors() -> int:
