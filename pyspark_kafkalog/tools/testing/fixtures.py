@@ -31,14 +31,17 @@ def kafka_session_broker(
     makes stays for all tests. Each worker of pytest-xdist has a broker of its own.
     """
     settings = {**REGISTERED_SOON, **kafka_broker_settings}
+    failure = ""
     with contextlib.ExitStack() as running:
         try:
             broker = LocalBroker(tmp_path_factory.mktemp("kafka-broker"), settings=settings)
             running.callback(broker.close)
             broker.start()
         except KafkaLogError as e:
-            # What users need is the sentence, not our frames.
-            pytest.fail(str(e), pytrace=False)
+            failure = str(e)
+        if failure:
+            # Users need the sentence, not our frames.
+            pytest.fail(failure, pytrace=False)
         yield broker
 
 

@@ -57,7 +57,7 @@ def _unpacked(archive: Path) -> Path:
 
     def unpack(folder: Path, _: Path) -> None:
         try:
-            with tarfile.open(archive) as packed:
+            with tarfile.open(archive, "r:gz") as packed:
                 packed.extractall(folder, filter="data")
         except (tarfile.TarError, EOFError, zlib.error) as e:
             raise KafkaLogError(

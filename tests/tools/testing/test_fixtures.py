@@ -22,7 +22,8 @@ sys.modules["pyspark"] = None  # as if it were not installed
 WITHOUT_JAVA = """
 def test_a_log_directory_is_filled(kafka_log_directory, fill_topic):
     kafka = fill_topic(kafka_log_directory, "orders", [("c1", "12.50"), (b"c2", None)], partitions=2)
-    assert [(p.partition, p.high_watermark) for p in kafka.topics.partitions()] == [(0, 1), (1, 1)]
+    found = {partition.partition: partition.high_watermark for partition in kafka.topics.partitions()}
+    assert (len(found), sum(found.values())) == (2, 2)
     fill_topic(kafka_log_directory, "orders", ["7.00"])
     rows = kafka.read("orders", columns=["key", "value"]).read_all().to_pylist()
     pairs = {(row["key"], row["value"]) for row in rows}
@@ -108,9 +109,7 @@ def test_without_java_and_spark(pytester: pytest.Pytester, monkeypatch: pytest.M
     done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     done.assert_outcomes(passed=2, errors=2)
     error = f"Java is not found in {pytester.path}. Install Java 17 or newer, or set JAVA_HOME to its folder."
-    found = [line for line in done.outlines if "Java is not found" in line]
-    assert found[:2] == [error, error], "each test says so, without our frames"
-    done.stdout.no_fnmatch_line("*Traceback*")
+    assert [line for line in done.outlines if line.startswith("Java is not found")] == [error, error]
     done.stdout.no_fnmatch_line("*local_broker.py*")
 
 
