@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.tools.testing.filling import filled, records_of
+from pyspark_kafkalog.tools.try_out.jars import kafka_jars
 
 pytest_plugins = ["pytester"]
 
@@ -102,6 +104,12 @@ def test_fails(kafka_broker):
 """
 
 
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    """Kafka's jars, found before ``pytester`` has set another HOME."""
+    return kafka_jars()
+
+
 def test_without_java_and_spark(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(pytester.path))
     pytester.makeconftest(CONFTEST)
@@ -116,14 +124,17 @@ def test_without_java_and_spark(pytester: pytest.Pytester, monkeypatch: pytest.M
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.broker
-def test_a_broker_is_shared_cleaned_and_healed(pytester: pytest.Pytester) -> None:
+def test_a_broker_is_shared_cleaned_and_healed(
+    jars: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKALOG_KAFKA", str(jars))
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(WITH_A_BROKER)
     done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly")
     done.assert_outcomes(passed=6, failed=1)
     done.stdout.fnmatch_lines(["*log of 127.0.0.1:*", "*Kafka Server started*"])
     (pid,) = (line.split()[1] for line in done.outlines if line.startswith("pid "))
-    assert not Path("/proc", pid).exists()
+    assert not psutil.pid_exists(int(pid))
 
 
 def test_records_are_values_or_pairs_or_arrow() -> None:
