@@ -78,6 +78,6 @@ def _pair(record: object, number: int) -> Sequence[bytes | None]:
         kinds = ", ".join(type(part).__name__ for part in pair)
         raise OptionError(
             f"Record {number} has ({kinds}), expected a value, or a key and a value",
-            hint="Each is str, bytes or None: write json.dumps(…), or str(…), for what is none of these.",
+            hint="Each is str, bytes or None: write json.dumps(…), or str(…), for anything else.",
         )
     return [part.encode() if isinstance(part, str) else part for part in pair]

@@ -52,7 +52,7 @@ def kafka_jars() -> Path:
 
 
 def _unpacked(archive: Path) -> Path:
-    """What is in a ``.tgz`` of Kafka, unpacked once for each size and time that the file has had."""
+    """The content of a ``.tgz`` of Kafka, unpacked once for each size and time that the file has had."""
     found = archive.stat()
 
     def unpack(folder: Path, _: Path) -> None:

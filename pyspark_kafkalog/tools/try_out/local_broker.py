@@ -143,7 +143,10 @@ class LocalBroker:
             if it does not start.
         """
         if self.running:
-            return
+            if listens(self.address):
+                return
+            # Killed by its pid a moment ago, its process may still be there.
+            self.kill()
         if not self._finalizer.alive:
             raise KafkaLogError(f"The broker {self.address} is closed", hint="Make a new LocalBroker.")
         check_port(self._port)
