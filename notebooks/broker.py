@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
+import functools
 import os
-import subprocess
-import sys
+
+from pyspark_kafkalog import LocalBroker
 
 
 def address() -> str:
     """``KAFKA_BOOTSTRAP_SERVERS``, or else that of a broker which runs here until Python ends."""
-    named = os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
-    if named:
-        return named
-    command = [sys.executable, "-m", "pyspark_kafkalog", "run-broker", "--port", "0"]
-    broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    atexit.register(broker.wait)
-    atexit.register(broker.terminate)
-    assert broker.stdout
-    ready = broker.stdout.readline()  # "127.0.0.1:9092 is ready; ..."
-    if not ready:
-        raise RuntimeError("kafkalog run-broker has ended; what it printed says why")
-    return ready.split()[0]
+    return os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or _broker().address
+
+
+@functools.cache
+def _broker() -> LocalBroker:
+    broker = LocalBroker()
+    broker.start()
+    return broker

@@ -1,7 +1,7 @@
 """Kafka for PySpark with no JARs: ``format("kafkalog")`` over brokers and log directories.
 
-Users import the names in ``__all__``, and nothing else. Every module is internal and may change in
-any release.
+Users import the names in ``__all__``, and nothing else, but that pytest loads
+:mod:`pyspark_kafkalog.testing`. Every other module is internal and may change in any release.
 
 PySpark imports every installed ``pyspark_*`` package to find data sources, and
 one that fails takes all others with it. So this module imports nothing but its version,
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.redrive.redrive import Redriven
     from pyspark_kafkalog.tools.topics.room import TopicAdmin
     from pyspark_kafkalog.tools.topics.topic_changes import CreatedTopic, TopicChange, TopicToDelete
+    from pyspark_kafkalog.tools.try_out.local_broker import LocalBroker
 
 __all__ = [
     "AbortedTransaction",
@@ -137,6 +138,7 @@ __all__ = [
     "LagListener",
     "LagWatch",
     "LargeMessageDroppedError",
+    "LocalBroker",
     "LogCare",
     "LogDirectoryError",
     "LogDirectoryLockedError",
@@ -214,6 +216,7 @@ _LOADED_ON_USE = {
     "tools.care.retain": ("DeletedRecords",),
     "tools.records.select": ("RecordSelection",),
     "tools.topics.topic_changes": ("CreatedTopic", "TopicChange", "TopicToDelete"),
+    "tools.try_out.local_broker": ("LocalBroker",),
     "tools.care.verify": ("Damage", "VerifiedPartition"),
     "tools.groups.watching": ("GroupPace", "LagWatch"),
     "extensions.audit.counting": ("AuditCount", "AuditedTask", "Auditor"),

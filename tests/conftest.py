@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
+from pyspark_kafkalog.tools.try_out.local_broker import REGISTERED_SOON
 from tests.almost_kafka import SERVICES, AlmostKafkaBroker
 from tests.almost_kafka_suites import Suites
 from tests.kafka import Broker, spark_kafka_connector_jars
@@ -34,9 +35,6 @@ settings.load_profile("kafkalog")
 # NumPy's overflows are errors in processes that tests and Spark start, too, as setup.cfg makes them here.
 os.environ["PYTHONWARNINGS"] = "error:overflow encountered:RuntimeWarning"
 os.environ.setdefault("JAVA_TOOL_OPTIONS", " ".join(OF_SHORT_LIVED_JVMS))
-
-REGISTERED_SOON = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
-"""A broker that was killed is not let in again before its session has ended, by default after 9 seconds."""
 
 BROKERS = pytest.StashKey[list[Broker]]()
 """The brokers that a test made for itself."""

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.model.kafka_uuid import random_uuid
-from pyspark_kafkalog.tools.try_out.run_broker import write_properties
+from pyspark_kafkalog.tools.try_out.local_broker import write_properties
 from tests.kafka_jars import KAFKA_VERSION, kafka_jars, spark_kafka_connector_jars
 from tests.kafka_process import (
     SMALL_BROKER,
-    JavaServer,
     free_ports,
+    java_server,
     listens,
     run_kafka_class,
     tail,
@@ -155,7 +155,7 @@ class Broker(KafkaService):
         file = write_properties(folder / "server.properties", properties)
         self._format_options = tuple(format_options)
         self.format(cluster_id or random_uuid())
-        self._server = JavaServer(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
+        self._server = java_server(kafka_jars(), "kafka.Kafka", file, self.output, [f"-Xmx{heap}"])
 
     def format(self, cluster_id: str) -> None:
         """Format the stopped broker, and delete its old data."""

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pyspark_kafkalog.tools.try_out.run_broker import write_properties
+from pyspark_kafkalog.tools.try_out.local_broker import write_properties
 from tests.kafka_jars import OLD_KAFKA_VERSION, OLDEST_KAFKA_VERSION, java, kafka_jars_of, zookeeper_jars
-from tests.kafka_process import SMALL_BROKER, JavaServer, free_ports, listens, tail
+from tests.kafka_process import SMALL_BROKER, free_ports, java_server, listens, tail
 from tests.kafka_service import KafkaService
 
 _ZOOKEEPER_SESSION_SECONDS = 20.0
@@ -44,7 +44,7 @@ class ZooKeeperServer:
             "tickTime": 1000,
             **(settings or {}),
         }
-        self._server = JavaServer(
+        self._server = java_server(
             jars or zookeeper_jars(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             write_properties(folder / "zookeeper.properties", properties),
@@ -100,7 +100,7 @@ class OldBroker(KafkaService):
             **_SETTINGS[version],
             **SMALL_BROKER,
         }
-        self._broker = JavaServer(
+        self._broker = java_server(
             self._jars,
             "kafka.Kafka",
             write_properties(folder / "server.properties", broker),

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from pyspark_kafkalog.tools.try_out.run_broker import write_properties
+from pyspark_kafkalog.tools.try_out.local_broker import write_properties
 from tests.kafka_jars import java, s3proxy_jars
 from tests.kafka_process import free_ports, listens, tail
 

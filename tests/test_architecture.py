@@ -18,7 +18,7 @@ ROOT = Path(pyspark_kafkalog.__file__).parent
 NAME = ROOT.name
 MODULES = sorted(ROOT.rglob("*.py"))
 SHELVES = ("extensions", "tools")
-_ENTRIES = ("__init__", "__main__", "_version")
+_ENTRIES = ("__init__", "__main__", "_version", "testing")
 """What hands on names of all rooms."""
 LISTS = tuple(f"{shelf}.__init__" for shelf in SHELVES)
 """The list of each shelf: what it has, imported on first use."""
@@ -76,6 +76,7 @@ NEEDS = {
         *("tools.care", "tools.cli", "tools.redrive"),
     },
     "tools.redrive": {"extensions.exactly_once", "extensions.log_groups", "tools.cli"},
+    "tools.testing": {"tools.try_out"},
     "tools.topics": {"tools.cli", "tools.doctor"},
     "tools.try_out": {"tools.cli"},
 }
@@ -135,6 +136,7 @@ IMPORTERS = {
     "llvmlite": {"codec"},
     "ctypes": {"codec"},
     "setuptools": {"build"},
+    "pytest": {"testing", "tools.testing"},
 }
 """The rooms, or modules, that may import a library."""
 

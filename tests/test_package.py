@@ -90,6 +90,14 @@ def test_without_pyspark_an_import_names_the_extra(code: str) -> None:
     )
 
 
+def test_only_the_fixtures_need_pytest() -> None:
+    without = "import sys; sys.modules['pytest'] = None;"
+    assert "LocalBroker" in run(f"{without} from pyspark_kafkalog import LocalBroker; print(LocalBroker)")
+    with pytest.raises(subprocess.CalledProcessError):
+        run(f"{without} import pyspark_kafkalog.testing")
+    assert "kafka_broker" in run("import pyspark_kafkalog.testing as fixtures; print(fixtures.__all__)")
+
+
 def test_a_pyspark_that_is_too_old_hides_no_other_data_source() -> None:
     """Spark asks each package for a DefaultSource by ``hasattr``, which lets only an AttributeError pass."""
     code = "import sys; sys.modules['pyspark.sql.datasource'] = None; import pyspark_kafkalog as package;"

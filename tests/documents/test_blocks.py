@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark_kafkalog import TopicPartition, connect
 from pyspark_kafkalog.model import CommittedOffset
 from pyspark_kafkalog.tools.groups.prometheus import prometheus_text
-from pyspark_kafkalog.tools.try_out.run_broker import running_broker
+from pyspark_kafkalog.tools.try_out.local_broker import LocalBroker
 from tests.documents.blocks import PAGES, README, ROOT, RUN, SHOWN, Block, blocks, code_blocks, comparable
 from tests.kafka import Broker
 from tests.kafka_service import running
@@ -34,6 +34,7 @@ NOT_RUN = {
     "docs/platforms.md": 8,
     "docs/recipes.md": 2,
     "docs/security.md": 1,
+    "docs/testing.md": 1,
     "docs/typed-values.md": 1,
     "docs/zookeeper.md": 5,
 }
@@ -114,10 +115,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 
 
 @pytest.fixture
-def empty_broker() -> Iterator[tuple[str, Any]]:
+def empty_broker() -> Iterator[LocalBroker]:
     """What ``kafkalog run-broker`` runs."""
-    with running_broker(0) as running:
-        yield running
+    with LocalBroker() as broker:
+        yield broker
 
 
 def fill(place: Mapping[str, str]) -> None:
@@ -150,8 +151,7 @@ def test_the_blocks_of_a_page_do_what_it_says(
 ) -> None:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     if page == README:  # it has the line that makes its topic on the broker that it starts
-        bootstrap, _ = request.getfixturevalue("empty_broker")
-        places = bootstrap, places[1]
+        places = request.getfixturevalue("empty_broker").address, places[1]
     reader = Reader(spark.newSession(), *places, tmp_path)
     if "other:9092" in page.read_text(encoding="utf-8"):
         reader.real["other:9092"] = request.getfixturevalue("broker").bootstrap

@@ -1,6 +1,7 @@
-"""Kafka's jars from Maven Central: PySpark ships Ivy, and Ivy fetches them once into a folder of the user's.
+"""Kafka's jars: those of the Kafka that ``KAFKALOG_KAFKA`` names, or else from Maven Central.
 
-The folder is ``KAFKALOG_JARS``, by default ``~/.cache/pyspark-kafkalog``.
+PySpark ships Ivy, and Ivy fetches them once into a folder of the user's: ``KAFKALOG_JARS``, by default
+``~/.cache/pyspark-kafkalog``.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tarfile
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pyspark_kafkalog.errors import KafkaLogError
 
 KAFKA_VERSION = "4.3.1"
+_NAMED = "KAFKALOG_KAFKA"
 # Without an slf4j binding a broker logs nothing.
 _KAFKA = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
@@ -27,9 +31,41 @@ _KAFKA = (
 def kafka_jars() -> Path:
     """The folder with the jars of the broker and its command line tools.
 
-    :raises KafkaLogError: see :func:`run_ivy`.
+    :raises KafkaLogError: if ``KAFKALOG_KAFKA`` names no Kafka; without it, see :func:`run_ivy`.
     """
-    return resolve(f"kafka-{KAFKA_VERSION}", _KAFKA)
+    named = os.environ.get(_NAMED)
+    if not named:
+        return resolve(f"kafka-{KAFKA_VERSION}", _KAFKA)
+    path = Path(named).expanduser().absolute()
+    if path.is_file():
+        path = _unpacked(path)
+    # A distribution of Kafka has them in libs.
+    folders = [path, path / "libs", *path.glob("kafka_*/libs")]
+    found = next((folder for folder in folders if any(folder.glob("kafka_*.jar"))), None)
+    if found is None:
+        raise KafkaLogError(
+            f"{_NAMED} names {named}, where there is no kafka_*.jar",
+            hint="Name a kafka_2.13-….tgz of https://kafka.apache.org/downloads, what is unpacked from it, or"
+            " a folder with all jars of a broker.",
+        )
+    return found
+
+
+def _unpacked(archive: Path) -> Path:
+    """The content of a ``.tgz`` of Kafka, unpacked once for each size and time that the file has had."""
+    found = archive.stat()
+
+    def unpack(folder: Path, _: Path) -> None:
+        try:
+            with tarfile.open(archive, "r:gz") as packed:
+                packed.extractall(folder, filter="data")
+        except (tarfile.TarError, EOFError, zlib.error) as e:
+            raise KafkaLogError(
+                f"{_NAMED} names {archive}, which can't be unpacked: {e}",
+                hint="Download it again, from https://kafka.apache.org/downloads.",
+            ) from e
+
+    return once(f"{archive.stem}-{found.st_size}-{found.st_mtime_ns}", unpack)
 
 
 def resolve(name: str, artifacts: Iterable[str], *, transitive: bool = True) -> Path:
@@ -79,7 +115,8 @@ def run_ivy(ivy_cache: Path, folder: Path, dependencies: str, *options: str) -> 
     if done.returncode != 0 or not any(folder.glob("*.*ar*")):
         raise KafkaLogError(
             f"Ivy could not fetch jars from Maven Central: {(done.stdout + done.stderr)[-2000:].strip()}",
-            hint="This machine must reach https://repo1.maven.org, or have the jars in KAFKALOG_JARS.",
+            hint="This machine must reach https://repo1.maven.org. Or download Kafka elsewhere, from"
+            f" https://kafka.apache.org/downloads, and name the .tgz in {_NAMED}.",
         )
 
 
@@ -91,7 +128,8 @@ def _ivy() -> Path:
         for jar in Path(folder, "jars").glob("ivy-*.jar"):
             return jar
     raise KafkaLogError(
-        "PySpark is not installed, whose Ivy fetches the jars of Kafka", hint="Run: pip install pyspark"
+        "PySpark is not installed, whose Ivy fetches the jars of Kafka",
+        hint=f"Run: pip install pyspark. Or download Kafka, and name the .tgz in {_NAMED}.",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.kafka import Broker, Listener
 from tests.kafka_jars import kafka_jars
-from tests.kafka_process import JavaServer, free_ports
+from tests.kafka_process import free_ports, java_server
 
 SECRET = "secret-of-aws-93c1"
 _LISTENER = "listener.name.cloud.oauthbearer"
@@ -35,7 +35,7 @@ class CloudBroker(Broker):
         for jar in kafka_jars().glob("*.jar"):
             (jars / jar.name).symlink_to(jar)
         _compile(Path(__file__).with_name("CloudTokens.java"), folder / "classes", jars / "tokens.jar")
-        self._server = JavaServer(
+        self._server = java_server(
             jars, "kafka.Kafka", folder / "server.properties", self.output, ["-Xmx512m"]
         )
 

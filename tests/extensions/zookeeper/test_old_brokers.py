@@ -18,11 +18,11 @@ from pyspark_kafkalog.extensions.zookeeper.options import ZooKeeperOffsets
 from pyspark_kafkalog.extensions.zookeeper.registry import registered_partitions
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import place_options
-from pyspark_kafkalog.tools.try_out.run_broker import write_properties
+from pyspark_kafkalog.tools.try_out.local_broker import write_properties
 from tests.broker.producing import unused_topic
 from tests.kafka_jars import java, kafka_jars_of
 from tests.kafka_old import OldBroker, ZooKeeperServer
-from tests.kafka_process import JavaServer, free_ports, listens
+from tests.kafka_process import free_ports, java_server, listens
 
 pytestmark = [pytest.mark.broker, pytest.mark.soak, pytest.mark.usefixtures("ended_sessions")]
 
@@ -71,7 +71,7 @@ def test_groups_of_old_consumers(
         "log.cleaner.enable": "false",
     }
     properties = write_properties(tmp_path / "server.properties", settings)
-    broker = JavaServer(jars, "kafka.Kafka", properties, tmp_path / "broker.log", _OPTIONS)
+    broker = java_server(jars, "kafka.Kafka", properties, tmp_path / "broker.log", _OPTIONS)
     of_consumer = {"group.id": "etl", "zookeeper.connect": place, "auto.commit.interval.ms": 500}
     config = write_properties(tmp_path / "consumer.properties", of_consumer)
 

@@ -60,7 +60,8 @@ def test_a_broker_that_ends_by_itself_ends_the_command(tmp_path: Path) -> None:
     kafka_jars()
     folder = tmp_path / "files"
     with running(folder) as (_, process):
-        (broker,) = psutil.Process(process.pid).children()
+        below = psutil.Process(process.pid).children(recursive=True)
+        (broker,) = (child for child in below if child.name() == "java")
         broker.kill()
         assert process.wait(60) == 3
     assert not list(folder.glob("kafkalog-broker-*"))

@@ -11,7 +11,7 @@ import click
 from pyspark_kafkalog.tools.cli.application import kafkalog
 from pyspark_kafkalog.tools.cli.output import say
 from pyspark_kafkalog.tools.try_out.jars import KAFKA_VERSION
-from pyspark_kafkalog.tools.try_out.run_broker import running_broker
+from pyspark_kafkalog.tools.try_out.local_broker import LocalBroker
 
 
 @kafkalog.command()
@@ -27,13 +27,14 @@ def run_broker(port: int) -> None:
 
     It listens on 127.0.0.1, lets everyone there do everything, and deletes its data at the end. Its address
     is printed once it answers. It needs Java 17, and PySpark, whose Ivy fetches Kafka's jars (45 MB) from
-    Maven Central once, into ~/.cache/pyspark-kafkalog or the folder KAFKALOG_JARS.
+    Maven Central once, into ~/.cache/pyspark-kafkalog or the folder KAFKALOG_JARS. If KAFKALOG_KAFKA names
+    Kafka's .tgz, what is unpacked from it, or a folder of its jars, it runs that, and fetches nothing.
     """
     # What ends this command ends the broker, too.
     for ending in signal.SIGTERM, signal.SIGHUP:
         signal.signal(ending, lambda *_: sys.exit())
     say(f"Starting Apache Kafka {KAFKA_VERSION}; the first time, its jars are fetched")
-    with running_broker(port) as (address, wait):
-        click.echo(f"{address} is ready; Ctrl-C ends it")
+    with LocalBroker(port=port) as broker:
+        click.echo(f"{broker.address} is ready; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
-            wait()
+            broker.wait()
