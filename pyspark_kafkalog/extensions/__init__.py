@@ -6,8 +6,7 @@ implements the contracts by which the core calls it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -75,8 +74,9 @@ def of_write(user: UserOptions, write: WriteOptions) -> tuple[ExtensionOptions, 
 
         found.append(split_options(user, write))
     if given := user.of_extension("callbacks"):
-        with _installed("callbacks", f"Option {given[0]!r}"):
-            from pyspark_kafkalog.extensions.callbacks.options import callback_options
+        _check_installed("callbacks", f"Option {given[0]!r}")
+        from pyspark_kafkalog.extensions.callbacks.options import callback_options
+
         found.append(callback_options(user))
     if write.produce is not None:
         found.append(_transactions(user, write.produce))
