@@ -196,7 +196,7 @@ def commit_retention() -> Retain:
     :raises OptionError: if the extension is not installed.
     """
     with _installed("retention", "A log directory's retention"):
-        from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
+        from pyspark_kafkalog.extensions.cleanup.deleting import retain_after_commit
     return retain_after_commit
 
 

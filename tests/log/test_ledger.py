@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
-from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
+from pyspark_kafkalog.extensions.cleanup.deleting import retain_after_commit
 from pyspark_kafkalog.log.publish.journal import ledger_file
 from pyspark_kafkalog.log.publish.ledger import Provenance
 from pyspark_kafkalog.log.publish.publish import Published

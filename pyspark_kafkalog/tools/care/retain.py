@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import (
     no_such_partition,
     why,
 )
-from pyspark_kafkalog.extensions.retention import deleting
+from pyspark_kafkalog.extensions.cleanup import deleting
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, STRINGS, column
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, where_not_json

@@ -16,13 +16,13 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT, NONE
 from pyspark_kafkalog.codec.walk import walk
+from pyspark_kafkalog.extensions.cleanup.compacting import compact_partition
+from pyspark_kafkalog.extensions.cleanup.compaction import CompactionSettings
 from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, parse_offset_checkpoint
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.tools.care.compacting import compact_partition
-from pyspark_kafkalog.tools.care.compaction import CompactionSettings
+from tests.extensions.cleanup.test_compaction import Record, records
 from tests.kafka import Broker, dump_log_segments
 from tests.log.random_logs import DAY_MS, RandomLog, append
-from tests.tools.care.test_compaction import Record, records
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

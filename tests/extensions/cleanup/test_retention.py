@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import InvalidRecordError, OptionError
-from pyspark_kafkalog.extensions.retention import deleting, retention
-from pyspark_kafkalog.extensions.retention.deleting import delete_records, retain, retain_after_commit
-from pyspark_kafkalog.extensions.retention.retention import Deletion, RetentionRules
+from pyspark_kafkalog.extensions.cleanup import deleting, retention
+from pyspark_kafkalog.extensions.cleanup.deleting import delete_records, retain, retain_after_commit
+from pyspark_kafkalog.extensions.cleanup.retention import Deletion, RetentionRules
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -436,7 +436,7 @@ def test_what_retention_needs_is_loaded_before_anything_is_visible(
     writer.commit()
     held = sorted(tmp_path.glob("t-0/*.log"))
     sizes = [log.stat().st_size for log in held]
-    monkeypatch.setitem(sys.modules, "pyspark_kafkalog.extensions.retention.deleting", None)
+    monkeypatch.setitem(sys.modules, "pyspark_kafkalog.extensions.cleanup.deleting", None)
     with pytest.raises(OptionError, match="needs retention, which is not installed"):
         writer.commit()
     assert [log.stat().st_size for log in sorted(tmp_path.glob("t-0/*.log"))] == sizes

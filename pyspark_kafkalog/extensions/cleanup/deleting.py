@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     no_such_partition,
 )
-from pyspark_kafkalog.extensions.retention.retention import Deletion, RetentionRules, delete, plan_deletion
+from pyspark_kafkalog.extensions.cleanup.retention import Deletion, RetentionRules, delete, plan_deletion
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace
 from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
