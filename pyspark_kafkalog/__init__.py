@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         ZooKeeperError,
     )
     from pyspark_kafkalog.extensions.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.extensions.cleanup.policies import LogSegment
     from pyspark_kafkalog.extensions.large_messages.reassemble import reassemble
     from pyspark_kafkalog.extensions.large_messages.serializers import MessageSegment, in_arrow
     from pyspark_kafkalog.extensions.typed_values.dead_letters import dead_letters
@@ -137,6 +138,7 @@ __all__ = [
     "LogCare",
     "LogDirectoryError",
     "LogDirectoryLockedError",
+    "LogSegment",
     "MessageSegment",
     "NewTopic",
     "OffsetRange",
@@ -210,6 +212,7 @@ _LOADED_ON_USE = {
     "tools.topics.topic_changes": ("CreatedTopic", "TopicChange", "TopicToDelete"),
     "tools.care.verify": ("Damage", "VerifiedPartition"),
     "tools.groups.watching": ("GroupPace", "LagWatch"),
+    "extensions.cleanup.policies": ("LogSegment",),
     "extensions.audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
     "tools.backup.groups": ("RestoredOffset",),
     "tools.backup.plan": ("BackedUpPartition", "BackupRules"),

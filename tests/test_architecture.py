@@ -53,12 +53,12 @@ CORE = {
 """For each room of the core those that it may import; its own modules it always may."""
 NEEDS = {
     "extensions.audit": {"extensions.large_messages"},
+    "extensions.cleanup": set(),
     "extensions.clouds": set(),
     "extensions.exactly_once": set(),
     "extensions.large_messages": {"extensions.audit"},
     "extensions.log_groups": set(),
     "extensions.membership": set(),
-    "extensions.cleanup": set(),
     "extensions.transform": set(),
     "extensions.typed_values": {"extensions.large_messages"},
     "extensions.views": {"extensions.audit", "tools.groups"},

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-class Retain(Protocol):
-    """Deletes what is due in topics that a commit has written. Never raises: their records are visible."""
+class CleanUp(Protocol):
+    """Deletes what is due in topics that a commit has written, and compacts those that are to be.
+
+    Never raises: their records are visible. It takes a limited time.
+    """
 
     def __call__(
         self,
@@ -58,6 +61,7 @@ class DirectorySink:
     :param driver: what the driver has left in the root.
     :param configs: options that were given under the names of topics' configurations: what they mean beside
         those of the topics says :mod:`.topic_settings`.
+    :param delete_policy: the import path of a function that names segments to delete.
     :param is_job: whether a job numbers the batches, rather than Spark.
     :param required: whether a micro-batch needs proof of what was published before it.
     """
@@ -71,6 +75,7 @@ class DirectorySink:
     configs: Mapping[str, str] = field(default_factory=dict)
     is_job: bool = False
     required: bool = True
+    delete_policy: str | None = None
 
     @classmethod
     def on_driver(
@@ -83,10 +88,11 @@ class DirectorySink:
         is_job: bool,
         required: bool,
         checkpoint_location: str | None = None,
+        delete_policy: str | None = None,
     ) -> DirectorySink:
         """The sink of this driver. The root is made if it does not exist.
 
-        :raises OptionError: if the checkpoint is in it.
+        :raises OptionError: if the checkpoint is in it, or the delete policy can't be imported.
         :raises LogDirectoryLockedError: if a broker runs on the directory.
         :raises LogDirectoryError: if it can't be written to, or holds something else than partitions.
         """
@@ -94,11 +100,13 @@ class DirectorySink:
             from pyspark_kafkalog.filesystem.hadoop import check_outside
 
             check_outside(root, checkpoint_location)
+        if delete_policy is not None:
+            extensions.commit_cleanup(delete_policy)
         check_unlocked(root)
         with disk_errors("Could not write to the log directory", root):
             os.makedirs(root, exist_ok=True)
             mark = leave_mark(root)
-        return cls(root, num_partitions, encode, mark, configs, is_job, required)
+        return cls(root, num_partitions, encode, mark, configs, is_job, required, delete_policy)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt) -> Staging:
         """See :meth:`pyspark_kafkalog.model.sinks.Sink.open`.
@@ -122,7 +130,7 @@ class DirectorySink:
         return staging(self.root, batch.job, f"{attempt.task:05d}.{attempt.attempt}", topics)
 
     def commit(self, batch: QueryBatch, finished: Sequence[Staged], plan: Plan) -> None:
-        """Publish what all tasks have staged, unless the batch was published before; apply retention."""
+        """Publish what all tasks have staged, unless the batch was published before; then clean up."""
         with loading():
             from pyspark_kafkalog.log.publish.ledger import Provenance
             from pyspark_kafkalog.log.publish.publish import publish
@@ -137,25 +145,26 @@ class DirectorySink:
             self.configs,
             num_partitions=self.num_partitions,
             history=history,
-            then=self._retention(),
+            then=self._cleanup(),
         )
         if published.skipped and self.is_job:
             from pyspark_kafkalog.model.sinks import JOB_SKIPPED
 
             _log.warning(JOB_SKIPPED, batch.batch_id)
 
-    def _retention(self) -> Callable[[Published, Callable[[], None]], None]:
-        """The retention after a commit. It is loaded here: nothing may fail once records are visible."""
-        if not self.configs and not os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
+    def _cleanup(self) -> Callable[[Published, Callable[[], None]], None]:
+        """What follows a commit. It is loaded here: nothing may fail once records are visible."""
+        has_configs = self.configs or os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE))
+        if not has_configs and self.delete_policy is None:
             return lambda *_: None
         with loading():
-            retain_due = extensions.commit_retention()
+            clean_up = extensions.commit_cleanup(self.delete_policy)
 
-        def retain(published: Published, progress: Callable[[], None]) -> None:
+        def then(published: Published, progress: Callable[[], None]) -> None:
             topics = {partition.topic for partition in published.offsets}
-            retain_due(self.root, topics, self.configs, progress, rolled=published.rolled)
+            clean_up(self.root, topics, self.configs, progress, rolled=published.rolled)
 
-        return retain
+        return then
 
     def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:
         """Remove the staged files. Failed tasks have removed their own."""

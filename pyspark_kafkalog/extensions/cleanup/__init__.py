@@ -1,1 +1,1 @@
-"""Deletes what is due in log directories, after commits and when asked for."""
+"""Deletes and compacts old records of log directories, after commits and when asked for."""

@@ -110,7 +110,7 @@ def read_history(
         known.segments, known.producers, known.aborted, count = [], [], Walked().aborted, 0
     closed[:count] = known.segments
     producers = ProducerState(known.producers)
-    ends = [*(segment.base_offset for segment in closed[1:]), active_segment.base_offset]
+    ends = [segment.base_offset for segment in (*closed, active_segment)][1:]
     for stored, end in list(zip(closed, ends, strict=True))[count:]:
         if len(known.segments) > count and is_over():
             return None
