@@ -487,7 +487,7 @@ SECTIONS = (
                    " as for `retention.ms`."),
         _directory("cleanup.policy", _WRITE, some_of("delete", "compact"), None,
                    "`delete`, `compact` or both. Without `delete`, `retention.ms` and `retention.bytes` have"
-                   " no effect. With `compact` commits also [compact](compaction.md#while-writing), and each row"
+                   " no effect. With `compact` commits [compact](compaction.md#while-writing), and each row"
                    " needs a key, even if only the topic says so. Default: the topic's own, else `delete`."),
         _directory("deletePolicy", _WRITE, import_path, None,
                    "Import path `package.module:function` of a function that names segments to delete, beside"

@@ -194,6 +194,9 @@ class Compaction:
             if begun is not None:
                 done, end = Compacted(begun.first_dirty_offset), begun.end
                 offset_map = self._map_again(closed, begun)
+                if offset_map.end != begun.map_end:  # there is less memory now
+                    begun, done, walked = None, None, Walked()
+                    continue
             else:
                 count = len(walked.segments)
                 history = self._walk(walked, limit)
