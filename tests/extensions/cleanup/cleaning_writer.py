@@ -8,13 +8,24 @@ from pathlib import Path
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
 from pyspark_kafkalog.extensions.cleanup import after_commit
+from pyspark_kafkalog.extensions.cleanup.unfinished import TimeLimit
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TopicPartition
 from tests.faults.steps import count_steps, serve
 from tests.log.writing import stage
 
-BATCHES = 6
+BATCHES = 8
 PARTITION = TopicPartition("t", 0)
+
+
+class FewSteps(TimeLimit):
+    """Leaves time for some segments, and a whole map."""
+
+    steps = 0
+
+    def is_over(self, share: float = 1) -> bool:
+        self.steps += share == 1
+        return share == 1 and self.steps > 4
 
 
 def rows(batch_id: int) -> list[bytes]:
@@ -33,9 +44,9 @@ def commit(root: Path, batch_id: int) -> None:
 
 
 def run(folder: Path, kill_at: int) -> None:
-    """Commit the batches that are not in ``folder/committed``, with no time for more than a step each."""
+    """Commit the batches that are not in ``folder/committed``, each with time for a few segments."""
     count_steps(folder / "steps", kill_at)
-    after_commit.COMPACTION_SECONDS = 0
+    after_commit.TimeLimit = FewSteps  # type: ignore[misc]
     committed = folder / "committed"
     done = json.loads(committed.read_text()) if committed.exists() else -1
     for batch_id in range(done + 1, BATCHES):

@@ -18,7 +18,7 @@ from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.sink import DirectorySink
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Plan, QueryBatch, TopicPartition
-from tests.extensions.cleanup.test_limited_compaction import OneGroup
+from tests.extensions.cleanup.test_compaction_broker import OneGroup
 from tests.log.partitions import rows
 from tests.log.writing import stage
 

@@ -18,6 +18,7 @@ from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from tests.extensions.cleanup.cleaning_writer import BATCHES, PARTITION, commit, rows
 from tests.extensions.cleanup.test_compaction import Record, cleanable_end, expected, records
 from tests.faults.steps import KILLED, Runner, changes, step_runner
+from tests.log.partitions import control_batch
 from tests.log.random_logs import RandomLog, append
 
 CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "delete.retention.ms": "0"}
@@ -39,7 +40,8 @@ class Expected:
 
     def __init__(self, root: Path) -> None:
         self.before = records(root)
-        self.end = self.before[-1]["offset"] + 1
+        place = LogDirectory.open(str(root))
+        self.end = place.watermarks([PARTITION], read_committed=False)[PARTITION].high_watermark
         committed = {row["offset"] for row in records(root, read_committed=True)}
         last = {row["key"]: row for row in self.before if row["offset"] in committed and row["key"]}
         self.least = [row for row in last.values() if row["value"] is not None]
@@ -81,8 +83,6 @@ def test_kill_at_every_step(writer: Runner, tmp_path: Path, seed: int, soak: boo
     root.mkdir(parents=True)
     append(root / str(PARTITION), PARTITION, log.batches(60), 1500)
     for producer_id in sorted(log.open):  # so that nothing holds the compaction back
-        from tests.log.partitions import control_batch
-
         append(root / str(PARTITION), PARTITION, [control_batch(log.offset, producer_id, commit=False)], 1500)
         log.offset += 1
     write_topic_configs(str(root), {"t": CONFIGS})

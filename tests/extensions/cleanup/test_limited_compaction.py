@@ -27,23 +27,13 @@ from tests.extensions.cleanup.test_compaction import (
     roll,
     segments,
 )
-from tests.extensions.cleanup.test_compaction_broker import batches_of
+from tests.extensions.cleanup.test_compaction_broker import OneGroup, batches_of
 from tests.log.random_logs import DAY_MS, RandomLog, append
 
 
 @pytest.fixture(autouse=True)
 def without_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
-class OneGroup(TimeLimit):
-    """Leaves time for the whole map, and for one group of segments."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-
-    def is_over(self, share: float = 1) -> bool:
-        return share == 1
 
 
 def in_steps(root: Path, settings: CompactionSettings, limit: type[TimeLimit] | None = None) -> int:
