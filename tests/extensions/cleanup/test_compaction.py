@@ -205,6 +205,20 @@ def test_an_open_transaction_holds_it_back(tmp_path: Path) -> None:
     assert done.passes == 0
 
 
+def test_aborted_transactions_that_are_gone_need_no_index_entries(tmp_path: Path) -> None:
+    """A snapshot of producers has them open still, as the cleaner leaves snapshots as they are."""
+    batches = [data_batch(offset, -1) for offset in range(8)]
+    batches += [data_batch(8, 1), *(data_batch(offset, -1) for offset in range(9, 30))]
+    batches += [control_batch(30, 1, commit=False), *(data_batch(offset, -1) for offset in range(31, 50))]
+    append(tmp_path / str(T0), T0, batches, 600)
+    assert list((tmp_path / str(T0)).glob("*.txnindex"))
+    for _ in range(2):
+        (tmp_path / CLEANER_CHECKPOINT).unlink(missing_ok=True)
+        run(tmp_path, replace(ALL_OF_IT, segment_bytes=1))  # so that no segments are merged
+        assert not LogDirectory.open(str(tmp_path)).file_faults(T0)
+    assert not list((tmp_path / str(T0)).glob("*.txnindex"))
+
+
 def test_damage_is_refused(tmp_path: Path) -> None:
     make(tmp_path, random.Random(3))
     path = segments(tmp_path)[2]
