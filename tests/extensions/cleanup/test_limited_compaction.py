@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.extensions.cleanup import history
 from pyspark_kafkalog.extensions.cleanup.compacting import compact_held, compact_partition
 from pyspark_kafkalog.extensions.cleanup.compaction import CompactionSettings
 from pyspark_kafkalog.extensions.cleanup.history import stored_batches
@@ -28,6 +29,7 @@ from tests.extensions.cleanup.test_compaction import (
     segments,
 )
 from tests.extensions.cleanup.test_compaction_broker import OneGroup, batches_of
+from tests.log.partitions import data_batch
 from tests.log.random_logs import DAY_MS, RandomLog, append
 
 
@@ -143,3 +145,18 @@ def test_a_pass_that_can_not_go_on_starts_over(what: str, seed: int, tmp_path: P
     else:
         assert records(tmp_path) == wanted
     assert not file.exists() or load(str(file.parent)).begun is None
+
+
+def test_what_was_walked_is_not_walked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open transaction, which only the batches show, is not looked for in all segments each time."""
+    batches = [data_batch(0, 1), *(data_batch(offset, -1) for offset in range(1, 60))]
+    append(tmp_path / str(T0), T0, batches, 500)
+    walked = []
+    read = history.read
+    monkeypatch.setattr(
+        history, "read", lambda *given, **how: (walked.append(given[1].path), read(*given, **how))[1]
+    )
+    for _ in range(2):
+        done, is_all = compact_held(str(tmp_path), T0, ALL_OF_IT, lambda size: None, TimeLimit(60))
+        assert (done.note, done.passes, is_all) == ("a transaction is open at offset 0", 0, True)
+    assert walked == [str(path) for path in segments(tmp_path)[:-1]]
