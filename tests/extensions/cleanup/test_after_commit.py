@@ -79,7 +79,7 @@ def test_updates_of_the_same_keys_take_no_more_and_more_room(seed: int, tmp_path
     check_room(tmp_path, seed, updates=20_000, a_commit=500)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_million_updates_of_a_thousand_keys(seed: int, tmp_path: Path) -> None:
     check_room(tmp_path, seed, updates=1_000_000, a_commit=10_000)
