@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.audit.counting import AuditCount, AuditedTask, Auditor
     from pyspark_kafkalog.extensions.callbacks.callback import BatchEvent, WriteCallback, WriteShare
     from pyspark_kafkalog.extensions.callbacks.metrics import WriteMetrics
+    from pyspark_kafkalog.extensions.cleanup.policies import LogSegment
     from pyspark_kafkalog.extensions.large_messages.reassemble import reassemble
     from pyspark_kafkalog.extensions.large_messages.serializers import MessageSegment, in_arrow
     from pyspark_kafkalog.extensions.typed_values.dead_letters import dead_letters
@@ -142,6 +143,7 @@ __all__ = [
     "LogCare",
     "LogDirectoryError",
     "LogDirectoryLockedError",
+    "LogSegment",
     "MessageSegment",
     "NewTopic",
     "OffsetRange",
@@ -219,6 +221,7 @@ _LOADED_ON_USE = {
     "tools.try_out.local_broker": ("LocalBroker",),
     "tools.care.verify": ("Damage", "VerifiedPartition"),
     "tools.groups.watching": ("GroupPace", "LagWatch"),
+    "extensions.cleanup.policies": ("LogSegment",),
     "extensions.audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
     "extensions.callbacks.callback": ("BatchEvent", "WriteCallback", "WriteShare"),
     "extensions.callbacks.metrics": ("WriteMetrics",),

@@ -149,7 +149,7 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[An
     """The sink of the place that the options name.
 
     :param batch: of a job, which begins now; None for a query.
-    :raises OptionError: if the checkpoint is in the directory.
+    :raises OptionError: if the checkpoint is in the directory, or a plug-in can't be imported.
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     :raises LogDirectoryError: if it can't be written to.
     """
@@ -171,4 +171,5 @@ def open_sink(options: WriteOptions, batch: QueryBatch | None = None) -> Sink[An
         is_job=options.batch is not None,
         required=options.fail_on_missing_marker,
         checkpoint_location=options.checkpoint_location,
+        delete_policy=options.delete_policy,
     )

@@ -54,18 +54,18 @@ CORE = {
 NEEDS = {
     "extensions.audit": {"extensions.large_messages"},
     "extensions.callbacks": set(),
+    "extensions.cleanup": set(),
     "extensions.clouds": set(),
     "extensions.exactly_once": set(),
     "extensions.large_messages": {"extensions.audit"},
     "extensions.log_groups": set(),
     "extensions.membership": set(),
-    "extensions.retention": set(),
     "extensions.transform": set(),
     "extensions.typed_values": {"extensions.large_messages"},
     "extensions.views": {"extensions.audit", "extensions.callbacks", "tools.groups"},
     "extensions.zookeeper": set(),
     "tools.backup": {"extensions.exactly_once", "extensions.log_groups", "tools.cli", "tools.groups"},
-    "tools.care": {"extensions.retention", "tools.backup", "tools.cli"},
+    "tools.care": {"extensions.cleanup", "tools.backup", "tools.cli"},
     "tools.cli": {"tools.groups"},
     "tools.doctor": {"tools.cli"},
     "tools.groups": {
@@ -174,7 +174,7 @@ IMPURE_MODULES = {
 knows regions, and which day a time without a date is of."""
 OPENERS = {"broker.wire.token_files", "tools.doctor.probe"}
 """Modules outside of the log that open a file: one with a login; and one where all else is missing."""
-LOGS = {"log", "extensions.log_groups", "extensions.retention", "tools.care", "tools.backup"}
+LOGS = {"log", "extensions.log_groups", "extensions.cleanup", "tools.care", "tools.backup"}
 """What works on the files of a log directory."""
 
 

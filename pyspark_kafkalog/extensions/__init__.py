@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.broker.wire.clouds import Clouds
     from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
-    from pyspark_kafkalog.log.sink import Retain
+    from pyspark_kafkalog.log.sink import CleanUp
     from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.options.brokers import ProduceOptions
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
@@ -173,15 +173,16 @@ def directory_groups() -> type[DirectoryGroups]:
     return DirectoryGroups
 
 
-def commit_retention() -> Retain:
-    """The retention that runs after a write to a log directory, for the topics that it has written to.
+def commit_cleanup(delete_policy: str | None = None) -> CleanUp:
+    """What runs after a write to a log directory, for the topics that it has written to.
 
-    :raises OptionError: if the extension is not installed.
+    :param delete_policy: the import path of a function that names segments to delete.
+    :raises OptionError: if it can't be imported, or the extension is not installed.
     """
-    _check_installed("retention", "A log directory's retention")
-    from pyspark_kafkalog.extensions.retention.deleting import retain_after_commit
+    _check_installed("cleanup", "A log directory's retention or compaction")
+    from pyspark_kafkalog.extensions.cleanup import after_commit
 
-    return retain_after_commit
+    return after_commit.CleanUp(delete_policy)
 
 
 def _transactions(user: UserOptions, produce: ProduceOptions) -> ExtensionOptions | None:

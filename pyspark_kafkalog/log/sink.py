@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-class Retain(Protocol):
-    """Deletes what is due in topics that a commit has written. Never raises: their records are visible."""
+class CleanUp(Protocol):
+    """Deletes what is due in topics that a commit has written, and compacts those that are to be.
+
+    Never raises: their records are visible. It takes a limited time.
+    """
 
     def __call__(
         self,
@@ -61,6 +64,7 @@ class DirectorySink:
     :param driver: what the driver has left in the root.
     :param configs: options that were given under the names of topics' configurations: what they mean beside
         those of the topics says :mod:`.topic_settings`.
+    :param delete_policy: the import path of a function that names segments to delete.
     :param is_job: whether a job numbers the batches, rather than Spark.
     :param required: whether a micro-batch needs proof of what was published before it.
     """
@@ -74,6 +78,7 @@ class DirectorySink:
     configs: Mapping[str, str] = field(default_factory=dict)
     is_job: bool = False
     required: bool = True
+    delete_policy: str | None = None
 
     @classmethod
     def on_driver(
@@ -86,10 +91,11 @@ class DirectorySink:
         is_job: bool,
         required: bool,
         checkpoint_location: str | None = None,
+        delete_policy: str | None = None,
     ) -> DirectorySink:
         """The sink of this driver. The root is made if it does not exist.
 
-        :raises OptionError: if the checkpoint is in it.
+        :raises OptionError: if the checkpoint is in it, or the delete policy can't be imported.
         :raises LogDirectoryLockedError: if a broker runs on the directory.
         :raises LogDirectoryError: if it can't be written to, or holds something else than partitions.
         """
@@ -97,11 +103,13 @@ class DirectorySink:
             from pyspark_kafkalog.filesystem.hadoop import check_outside
 
             check_outside(root, checkpoint_location)
+        if delete_policy is not None:
+            extensions.commit_cleanup(delete_policy)
         check_unlocked(root)
         with disk_errors("Could not write to the log directory", root):
             os.makedirs(root, exist_ok=True)
             mark = leave_mark(root)
-        return cls(root, num_partitions, encode, mark, configs, is_job, required)
+        return cls(root, num_partitions, encode, mark, configs, is_job, required, delete_policy)
 
     def open(self, batch: QueryBatch, attempt: TaskAttempt, listener: WriteListener | None = None) -> Staging:
         """See :meth:`pyspark_kafkalog.model.sinks.Sink.open`.
@@ -131,7 +139,7 @@ class DirectorySink:
         plan: Plan,
         listener: WriteListener | None = None,
     ) -> None:
-        """Publish what all tasks have staged, unless the batch was published before; apply retention.
+        """Publish what all tasks have staged, unless the batch was published before; then clean up.
 
         A listener hears once of all record batches of a partition, with the offset of the first record.
         """
@@ -149,7 +157,7 @@ class DirectorySink:
             self.configs,
             num_partitions=self.num_partitions,
             history=history,
-            then=self._retention(),
+            then=self._cleanup(),
         )
         if listener is not None:
             _tell(listener, staged, published)
@@ -158,18 +166,19 @@ class DirectorySink:
 
             _log.warning(JOB_SKIPPED, batch.batch_id)
 
-    def _retention(self) -> Callable[[Published, Callable[[], None]], None]:
-        """The retention after a commit. It is loaded here: nothing may fail once records are visible."""
-        if not self.configs and not os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE)):
+    def _cleanup(self) -> Callable[[Published, Callable[[], None]], None]:
+        """What follows a commit. It is loaded here: nothing may fail once records are visible."""
+        has_configs = self.configs or os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE))
+        if not has_configs and self.delete_policy is None:
             return lambda *_: None
         with loading():
-            retain_due = extensions.commit_retention()
+            clean_up = extensions.commit_cleanup(self.delete_policy)
 
-        def retain(published: Published, progress: Callable[[], None]) -> None:
+        def then(published: Published, progress: Callable[[], None]) -> None:
             topics = {partition.topic for partition in published.offsets}
-            retain_due(self.root, topics, self.configs, progress, rolled=published.rolled)
+            clean_up(self.root, topics, self.configs, progress, rolled=published.rolled)
 
-        return retain
+        return then
 
     def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:
         """Remove the staged files. Failed tasks have removed their own."""

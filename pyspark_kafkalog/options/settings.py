@@ -217,6 +217,8 @@ class WriteOptions:
     produce: ProduceOptions | None = None
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     """The given topic configurations of :data:`.table.WRITTEN_CONFIGS`; only for directories."""
+    delete_policy: str | None = from_option("deletePolicy")
+    """The import path of a function that names segments to delete; only for directories."""
     batch: QueryBatch | None = None
     """The batch as ``txnAppId`` and ``txnVersion`` name it."""
     checkpoint_location: str | None = field(default=None, repr=False)

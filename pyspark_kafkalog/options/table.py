@@ -518,8 +518,11 @@ SECTIONS = (
                    " as for `retention.ms`."),
         _directory("cleanup.policy", _WRITE, some_of("delete", "compact"), None,
                    "`delete`, `compact` or both. Without `delete`, `retention.ms` and `retention.bytes` have"
-                   " no effect. With `compact`, here or in the topic, each row needs a key; only `kafkalog"
-                   " compact` compacts. Default: the topic's own, else `delete`."),
+                   " no effect. With `compact` commits [compact](compaction.md#while-writing), and each row"
+                   " needs a key, even if only the topic says so. Default: the topic's own, else `delete`."),
+        _directory("deletePolicy", _WRITE, import_path, None,
+                   "Import path `package.module:function` of a function that names segments to delete, beside"
+                   " `retention.ms` and `retention.bytes` ([how](retention.md#a-policy-of-your-own))."),
     ),
     Section(
         "Connecting to brokers",

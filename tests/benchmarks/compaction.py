@@ -24,9 +24,9 @@ from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.format import OFFSET
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.codec.write_kernels import put_ints
+from pyspark_kafkalog.extensions.cleanup.compacting import compact_partition
+from pyspark_kafkalog.extensions.cleanup.compaction import CompactionSettings
 from pyspark_kafkalog.model import EncodeSettings, TopicPartition
-from pyspark_kafkalog.tools.care.compacting import compact_partition
-from pyspark_kafkalog.tools.care.compaction import CompactionSettings
 from tests.benchmarks.measure import arguments, print_ratio
 from tests.benchmarks.session import scratch_folder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas  # noqa: F401 - pyarrow imports it with the first array, which each fork would pay for
 
-from pyspark_kafkalog.extensions.retention.deleting import delete_records, retain
+from pyspark_kafkalog.extensions.cleanup.deleting import delete_records, retain
 from pyspark_kafkalog.model import TopicPartition
 from tests.faults.steps import count_steps, serve
 

@@ -13,7 +13,7 @@ from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.log.layout import LEADER_EPOCH_CHECKPOINT, format_leader_epoch_checkpoint
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.snapshot import ProducerEntry, format_snapshot
-from tests.extensions.retention.test_retention import NOW, PER_BATCH, log, start_of
+from tests.extensions.cleanup.test_retention import NOW, PER_BATCH, log, start_of
 from tests.faults.retainer import T0, T1, apply
 from tests.faults.steps import KILLED, changes, step_runner
 from tests.log.writing import read, values, write

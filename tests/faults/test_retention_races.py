@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog.errors import DataLossError
-from pyspark_kafkalog.extensions.retention.deleting import delete_records, retain
+from pyspark_kafkalog.extensions.cleanup.deleting import delete_records, retain
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
-from tests.extensions.retention.test_retention import BATCH, NOW, SEGMENT, log
+from tests.extensions.cleanup.test_retention import BATCH, NOW, SEGMENT, log
 from tests.log.partitions import rows
 from tests.log.writing import T0, read, values, write
 

@@ -21,9 +21,11 @@ import pytest
 
 from pyspark_kafkalog.client.kafka import connect
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.extensions.cleanup import deleting
+from pyspark_kafkalog.extensions.cleanup.compacting import compact_partition
+from pyspark_kafkalog.extensions.cleanup.compaction import CompactionSettings
 from pyspark_kafkalog.extensions.log_groups.cleaner import clean
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
-from pyspark_kafkalog.extensions.retention import deleting
 from pyspark_kafkalog.log.checkpoints import write_offsets
 from pyspark_kafkalog.log.layout import JOURNAL_FILE, RECOVERY_POINT_CHECKPOINT
 from pyspark_kafkalog.log.publish import journal, publish
@@ -39,8 +41,6 @@ from pyspark_kafkalog.model import (
 )
 from pyspark_kafkalog.tools.backup.copies.directory import open_backup
 from pyspark_kafkalog.tools.backup.copies.log import BackupLog
-from pyspark_kafkalog.tools.care.compacting import compact_partition
-from pyspark_kafkalog.tools.care.compaction import CompactionSettings
 from pyspark_kafkalog.tools.care.partition_repair import RepairMode
 from pyspark_kafkalog.tools.care.repair import repair
 from tests.log.writing import T0, T1, publish_staged, read, stage, values, write

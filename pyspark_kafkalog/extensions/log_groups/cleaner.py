@@ -1,11 +1,11 @@
 """Compact one partition: rewrite each segment with only the records to keep.
 
-Unlike a broker's cleaner, and :mod:`pyspark_kafkalog.tools.care.compaction`, it also cleans the active
+Unlike a broker's cleaner, and :mod:`.cleanup.compaction`, it also cleans the active
 segment, except for the last batch, so that the log ends where it did: these logs hardly ever roll.
 
 Segments are replaced in the order of offsets, each by one rename. Its indexes are removed before, and
 rebuilt when a segment is opened without them. So a crash leaves a valid log: some segments are cleaned, and
-the newer records of the same keys are still in later ones. Kafka's steps (:mod:`.care.replacing`) would
+the newer records of the same keys are still in later ones. Kafka's steps (:mod:`.cleanup.replacing`) would
 leave no ``.log`` for a moment, and the next writer would have to finish them before it appends.
 """
 

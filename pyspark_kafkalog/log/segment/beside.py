@@ -47,6 +47,8 @@ class Beside:
         self._folder = folder
         self._partition = partition
         self._producers = ProducerState()
+        self._seen = ProducerState()
+        """The same, but by no snapshot: compaction may have taken all records of what a snapshot has open."""
         self._epochs: list[EpochStart] = []
         self._end = 0
         """The offset after the last batch so far."""
@@ -59,6 +61,7 @@ class Beside:
         """Begin the next segment, before its log is opened: indexes may not know more than the batches."""
         self._segment, self._indexes = segment, IndexCheck(segment)
         self._aborted = [np.empty(0, TXN_ENTRY)]
+        self._seen_aborted: set[int] = set()
         self._first_faults: list[KafkaLogError] = []
         base_offset = segment.base_offset
         if base_offset < self._end:
@@ -83,7 +86,9 @@ class Beside:
         rows = np.flatnonzero(batches.is_transactional)
         if self._can_judge and rows.size:
             try:
-                self._aborted.append(self._producers.add(as_array(window.buffer), batches.take(rows)))
+                data, transactional = as_array(window.buffer), batches.take(rows)
+                self._aborted.append(self._producers.add(data, transactional))
+                self._seen_aborted.update(self._seen.add(data, transactional)["last_offset"].tolist())
             except CorruptRecordError as e:
                 row = int(np.searchsorted(batches.position, e.position or 0, side="right")) - 1
                 self._first_faults.append(self._batch_fault(e.message, window, row))
@@ -96,6 +101,8 @@ class Beside:
             # Without an .index, a broker makes all of them.
             is_made = self._indexes.is_missing
             aborted = np.concatenate(self._aborted[: 1 if is_made or not self._can_judge else None])
+            if not self._is_whole:
+                aborted = aborted[np.isin(aborted["last_offset"], list(self._seen_aborted))]
             is_closed = not (self._segment.is_active or is_made)
             faults = self._indexes.faults(
                 self._partition, aborted, is_closed=is_closed, is_whole=self._is_whole

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError, UnknownTopicOrPartitionError
+from pyspark_kafkalog.extensions.cleanup.compacting import compact_partition
+from pyspark_kafkalog.extensions.cleanup.compaction import CompactionSettings
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot, open_root
 from pyspark_kafkalog.model import TopicPartition
@@ -16,21 +17,12 @@ from pyspark_kafkalog.model.topics import CLEANUP_POLICY, OFFSETS_TOPIC, TRANSAC
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
 from pyspark_kafkalog.options.user_options import names_like
-from pyspark_kafkalog.tools.care.compacting import compact_partition
-from pyspark_kafkalog.tools.care.compaction import CompactionSettings
 
 COMPACT = "compact"
 _COMPACTED = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 """Internal topics that brokers compact."""
-DIRTY_RATIO = "min.cleanable.dirty.ratio"
 _READS = 3
 """The number of times that a compaction reads a log, about."""
-_NAMES = {
-    field.name.replace("_", "."): field.name
-    for field in fields(CompactionSettings)
-    if field.name != "dedupe_buffer_size"
-}
-"""Kafka's names of topic configurations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +104,7 @@ def _chosen(
         default = {CLEANUP_POLICY: COMPACT} if topic in _COMPACTED else {}
         of_topic = {**default, **place.topic_config(topic), **configs}
         if any_policy or COMPACT in cleanup_policies(of_topic):
-            settings = _settings(of_topic, dedupe_buffer_size)
+            settings = replace(CompactionSettings.of(of_topic), dedupe_buffer_size=dedupe_buffer_size)
             chosen.update(dict.fromkeys((TopicPartition(topic, number) for number in numbers), settings))
         elif topics:
             policy = of_topic.get(CLEANUP_POLICY)
@@ -136,12 +128,3 @@ def _roots(paths: Sequence[str]) -> list[LogRoot]:
                 "Only a local or mounted directory can be compacted", file=root.folder.label()
             )
     return roots
-
-
-def _settings(configs: Mapping[str, str], dedupe_buffer_size: int) -> CompactionSettings:
-    own = {name: configs[name] for name in _NAMES if name in configs}
-    check_topic_configs(own)
-    values: dict[str, Any] = {
-        _NAMES[name]: float(text) if name == DIRTY_RATIO else int(text) for name, text in own.items()
-    }
-    return CompactionSettings(**values, dedupe_buffer_size=dedupe_buffer_size)

@@ -14,13 +14,15 @@ from pyspark_kafkalog.errors import (
     no_such_partition,
     why,
 )
-from pyspark_kafkalog.extensions.retention import deleting
+from pyspark_kafkalog.extensions.cleanup import deleting
+from pyspark_kafkalog.extensions.cleanup.policies import DeletePolicy
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, STRINGS, column
 from pyspark_kafkalog.options.offsets_json import MAX_INT, MAX_LONG, where_not_json
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection
 from pyspark_kafkalog.options.table import RETENTION_CONFIGS, Use
 from pyspark_kafkalog.options.user_options import UserOptions, suggestion
+from pyspark_kafkalog.options.values import import_path
 from pyspark_kafkalog.places import open_place
 
 _EXAMPLE = '{"partitions":[{"topic":"orders","partition":0,"offset":23}],"version":1}'
@@ -51,6 +53,7 @@ def retain(
     configs: Mapping[str, str],
     *,
     exclude: Collection[str],
+    delete_policy: str | None,
     execute: bool,
     progress: Callable[[], None],
 ) -> list[DeletedRecords]:
@@ -71,7 +74,10 @@ def retain(
     if exclude:
         selection = Selection(topics=None if topics is None else tuple(topics), exclude=tuple(exclude))
         topics = topics_of(open_place(place), selection, internal=True)
-    return _of_directory(deleting.retain(place.paths, topics, wanted, execute=execute, progress=progress))
+    policy = None if delete_policy is None else DeletePolicy(import_path("deletePolicy", delete_policy))
+    return _of_directory(
+        deleting.retain(place.paths, topics, wanted, policy, execute=execute, progress=progress)
+    )
 
 
 def delete_records(

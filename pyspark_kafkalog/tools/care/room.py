@@ -205,6 +205,7 @@ class LogCare:
         configs: Mapping[str, str] | None = None,
         *,
         exclude: Collection[str] | None = None,
+        delete_policy: str | None = None,
         execute: bool = False,
         progress: Callable[[], None] = lambda: None,
     ) -> list[DeletedRecords]:
@@ -216,9 +217,11 @@ class LogCare:
         :param configs: ``retention.ms``, ``retention.bytes`` and ``cleanup.policy``, which take precedence
             over what the directory says of its topics. What neither says is kept for ever.
         :param exclude: which topics to leave out: see :class:`.Selection`.
+        :param delete_policy: the import path of a function that names segments, too, as the option
+            ``deletePolicy`` of a write, or what :func:`.by_value` makes of one.
         :param execute: whether to do it; else nothing is changed.
         :param progress: called after each partition that has lost something.
-        :raises OptionError: for brokers, and for invalid configurations.
+        :raises OptionError: for brokers, for invalid configurations, and if the policy can't be imported.
         :raises LogDirectoryLockedError: if a broker or another writer holds the directory.
         :raises UnknownTopicOrPartitionError: if a named topic does not exist.
         """
@@ -229,6 +232,7 @@ class LogCare:
             several_or_none(topics),
             configs or {},
             exclude=several(exclude or ()),
+            delete_policy=delete_policy,
             execute=execute,
             progress=progress,
         )

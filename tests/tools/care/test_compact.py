@@ -12,8 +12,8 @@ from pyspark_kafkalog.errors import LogDirectoryLockedError, OptionError, Unknow
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import TopicPartition
+from tests.extensions.cleanup.test_compaction import records
 from tests.log.random_logs import RandomLog, append
-from tests.tools.care.test_compaction import records
 from tests.tools.cli.running import run
 
 COMPACTED, BOTH, DELETED = TopicPartition("c", 0), TopicPartition("cd", 0), TopicPartition("d", 0)

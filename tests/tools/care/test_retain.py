@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.tools.care.retain import parse_offset_json
-from tests.extensions.retention.test_retention import BATCH, DAY, NOW, log, start_of, starts
+from tests.extensions.cleanup.test_retention import BATCH, DAY, NOW, log, start_of, starts
 from tests.kafka import Broker, run_kafka_class
 from tests.log.writing import T0, T1, read, values, write
 from tests.tools.cli.running import run

@@ -41,6 +41,11 @@ _OFFSET = re.compile(r"(?P<partitions>[^=]+)=(?P<offset>-1|[0-9]{1,19})", re.ASC
     "retention.ms, such as 604800000 or 7d, retention.bytes, such as 1073741824 or 1g, or cleanup.policy:"
     " delete, compact, or both with a comma."
 )
+@click.option(
+    "--delete-policy",
+    metavar="MODULE:FUNCTION",
+    help="A function that names segments, too, as the option deletePolicy of a write does.",
+)
 @execute_option
 @json_option
 @click.pass_context
@@ -50,6 +55,7 @@ def retain(
     topics: tuple[str, ...],
     exclude: tuple[str, ...],
     configs: dict[str, str],
+    delete_policy: str | None,
     execute: bool,
     as_json: bool,
 ) -> None:
@@ -61,7 +67,9 @@ def retain(
     """
     with said("Looking for segments that are due"):
         named = named_topics(topics, exclude) or None
-        rows = kafka.logs.retain(named, configs, exclude=exclude, execute=execute)
+        rows = kafka.logs.retain(
+            named, configs, exclude=exclude, delete_policy=delete_policy, execute=execute
+        )
     _show(ctx, rows, as_json=as_json, execute=execute)
 
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog.extensions.cleanup.compacting import compact_partition
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
-from pyspark_kafkalog.tools.care.compacting import compact_partition
+from tests.extensions.cleanup.compactor import PARTITION, SETTINGS
+from tests.extensions.cleanup.test_compaction import Record, cleanable_end, expected, records
 from tests.faults.steps import KILLED, Runner, changes, step_runner
 from tests.log.random_logs import RandomLog, append
-from tests.tools.care.compactor import PARTITION, SETTINGS
-from tests.tools.care.test_compaction import Record, cleanable_end, expected, records
 
 
 @pytest.fixture(scope="module")
 def compactor() -> Iterator[Runner]:
-    with step_runner("tests.tools.care.compactor") as run:
+    with step_runner("tests.extensions.cleanup.compactor") as run:
         yield run
 
 

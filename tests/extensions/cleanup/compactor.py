@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pyspark_kafkalog.extensions.cleanup.compacting import compact_partition
+from pyspark_kafkalog.extensions.cleanup.compaction import CompactionSettings
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.tools.care.compacting import compact_partition
-from pyspark_kafkalog.tools.care.compaction import CompactionSettings
 from tests.faults.steps import count_steps, serve
 
 PARTITION = TopicPartition("t", 0)

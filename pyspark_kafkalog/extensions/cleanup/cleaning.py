@@ -15,12 +15,12 @@ from pyspark_kafkalog.codec.key_kernels import BEYOND, LAST
 from pyspark_kafkalog.codec.offset_map import OffsetMap
 from pyspark_kafkalog.codec.read_kernels import VALUE_SIZE
 from pyspark_kafkalog.codec.walk import Batches
+from pyspark_kafkalog.extensions.cleanup.cleaned_transactions import CleanedTransactions
+from pyspark_kafkalog.extensions.cleanup.history import StoredBatches, naming, read
+from pyspark_kafkalog.extensions.cleanup.replacing import CleanedSegment, replace
 from pyspark_kafkalog.log.segment.scan import Stretch
 from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.tools.care.cleaned_transactions import CleanedTransactions
-from pyspark_kafkalog.tools.care.history import History, StoredBatches, naming, read
-from pyspark_kafkalog.tools.care.replacing import CleanedSegment, replace
 
 PRODUCER_EXPIRATION_MS = 24 * 3600 * 1000
 """Kafka's default of producer.id.expiration.ms."""
@@ -39,8 +39,10 @@ class Totals:
 class Pass:
     """A pass over the segments of a log.
 
+    :param transactions: those that are open where the first group begins.
+    :param producers: the state of the producers at the end of the log.
     :param offset_map: the last offsets of keys; what it does not know stays.
-    :param first_dirty_offset: where it begins.
+    :param compacted_ms: when the last segment was changed that was compacted before; None without one.
     :param end: what may be compacted ends here; a last batch that ends here stays, if only as a header.
     """
 
@@ -48,10 +50,11 @@ class Pass:
         self,
         folder: str,
         partition: TopicPartition,
-        history: History,
+        transactions: CleanedTransactions,
+        producers: Sequence[ProducerEntry],
         offset_map: OffsetMap,
         *,
-        first_dirty_offset: int,
+        compacted_ms: int | None,
         end: int,
         delete_retention_ms: int,
         index_interval_bytes: int,
@@ -68,10 +71,9 @@ class Pass:
         self._index_interval_bytes = index_interval_bytes
         self._max_record_bytes = max_record_bytes
         self._progress = progress
-        self._transactions = CleanedTransactions(history.aborted)
-        self._producers = _Producers(history.producers, now_ms)
-        compacted = [segment for segment in history.closed if segment.base_offset < first_dirty_offset]
-        self._legacy_horizon_ms = compacted[-1].modified_ms - delete_retention_ms if compacted else 0
+        self._transactions = transactions
+        self._producers = _Producers(producers, now_ms)
+        self._legacy_horizon_ms = 0 if compacted_ms is None else compacted_ms - delete_retention_ms
         """Tombstones of v0 and v1 go from segments that were last modified by then."""
         self.totals = Totals()
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import InvalidRecordError, OptionError
-from pyspark_kafkalog.extensions.retention import deleting, retention
-from pyspark_kafkalog.extensions.retention.deleting import delete_records, retain, retain_after_commit
-from pyspark_kafkalog.extensions.retention.retention import Deletion, RetentionRules
+from pyspark_kafkalog.extensions.cleanup import after_commit, deleting, retention
+from pyspark_kafkalog.extensions.cleanup.deleting import delete_records, retain
+from pyspark_kafkalog.extensions.cleanup.retention import Deletion, RetentionRules
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -410,21 +410,21 @@ def test_without_limits_a_commit_deletes_nothing(tmp_path: Path) -> None:
     for _ in range(6):
         writer.commit()
     assert start_of(tmp_path) == 0
-    assert not (tmp_path / ".kafkalog-retention").exists()
+    assert not (tmp_path / ".kafkalog-cleanup").exists()
     write_topic_configs(str(tmp_path), {"t": {"retention.bytes": "0"}})
     writer.commit()
     assert start_of(tmp_path) == 70
 
 
 def test_time_passes_where_nothing_rolls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer, clock = Writer(tmp_path, retention_ms=3 * deleting.CHECK_MS), NOW
-    monkeypatch.setattr(deleting, "_now", lambda: clock)
+    writer, clock = Writer(tmp_path, retention_ms=3 * after_commit.CHECK_MS), NOW
+    monkeypatch.setattr(deleting, "now_ms", lambda: clock)
     for _ in range(4):
         writer.commit()
     seen = []
     for _ in range(12):
-        clock += deleting.CHECK_MS // 2 + 1
-        retain_after_commit(str(tmp_path), {"t"}, writer.sink.configs, rolled=False)
+        clock += after_commit.CHECK_MS // 2 + 1
+        after_commit.CleanUp()(str(tmp_path), {"t"}, writer.sink.configs, rolled=False)
         seen.append(start_of(tmp_path))
     assert seen == [0] * 7 + [40] * 5
 
@@ -436,8 +436,9 @@ def test_what_retention_needs_is_loaded_before_anything_is_visible(
     writer.commit()
     held = sorted(tmp_path.glob("t-0/*.log"))
     sizes = [log.stat().st_size for log in held]
-    monkeypatch.setitem(sys.modules, "pyspark_kafkalog.extensions.retention.deleting", None)
-    with pytest.raises(OptionError, match="needs retention, which is not installed"):
+    monkeypatch.setitem(sys.modules, "pyspark_kafkalog.extensions.cleanup.after_commit", None)
+    monkeypatch.delattr("pyspark_kafkalog.extensions.cleanup.after_commit")
+    with pytest.raises(OptionError, match="needs cleanup, which is not installed"):
         writer.commit()
     assert [log.stat().st_size for log in sorted(tmp_path.glob("t-0/*.log"))] == sizes
 
@@ -454,16 +455,16 @@ def test_a_failure_is_logged_and_tried_again(
         writer.commit()
     assert (start_of(tmp_path), bases(tmp_path)) == (20, [20])
     with monkeypatch.context() as patch:
-        place = (retention, "_delete_files") if what == "a file" else (deleting, "_due")
+        place = (retention, "_delete_files") if what == "a file" else (deleting, "due")
         patch.setattr(*place, fail)
         writer.commit()
-    assert caplog.text.count("could not apply retention") == 1
+    assert caplog.text.count("Published, but could not") == 1
     assert bases(tmp_path) == [20, 40]
     assert start_of(tmp_path) == (40 if what == "a file" else 20)
     assert read(tmp_path)[T0][-PER_BATCH:] == values(PER_BATCH, 53, 40)
     writer.commit()
     assert (start_of(tmp_path), bases(tmp_path)) == (40, [40]), "Nothing has rolled, and yet it looked again"
-    assert caplog.text.count("could not apply retention") == 1
+    assert caplog.text.count("Published, but could not") == 1
     assert not list((tmp_path / "t-0").glob("*.deleted"))
 
 
@@ -477,7 +478,7 @@ def test_a_topic_that_fails_is_tried_again_and_others_get_theirs(
     whole = epochs.read_bytes()
 
     def retained(*, rolled: bool) -> tuple[int, int]:
-        retain_after_commit(str(tmp_path), {"t", "u"}, {"retention.bytes": str(BATCH)}, rolled=rolled)
+        after_commit.CleanUp()(str(tmp_path), {"t", "u"}, {"retention.bytes": str(BATCH)}, rolled=rolled)
         return start_of(tmp_path), start_of(tmp_path, u0)
 
     assert retained(rolled=True) == (20, 20)

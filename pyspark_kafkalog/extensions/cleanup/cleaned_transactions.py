@@ -7,11 +7,19 @@ goes one delete horizon after that was first seen.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from pyspark_kafkalog.codec.isolation import end_markers
 from pyspark_kafkalog.codec.walk import Batches
+from pyspark_kafkalog.log.segment.index import TXN_ENTRY
+
+
+def txn_entries(rows: Iterable[Sequence[int]]) -> np.ndarray:
+    """Aborted transactions, of :data:`.segment.index.TXN_ENTRY`, from rows of numbers."""
+    return np.array([tuple(map(int, row)) for row in rows], TXN_ENTRY)
 
 
 class CleanedTransactions:
@@ -26,6 +34,27 @@ class CleanedTransactions:
         """The aborted transactions by producer id, and whether a batch of each was seen."""
         self._committed: set[int] = set()
         """The producers of others of which a batch was seen."""
+
+    def state(self) -> list[Any]:
+        """What was seen so far, to walk on from there later: see :meth:`from_state`. It can be JSON."""
+        return [
+            [entry.tolist() for entry in self._expected],
+            [[entry.tolist(), seen] for entry, seen in self._aborted.values()],
+            sorted(self._committed),
+        ]
+
+    @classmethod
+    def from_state(cls, state: list[Any]) -> CleanedTransactions:
+        """The transactions as they were at a place in the log, by :meth:`state`.
+
+        :raises Exception: any of :data:`.errors.UNREADABLE`, for anything else.
+        """
+        expected, aborted, committed = state
+        found = cls(txn_entries(expected))
+        for entry, (_, seen) in zip(txn_entries([entry for entry, _ in aborted]), aborted, strict=True):
+            found._aborted[int(entry["producer_id"])] = entry, bool(seen)
+        found._committed = {int(producer_id) for producer_id in committed}
+        return found
 
     def add(self, data: np.ndarray, batches: Batches) -> tuple[np.ndarray, np.ndarray, list[np.void]]:
         """Take in the next batches.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,6 +43,22 @@ class StoredBatches:
     def modified_ms(self) -> int:
         return self.mtime_ns // 1_000_000
 
+    def is_file_of(self, other: StoredBatches) -> bool:
+        """Whether both are the same file, which has not changed."""
+        mine, others = ((s.base_offset, s.size, s.mtime_ns) for s in (self, other))
+        return mine == others
+
+
+@dataclass(slots=True)
+class Walked:
+    """The first closed segments of a log, and what their batches say."""
+
+    segments: list[StoredBatches] = field(default_factory=list)
+    producers: list[ProducerEntry] = field(default_factory=list)
+    """The state of the producers after these segments."""
+    aborted: np.ndarray = field(default_factory=lambda: np.empty(0, TXN_ENTRY))
+    """The aborted transactions whose markers are in them: of :data:`.segment.index.TXN_ENTRY`."""
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -60,36 +76,46 @@ class History:
 
     def reaching(self, offset: int) -> list[StoredBatches]:
         """The closed segments from the one on that may hold ``offset``."""
-        first = sum(segment.base_offset <= offset for segment in self.closed) - 1
-        if self.closed and offset >= self.active_base:
-            first = len(self.closed)
-        return self.closed[max(first, 0) :]
+        return [] if offset >= self.active_base else reaching(self.closed, offset)
 
 
-def read_history(folder: str, partition: TopicPartition, progress: Callable[[int], object]) -> History:
+def reaching(closed: Sequence[StoredBatches], offset: int) -> list[StoredBatches]:
+    """The closed segments from the one on that may hold ``offset``, which is before the active one."""
+    first = sum(segment.base_offset <= offset for segment in closed) - 1
+    return list(closed[max(first, 0) :])
+
+
+def read_history(
+    folder: str,
+    partition: TopicPartition,
+    progress: Callable[[int], object],
+    walked: Walked | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> History | None:
     """Walk all batches of a partition, and verify them.
 
+    :param walked: what an earlier call has walked; a log that has changed since is walked from its start.
+        This call adds to it.
+    :param is_over: whether the time is up, asked after each segment that was walked.
+    :return: None if the time was up before the last closed segment.
     :raises CorruptRecordError: if one before the active segment is damaged. What follows the last valid
         batch of that one is left out.
     """
-    segments = live_segments(open_folder(folder))
-    if not segments:
+    closed, active_segment = stored_batches(folder)
+    if active_segment is None:
         return History([], 0, 0, 0, np.empty(0, TXN_ENTRY), [])
-    closed = [
-        StoredBatches(
-            os.path.join(folder, segment.name),
-            segment.base_offset,
-            segment.size,
-            segment.mtime_ns,
-            _size(folder, segment.base_offset, INDEX_SUFFIX),
-            _size(folder, segment.base_offset, TIME_INDEX_SUFFIX),
-        )
-        for segment in segments[:-1]
-    ]
-    producers = ProducerState()
-    aborted = [np.empty(0, TXN_ENTRY)]
-    for stored, following in zip(closed, segments[1:], strict=True):
-        for piece in read(partition, stored, progress, below=following.base_offset):
+    known = Walked() if walked is None else walked
+    count = len(known.segments)
+    if not (count <= len(closed) and all(map(StoredBatches.is_file_of, known.segments, closed))):
+        known.segments, known.producers, known.aborted, count = [], [], Walked().aborted, 0
+    closed[:count] = known.segments
+    producers = ProducerState(known.producers)
+    ends = [segment.base_offset for segment in (*closed, active_segment)][1:]
+    for stored, end in list(zip(closed, ends, strict=True))[count:]:
+        if len(known.segments) > count and is_over():
+            return None
+        aborted = [known.aborted]
+        for piece in read(partition, stored, progress, below=end):
             batches = piece.batches
             if stored.first_timestamp < 0:
                 stored.first_timestamp = int(batches.max_timestamp[0])
@@ -98,7 +124,10 @@ def read_history(folder: str, partition: TopicPartition, progress: Callable[[int
             stored.most_records += int(np.where(batches.count < 0, offsets, batches.count).sum())
             with naming(partition, stored, piece):
                 aborted.append(producers.add(piece.data, batches))
-    active = Scan(os.path.join(folder, segments[-1].name), segments[-1].base_offset)
+        known.segments.append(stored)
+        known.producers, known.aborted = list(producers.entries), np.concatenate(aborted)
+    active = Scan(active_segment.path, active_segment.base_offset)
+    aborted = [known.aborted]
     for piece in active:
         aborted.append(producers.add(piece.data, piece.batches))
         progress(piece.batches.end)
@@ -106,12 +135,28 @@ def read_history(folder: str, partition: TopicPartition, progress: Callable[[int
     open_offsets = (entry.first_offset for entry in entries if entry.first_offset >= 0)
     return History(
         closed,
-        segments[-1].base_offset,
+        active_segment.base_offset,
         active.next_offset,
         min(open_offsets, default=active.next_offset),
         np.concatenate(aborted),
         entries,
     )
+
+
+def stored_batches(folder: str) -> tuple[list[StoredBatches], StoredBatches | None]:
+    """The closed segments of a partition, of which nothing is read, and the active one; None without any."""
+    found = [
+        StoredBatches(
+            os.path.join(folder, segment.name),
+            segment.base_offset,
+            segment.size,
+            segment.mtime_ns,
+            _size(folder, segment.base_offset, INDEX_SUFFIX),
+            _size(folder, segment.base_offset, TIME_INDEX_SUFFIX),
+        )
+        for segment in live_segments(open_folder(folder))
+    ]
+    return found[:-1], found[-1] if found else None
 
 
 def read(

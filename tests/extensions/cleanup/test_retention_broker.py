@@ -11,13 +11,13 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 
-from pyspark_kafkalog.extensions.retention.deleting import delete_records, retain
+from pyspark_kafkalog.extensions.cleanup.deleting import delete_records, retain
 from pyspark_kafkalog.log.layout import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     parse_leader_epoch_checkpoint,
 )
-from tests.extensions.retention.test_retention import BATCH, NOW, bases, log, start_of
+from tests.extensions.cleanup.test_retention import BATCH, NOW, bases, log, start_of
 from tests.kafka import Broker, dump_log_segments
 from tests.log.writing import T0, read, values
 

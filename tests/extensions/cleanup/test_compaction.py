@@ -17,13 +17,13 @@ import pytest
 from pyspark_kafkalog.codec.batch_identity import is_same
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError, LogDirectoryLockedError
+from pyspark_kafkalog.extensions.cleanup.compacting import compact_partition
+from pyspark_kafkalog.extensions.cleanup.compaction import Compaction, CompactionSettings, LogBounds
+from pyspark_kafkalog.extensions.cleanup.history import StoredBatches, in_groups
 from pyspark_kafkalog.log.layout import CLEAN_SHUTDOWN_FILE, CLEANER_CHECKPOINT
 from pyspark_kafkalog.log.lock import directory_lock
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import BatchHeader, OffsetRange, TopicPartition
-from pyspark_kafkalog.tools.care.compacting import compact_partition
-from pyspark_kafkalog.tools.care.compaction import CompactionSettings, LogBounds, compact
-from pyspark_kafkalog.tools.care.history import StoredBatches, in_groups
 from tests.codec import raw
 from tests.fixtures_dir import CASES, Case
 from tests.log.partitions import control_batch, copy, data_batch, rows
@@ -174,7 +174,7 @@ def test_what_must_not_be_compacted(tmp_path: Path) -> None:
 
     def planned(bounds: LogBounds = LogBounds(), **settings: Any) -> Any:  # noqa: B008 - frozen
         now_ms = time.time_ns() // 1_000_000
-        return compact(folder, T0, replace(ALL_OF_IT, **settings), bounds, now_ms=now_ms, execute=False)
+        return Compaction(folder, T0, replace(ALL_OF_IT, **settings), bounds, now_ms).plan()
 
     everything = planned()
     assert everything.passes == 1
@@ -203,6 +203,20 @@ def test_an_open_transaction_holds_it_back(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.note == "a transaction is open at offset 2"
     assert done.passes == 0
+
+
+def test_aborted_transactions_that_are_gone_need_no_index_entries(tmp_path: Path) -> None:
+    """A snapshot of producers has them open still, as the cleaner leaves snapshots as they are."""
+    batches = [data_batch(offset, -1) for offset in range(8)]
+    batches += [data_batch(8, 1), *(data_batch(offset, -1) for offset in range(9, 30))]
+    batches += [control_batch(30, 1, commit=False), *(data_batch(offset, -1) for offset in range(31, 50))]
+    append(tmp_path / str(T0), T0, batches, 600)
+    assert list((tmp_path / str(T0)).glob("*.txnindex"))
+    for _ in range(2):
+        (tmp_path / CLEANER_CHECKPOINT).unlink(missing_ok=True)
+        run(tmp_path, replace(ALL_OF_IT, segment_bytes=1))  # so that no segments are merged
+        assert not LogDirectory.open(str(tmp_path)).file_faults(T0)
+    assert not list((tmp_path / str(T0)).glob("*.txnindex"))
 
 
 def test_damage_is_refused(tmp_path: Path) -> None:
@@ -289,7 +303,7 @@ def test_logs_of_real_brokers(fixture: Case, tmp_path: Path) -> None:
 
 READER = """
 import sys
-from tests.tools.care.test_compaction import LogDirectory, OffsetRange, Path, T0, rows
+from tests.extensions.cleanup.test_compaction import LogDirectory, OffsetRange, Path, T0, rows
 root, end = sys.argv[1], int(sys.argv[2])
 print("reading", flush=True)
 place = None

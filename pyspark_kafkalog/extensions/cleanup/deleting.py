@@ -1,4 +1,4 @@
-"""Deletes records of whole log directories: retention, when asked for and after commits, and DeleteRecords.
+"""Deletes records of whole log directories: what retention says, and DeleteRecords.
 
 Sources: Kafka's ``LogManager.cleanupLogs``, ``Partition.deleteRecordsOnLeader``,
 ``ReplicaManager.deleteRecordsOnLocalLog``.
@@ -6,16 +6,12 @@ Sources: Kafka's ``LogManager.cleanupLogs``, ``Partition.deleteRecordsOnLeader``
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 
 from pyspark_kafkalog.errors import (
-    UNREADABLE,
     CorruptRecordError,
     KafkaLogError,
     LogDirectoryError,
@@ -23,9 +19,9 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartitionError,
     no_such_partition,
 )
-from pyspark_kafkalog.extensions.retention.retention import Deletion, RetentionRules, delete, plan_deletion
-from pyspark_kafkalog.filesystem.durable import disk_errors, replace
-from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
+from pyspark_kafkalog.extensions.cleanup.policies import DeletePolicy
+from pyspark_kafkalog.extensions.cleanup.retention import Deletion, RetentionRules, delete, plan_deletion
+from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.read.partition import Partition
@@ -36,23 +32,18 @@ from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.options.user_options import names_like
 
-CHECK_MS = 300_000
-"""The pause between looks at partitions without new segments: log.retention.check.interval.ms."""
-_CHECKED_FILE = ".kafkalog-retention"
-"""The file with the time at which retention last looked at each topic: JSON, ms by topic."""
 _LOCK_SECONDS = 10
 _ACTION = "Could not delete records"
 _Open = Callable[[LogRoot, TopicPartition], Partition]
 Deletions = tuple[list[Deletion], dict[TopicPartition, KafkaLogError]]
 """The deletions of partitions, and the errors of those that can't tell: these stay as they are."""
 
-_log = logging.getLogger("pyspark_kafkalog")
-
 
 def retain(
     paths: Sequence[str],
     topics: Collection[str] | None,
     configs: Mapping[str, str],
+    policy: DeletePolicy | None = None,
     *,
     execute: bool,
     progress: Callable[[], None] = lambda: None,
@@ -61,6 +52,7 @@ def retain(
 
     :param topics: None for all.
     :param configs: take precedence over the topics' own.
+    :param policy: names segments, too.
     :param execute: else nothing is changed.
     :raises LogDirectoryError: if a directory can't be changed.
     :raises LogDirectoryLockedError: if a broker or another writer holds it.
@@ -72,8 +64,8 @@ def retain(
         hint = names_like([topic], existing, "topic")
         raise UnknownTopicOrPartitionError(f"No such topic: {topic}", file=", ".join(paths), hint=hint)
     wanted = existing if topics is None else topics
-    due = partial(_due, wanted, configs)
-    return _together([_carried_out([root], due, execute, progress) for root in roots])
+    plan = partial(due, wanted, configs, policy)
+    return _together([_carried_out([root], plan, execute, progress) for root in roots])
 
 
 def delete_records(
@@ -100,67 +92,24 @@ def delete_records(
     return _carried_out(wanted, below, execute)
 
 
-def retain_after_commit(
-    root: str,
+def due(
     topics: Collection[str],
     configs: Mapping[str, str],
-    progress: Callable[[], None] = lambda: None,
-    *,
-    rolled: bool,
-) -> None:
-    """Delete what is due in the topics that a commit has written. Never raises: their records are visible.
-
-    The caller holds the directory's lock.
-
-    Looks at them if a segment has rolled, or after :data:`CHECK_MS`. If anything fails, the next commit tries
-    again.
-    """
-    try:
-        own = read_topic_configs(open_folder(root))
-        limited = {t for t in topics if RetentionRules.of(t, {**own.get(t, {}), **configs}).have_limits}
-        now = _now()
-        checked = _read_checked(root) if limited else {}
-        if rolled:
-            due = limited
-        else:
-            due = {topic for topic in limited if not 0 <= now - checked.get(topic, -1) < CHECK_MS}
-        if not due:
-            return
-        log_root = LogRoot(open_folder(root))
-        with disk_errors(_ACTION, root):
-            deletions, failures = _due(due, configs, log_root, _in_order)
-            delete(log_root, deletions, progress)
-        for deletion in deletions:
-            if deletion.segments:
-                _log.info(
-                    "Deleted %d segments of %s, %d bytes (%s); the log now starts at offset %d",
-                    deletion.segments,
-                    deletion.partition,
-                    deletion.stored_bytes,
-                    ", ".join(deletion.reasons),
-                    deletion.new_start,
-                )
-        for partition, error in failures.items():
-            _log.warning("Published, but could not apply retention to %s: %s", partition, error)
-        failed = {partition.topic for partition in failures}
-        found = {**checked, **dict.fromkeys(due, now)}
-        _write_checked(root, {topic: at for topic, at in found.items() if topic not in failed})
-    except Exception as e:
-        with suppress(OSError):  # so that the next commit looks again
-            os.unlink(os.path.join(root, _CHECKED_FILE))
-        _log.warning("Published, but could not apply retention in %s; the next commit will try: %s", root, e)
-
-
-def _due(
-    topics: Collection[str], configs: Mapping[str, str], root: LogRoot, open_partition: _Open
+    policy: DeletePolicy | None,
+    root: LogRoot,
+    open_partition: _Open,
 ) -> Deletions:
-    """The deletion from each partition of these topics."""
+    """The deletion from each partition of these topics.
+
+    :param configs: take precedence over the topics' own.
+    :param policy: names segments, too.
+    """
     own = read_topic_configs(root.folder)
-    now = _now()
+    now = now_ms()
 
     def planned(partition: TopicPartition) -> Deletion | None:
         rules = RetentionRules.of(partition.topic, {**own.get(partition.topic, {}), **configs})
-        return plan_deletion(open_partition(root, partition), rules, now)
+        return plan_deletion(open_partition(root, partition), rules, now, policy=policy)
 
     return _each((p for p in root.live_partitions() if p.topic in topics), planned)
 
@@ -182,7 +131,7 @@ def _below(offsets: Mapping[TopicPartition, int], root: LogRoot, open_partition:
                 hint=f"Give an offset from 0 to {end}, or {HIGH_WATERMARK} for the high watermark.",
             )
         below = end if offset == HIGH_WATERMARK else offset
-        return plan_deletion(opened, RetentionRules(), _now(), below=below)
+        return plan_deletion(opened, RetentionRules(), now_ms(), below=below)
 
     return _each(offsets, planned)
 
@@ -239,7 +188,7 @@ def _carried_out(
                 shown()
             progress()
 
-        planned = [plan(root, _in_order) for root in roots]
+        planned = [plan(root, partition_in_order) for root in roots]
         for root, (deletions, _) in zip(roots, planned, strict=True):
             delete(root, deletions, advance)
         return _together(planned)
@@ -270,25 +219,13 @@ def _partition(root: LogRoot, partition: TopicPartition) -> Partition:
     return Partition(partition, folder, root.log_start_offset, checkpointed=root.start_in_checkpoint)
 
 
-def _in_order(root: LogRoot, partition: TopicPartition) -> Partition:
+def partition_in_order(root: LogRoot, partition: TopicPartition) -> Partition:
     """The partition, with what a crash left in its folder cleared; the caller holds the directory's lock."""
     opened = _partition(root, partition)
     clear_leftovers(opened.folder.label())
     return opened
 
 
-def _now() -> int:
+def now_ms() -> int:
+    """The time, ms since 1970."""
     return time.time_ns() // 1_000_000
-
-
-def _read_checked(root: str) -> dict[str, int]:
-    """The time (ms) of the last look at each topic; an unreadable file has none."""
-    try:
-        content = json.loads(local_folder(root).read(_CHECKED_FILE) or b"{}")
-        return {str(topic): int(checked) for topic, checked in content.items()}
-    except (OSError, LogDirectoryError, *UNREADABLE):
-        return {}
-
-
-def _write_checked(root: str, checked: Mapping[str, int]) -> None:
-    replace(os.path.join(root, _CHECKED_FILE), json.dumps(checked).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,20 @@ from kafka import TopicPartition as KafkaTopicPartition
 
 from pyspark_kafkalog.codec.format import DELETE_HORIZON_BIT, NONE
 from pyspark_kafkalog.codec.walk import walk
-from pyspark_kafkalog.log.layout import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, parse_offset_checkpoint
+from pyspark_kafkalog.extensions.cleanup.compacting import cleanable_now, compact_held, compact_partition
+from pyspark_kafkalog.extensions.cleanup.compaction import Compacted, CompactionSettings
+from pyspark_kafkalog.extensions.cleanup.unfinished import TimeLimit
+from pyspark_kafkalog.log.layout import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    format_offset_checkpoint,
+    parse_offset_checkpoint,
+)
+from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.tools.care.compacting import compact_partition
-from pyspark_kafkalog.tools.care.compaction import CompactionSettings
+from tests.extensions.cleanup.test_compaction import Record, records
 from tests.kafka import Broker, dump_log_segments
 from tests.log.random_logs import DAY_MS, RandomLog, append
-from tests.tools.care.test_compaction import Record, records
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -72,6 +80,24 @@ def batches_of(folder: Path) -> list[tuple[Any, ...]]:
     return found
 
 
+class OneGroup(TimeLimit):
+    """Leaves time for the whole map, and for one group of segments."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def is_over(self, share: float = 1) -> bool:
+        return share == 1
+
+
+def compact_in_steps(root: Path, partition: TopicPartition, settings: CompactionSettings) -> Compacted:
+    """Compact, with a group of segments in each call."""
+    while True:
+        done, is_all = compact_held(str(root), partition, settings, lambda size: None, OneGroup())
+        if is_all:
+            return done
+
+
 class Copies:
     """Random logs, each once for the broker and once for us."""
 
@@ -86,6 +112,9 @@ class Copies:
             for partition, log in self.logs.items()
         }
         self.dirty = dict.fromkeys(self.logs, 0)
+        self.in_steps = {partition: number % 2 == 0 for number, partition in enumerate(self.logs)}
+        # With small indexes a pass has several groups of segments.
+        self.index_bytes = {partition: rng.choice((300, 10 << 20)) for partition in self.logs}
         self._begun = time.time() - 3600
 
     def append(self) -> None:
@@ -100,15 +129,18 @@ class Copies:
                         os.utime(path, (self._begun + base_offset / 10,) * 2)
 
     def clean_ours(self) -> dict[TopicPartition, Any]:
-        done = {
-            partition: compact_partition(
-                str(self.ours),
-                partition,
-                CompactionSettings(min_cleanable_dirty_ratio=0.01, delete_retention_ms=retention),
-                execute=True,
+        """Compact ours, half of them as commits do that have time for one group of segments each."""
+        done = {}
+        for partition, retention in self.retention.items():
+            settings = CompactionSettings(
+                min_cleanable_dirty_ratio=0.01,
+                delete_retention_ms=retention,
+                segment_index_bytes=self.index_bytes[partition],
             )
-            for partition, retention in self.retention.items()
-        }
+            if self.in_steps[partition]:
+                done[partition] = compact_in_steps(self.ours, partition, settings)
+            else:
+                done[partition] = compact_partition(str(self.ours), partition, settings, execute=True)
         self.dirty = {partition: found.first_dirty_offset for partition, found in done.items()}
         return done
 
@@ -148,6 +180,7 @@ def test_a_brokers_cleaner_leaves_the_same(tmp_path: Path, seed: int, soak: bool
                 "cleanup.policy": "compact",
                 "min.cleanable.dirty.ratio": 0.01,
                 "delete.retention.ms": retention,
+                "segment.index.bytes": copies.index_bytes[partition],
             }
             broker.create_topic(partition.topic, 1, configs)
         broker.stop()
@@ -224,3 +257,66 @@ def check_served(copies: Copies, broker: Broker) -> None:
             assert found == wanted
         else:
             assert without_types(found) == without_types(wanted)
+
+
+@pytest.mark.long
+def test_a_brokers_cleaner_compacts_the_same_logs(tmp_path: Path, seed: int, soak: bool) -> None:
+    """By min.cleanable.dirty.ratio and the two lags, of logs of which some is compacted already."""
+    rng = random.Random(seed)
+    broker = cleaning_broker(tmp_path / "broker")
+    root = tmp_path / "root"
+    root.mkdir()
+    wanted, checkpoint = {}, {}
+    broker.start()
+    try:
+        for number in range(80 if soak else 24):
+            partition = TopicPartition(f"d{number}", 0)
+            log = RandomLog(rng, 10, ("none",), age_ms=rng.choice((0, DAY_MS)))
+            batches = [batch for batch in log.batches(60) if walk(batch).producer_id[0] < 0]
+            append(root / str(partition), partition, one_after_another(batches), 700)
+            bases = sorted(int(path.stem) for path in (root / str(partition)).glob("*.log"))
+            if dirty := rng.choice((0, *bases[1:])):
+                checkpoint[partition] = dirty
+            configs: dict[str, Any] = {
+                "cleanup.policy": "compact",
+                "min.cleanable.dirty.ratio": rng.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
+                "min.compaction.lag.ms": rng.choice((0, 0, DAY_MS // 2)),
+            }
+            if rng.random() < 0.3:
+                configs["max.compaction.lag.ms"] = DAY_MS // 2
+            broker.create_topic(partition.topic, 1, configs)
+            wanted[partition] = CompactionSettings.of({name: str(value) for name, value in configs.items()})
+        broker.stop()
+        (root / CLEANER_CHECKPOINT).write_bytes(format_offset_checkpoint(checkpoint))
+        found = {
+            partition: cleanable_now(open_root(str(root)), partition, settings)
+            for partition, settings in wanted.items()
+        }
+        due = {partition: each.end for partition, each in found.items() if each is not None and each.is_due}
+        assert 4 < len(due) < len(wanted) - 4
+        broker.plant(root)
+        (broker.log_dir / CLEANER_CHECKPOINT).write_bytes(format_offset_checkpoint(checkpoint))
+        # With a high watermark from before, it would compact twice: up to that, and once it is the leader.
+        (broker.log_dir / HIGH_WATERMARK_CHECKPOINT).unlink(missing_ok=True)
+        broker.start()
+        path = broker.log_dir / CLEANER_CHECKPOINT
+
+        def cleaned() -> dict[TopicPartition, int]:
+            now = parse_offset_checkpoint(path.read_bytes(), str(path)) if path.exists() else {}
+            return {p: end for p, end in now.items() if checkpoint.get(p, 0) != end and p in wanted}
+
+        broker.wait_until(lambda: cleaned().items() >= due.items(), "Not all is compacted", 60)
+        time.sleep(5)  # longer than the cleaner's pause
+        assert cleaned() == due
+    finally:
+        broker.discard()
+
+
+def one_after_another(batches: list[bytes]) -> list[bytes]:
+    """The batches, with offsets that have no gaps."""
+    offset, moved = 0, []
+    for batch in batches:
+        walked = walk(batch)
+        moved.append(struct.pack(">q", offset) + batch[8:])
+        offset += int(walked.last_offset[0] - walked.base_offset[0]) + 1
+    return moved

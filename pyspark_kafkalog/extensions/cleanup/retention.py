@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
+from pyspark_kafkalog.extensions.cleanup.policies import DeletePolicy, LogSegment
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.log.checkpoints import read_epochs, read_offsets, write_epochs, write_offsets
 from pyspark_kafkalog.log.layout import (
@@ -40,6 +41,8 @@ from pyspark_kafkalog.model.topics import INTERNAL_TOPICS, cleanup_policies
 
 _log = logging.getLogger("pyspark_kafkalog")
 _POLICIES = {"delete", "compact"}
+DELETE_POLICY = "deletePolicy"
+"""The rule by whose name a delete policy is shown: its option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +109,23 @@ class Deletion:
 
 
 def plan_deletion(
-    partition: Partition, rules: RetentionRules, now_ms: int, *, below: int = 0
+    partition: Partition,
+    rules: RetentionRules,
+    now_ms: int,
+    *,
+    below: int = 0,
+    policy: DeletePolicy | None = None,
 ) -> Deletion | None:
     """The deletion from a partition by the rules at a moment; None if it has no segment. Changes nothing.
 
     To carry it out, the partition must be in order (:func:`.leftovers.clear_leftovers`).
 
     :param below: raise the log start offset to this, if it is lower.
+    :param policy: names segments, too, unless the topic is only compacted.
     :raises LogDirectoryError: if something would go of a log whose beginning is elsewhere, or of that
         beginning. The broker finds it by the leader epochs that a deletion cuts, and may not have moved yet
-        what would be deleted. And if the leader epochs of what loses something are malformed.
+        what would be deleted. And if the leader epochs of what loses something are malformed,
+        or the policy's answer can't be used.
     :raises FileNotFoundError: if files vanish meanwhile.
     """
     segments = partition.segments(fresh=True)
@@ -126,6 +136,11 @@ def plan_deletion(
     sizes = partition.sizes(segments)
     new_start = max(start, below)
     count, reasons = _deletable(partition, segments, sizes, end, new_start, rules, now_ms)
+    if policy is not None and rules.deletes and len(segments) > 1:
+        shown = _log_segments(partition, segments, sizes, end)
+        named = policy.count(partition.topic_partition, shown, now_ms, folder=partition.folder.label())
+        if named > count:
+            count, reasons = named, (*reasons, DELETE_POLICY)
     at_end = count == len(segments)
     first_base = end if at_end else segments[count].base_offset
     deletion = Deletion(
@@ -189,6 +204,19 @@ def _deletable(
         oldest = now_ms - rules.retention_ms
         walk("retention.ms", lambda at: _timestamp(partition, segments[at]) < oldest)
     return count, tuple(reasons)
+
+
+def _log_segments(
+    partition: Partition, segments: list[Segment], sizes: list[int], end: int
+) -> list[LogSegment]:
+    """The segments as a delete policy gets them."""
+    ends = [*(segment.base_offset for segment in segments[1:]), end]
+    return [
+        LogSegment(
+            segment.base_offset, below - 1, size, _timestamp(partition, segment), segment is segments[-1]
+        )
+        for segment, size, below in zip(segments, sizes, ends, strict=True)
+    ]
 
 
 def _timestamp(partition: Partition, segment: Segment) -> int:

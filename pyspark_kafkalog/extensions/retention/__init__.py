@@ -1,1 +1,0 @@
-"""Deletes what is due in log directories, after commits and when asked for."""
