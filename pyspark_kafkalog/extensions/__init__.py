@@ -174,7 +174,7 @@ def directory_groups() -> type[DirectoryGroups]:
 
 
 def commit_cleanup(delete_policy: str | None = None) -> CleanUp:
-    """What runs after a write to a log directory, for the topics that it has written to.
+    """The cleanup after a write to a log directory, of the topics that it has written to.
 
     :param delete_policy: the import path of a function that names segments to delete.
     :raises OptionError: if it can't be imported, or the extension is not installed.
@@ -182,7 +182,7 @@ def commit_cleanup(delete_policy: str | None = None) -> CleanUp:
     _check_installed("cleanup", "A log directory's retention or compaction")
     from pyspark_kafkalog.extensions.cleanup import after_commit
 
-    return after_commit.CleanUp(delete_policy)
+    return after_commit.AfterCommit(delete_policy)
 
 
 def _transactions(user: UserOptions, produce: ProduceOptions) -> ExtensionOptions | None:

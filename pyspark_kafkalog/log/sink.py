@@ -167,7 +167,7 @@ class DirectorySink:
             _log.warning(JOB_SKIPPED, batch.batch_id)
 
     def _cleanup(self) -> Callable[[Published, Callable[[], None]], None]:
-        """What follows a commit. It is loaded here: nothing may fail once records are visible."""
+        """The cleanup that follows a commit. It is loaded here: nothing may fail once records are visible."""
         has_configs = self.configs or os.path.exists(os.path.join(self.root, TOPIC_CONFIGS_FILE))
         if not has_configs and self.delete_policy is None:
             return lambda *_: None

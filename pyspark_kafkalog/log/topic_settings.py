@@ -85,7 +85,7 @@ def check_obeyed(configs: Mapping[str, str | None], changed: Collection[str] | N
 
 
 def not_obeyed(configs: Mapping[str, str]) -> dict[str, str]:
-    """Why each configuration that no directory obeys has no effect, by its name.
+    """Configurations that no directory obeys, by name, each with why it has no effect.
 
     A backup has those of its source's brokers, which may know more of them than this version.
     """
@@ -93,7 +93,7 @@ def not_obeyed(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def _why_not(name: str, value: str) -> str | None:
-    """Why a directory does not obey a configuration; None if it does, as it is so anyway."""
+    """The reason why a directory does not obey a configuration; None if it does, or is so anyway."""
     if name not in TOPIC_CONFIGS:
         return "this version does not know it"
     as_it_is, reason = _CANNOT_OBEY.get(name, (value, ""))

@@ -213,7 +213,7 @@ class UserOptions:
             self._check_for_brokers(name, option)
 
     def _hint_to_other(self, bare: str) -> str | None:
-        """What to do instead of a setting of other clients, or of Kafka's old ones; None for others."""
+        """The hint for a setting of other clients, or of Kafka's old ones; None for others."""
         from pyspark_kafkalog.options.old_settings import CHANGED, RENAMED
 
         if (new := RENAMED.get(bare)) is None:
@@ -225,7 +225,7 @@ class UserOptions:
         return f"Its name is {new} now, which is for {self._scope(BY_NAME[new.lower()])}: leave it out."
 
     def _scope(self, option: Option) -> str:
-        """What an option is for that does not apply here."""
+        """The use or the place of an option that does not apply here."""
         if not option.where & self.where:
             return "brokers" if option.where is Where.BROKERS else "log directories"
         return "reading" if option.use & Use.READ else "writing"

@@ -169,7 +169,7 @@ def join_all(
     *,
     most: int,
 ) -> list[tuple[Split, ...]]:
-    """At most ``most`` tasks of about equal bytes, in order of leader, partition and offset.
+    """Tasks of about equal bytes, ``most`` at most, in order of leader, partition and offset.
 
     Partitions of one leader are neighbours, as Kafka's first consumers sorted them. So a task has those of
     few leaders: tasks and leaders together are more than all connections. Neighbours of one partition become

@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, LogDirectoryError
-from pyspark_kafkalog.extensions.cleanup.after_commit import CleanUp
+from pyspark_kafkalog.extensions.cleanup.after_commit import AfterCommit
 from pyspark_kafkalog.log.publish.journal import ledger_file
 from pyspark_kafkalog.log.publish.ledger import Provenance
 from pyspark_kafkalog.log.publish.publish import Published
@@ -312,7 +312,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_another(tmp_path: Path) -
 
 def test_retention_does_not_set_a_partition_back(tmp_path: Path) -> None:
     run(tmp_path, 0, rows=5)
-    CleanUp()(str(tmp_path), {"t"}, {"retention.ms": "1"}, lambda: None, rolled=True)
+    AfterCommit()(str(tmp_path), {"t"}, {"retention.ms": "1"}, lambda: None, rolled=True)
     assert read(tmp_path)[T0] == []
     run(tmp_path, 1)
     assert read(tmp_path)[T0] == [b"1"]

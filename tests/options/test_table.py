@@ -413,16 +413,6 @@ def test_a_field_is_not_read_where_only_its_name_is() -> None:
     assert of_options == {("Options", "used"), ("Options", "nested"), ("Nested", "inner")}
 
 
-@pytest.mark.slow
-def test_an_option_whose_one_reader_is_gone_is_found() -> None:
-    """Though others read a field of its name."""
-    reader = "retries=options.retries,"
-    mutated = [source.replace(reader, "retries=0,") for source in _sources()]
-    assert mutated != list(_sources())
-    assert _reads() - fields_read(mutated) == {("ProduceOptions", "retries")}
-    assert any(".retries" in source for source in mutated)
-
-
 def test_names_are_told_apart() -> None:
     assert len(BY_NAME) == len(OPTIONS)
 

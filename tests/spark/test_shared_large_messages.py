@@ -89,7 +89,7 @@ def large(spark: SparkSession, broker: Broker, tmp_path: Path) -> Iterator[Large
     ["range", *(pytest.param(name, marks=pytest.mark.long) for name in ("cooperative", "consumer"))],
 )
 def test_members_join_and_leave_in_the_middle_of_messages(large: Large, protocol: str) -> None:
-    """Each message and each small value comes once, from whoever has the partition when it is complete."""
+    """Each message and each small value comes once, from the member that has its partition then."""
     large.protocol = PROTOCOLS[protocol]
 
     def read_next() -> None:

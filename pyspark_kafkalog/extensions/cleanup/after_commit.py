@@ -1,4 +1,4 @@
-"""What a commit to a log directory does about old records: it deletes what is due, and compacts.
+"""Old records after a commit to a log directory: those that are due are deleted, and topics are compacted.
 
 It looks where a segment has rolled, and at least once in 5 minutes: nothing else makes much due. Where time
 was too short, or something failed, the next commit looks again. Source: Kafka's
@@ -37,7 +37,7 @@ _CHECKED_FILE = ".kafkalog-cleanup"
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-class CleanUp:
+class AfterCommit:
     """Deletes and compacts after commits: see :class:`pyspark_kafkalog.log.sink.CleanUp`.
 
     :param delete_policy: the import path of a delete policy.

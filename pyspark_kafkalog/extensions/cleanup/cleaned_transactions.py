@@ -36,7 +36,7 @@ class CleanedTransactions:
         """The producers of others of which a batch was seen."""
 
     def state(self) -> list[Any]:
-        """What was seen so far, to walk on from there later: see :meth:`from_state`. It can be JSON."""
+        """The transactions seen so far, for a walk from there: see :meth:`from_state`. It can be JSON."""
         return [
             [entry.tolist() for entry in self._expected],
             [[entry.tolist(), seen] for entry, seen in self._aborted.values()],

@@ -96,7 +96,7 @@ def compact_held(
 
 
 def cleanable_now(root: LogRoot, partition: TopicPartition, settings: CompactionSettings) -> Cleanable | None:
-    """What may be compacted of a partition by its listing and its indexes; None if it is not there.
+    """The part of a partition that may be compacted, by its listing and its indexes; None without it.
 
     It is no less than what the batches say, as open transactions are not looked for.
 

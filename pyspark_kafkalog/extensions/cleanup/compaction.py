@@ -121,7 +121,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What may be compacted of a log, and whether it is to be."""
+    """The part of a log that may be compacted, and whether it is to be."""
 
     first_dirty_offset: int
     end: int
@@ -338,7 +338,7 @@ class Compaction:
 
 
 def cleanable(history: History, settings: CompactionSettings, bounds: LogBounds, now_ms: int) -> Cleanable:
-    """What may be compacted of a log, whether it is to be, and why that is not more."""
+    """The part of a log that may be compacted, whether it is to be, and why it is not larger."""
     first_base = history.closed[0].base_offset if history.closed else history.active_base
     start = max(bounds.log_start_offset, first_base)
     dirty = start if bounds.first_dirty_offset is None else bounds.first_dirty_offset

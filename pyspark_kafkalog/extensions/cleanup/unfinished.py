@@ -1,4 +1,4 @@
-"""What a compaction that had no time left stores, so that the next one goes on there.
+"""The stored state of a compaction that had no time left, from which the next one goes on.
 
 ``.kafkalog-compaction`` in the partition's folder, which brokers ignore: a line with the CRC-32C of what
 follows, and JSON. It is only ever a shortcut. If it is gone or malformed, or the log has changed where it
@@ -80,14 +80,14 @@ class BegunPass:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What is known of a log, and the pass that has begun, if one has."""
+    """The known transactions of a log, and the pass that has begun, if one has."""
 
     walked: Walked = field(default_factory=Walked)
     begun: BegunPass | None = None
 
 
 def load(folder: str) -> Unfinished:
-    """What the last compaction of the partition has stored; nothing if that can't be understood."""
+    """The state that the partition's last compaction has stored; an empty one if it can't be understood."""
     try:
         checksum, _, data = (local_folder(folder).read(UNFINISHED_FILE) or b"").partition(b"\n")
         if int(checksum, 16) != crc32c(data):

@@ -61,7 +61,7 @@ def assign_ranges(members: Sequence[Subscriber], counts: Counts, racks: Racks) -
 
 
 class _TopicShares:
-    """How far one topic is assigned, as RangeAssignor.TopicAssignmentState has it."""
+    """The assignment of one topic so far, as RangeAssignor.TopicAssignmentState has it."""
 
     def __init__(self, topic: str, count: int, members: Sequence[Subscriber], racks: Racks) -> None:
         self.topic = topic

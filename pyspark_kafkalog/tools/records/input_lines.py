@@ -26,7 +26,7 @@ _JSON_SCHEMA = pa.schema(
 )
 
 
-class InputStopped(Exception):  # noqa: N818  # it is no error
+class InputStopped(Exception):  # noqa: N818  # not an error
     """Raised by a stream whose rest is not wanted any more."""
 
 

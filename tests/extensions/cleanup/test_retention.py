@@ -424,7 +424,7 @@ def test_time_passes_where_nothing_rolls(tmp_path: Path, monkeypatch: pytest.Mon
     seen = []
     for _ in range(12):
         clock += after_commit.CHECK_MS // 2 + 1
-        after_commit.CleanUp()(str(tmp_path), {"t"}, writer.sink.configs, rolled=False)
+        after_commit.AfterCommit()(str(tmp_path), {"t"}, writer.sink.configs, rolled=False)
         seen.append(start_of(tmp_path))
     assert seen == [0] * 7 + [40] * 5
 
@@ -478,7 +478,7 @@ def test_a_topic_that_fails_is_tried_again_and_others_get_theirs(
     whole = epochs.read_bytes()
 
     def retained(*, rolled: bool) -> tuple[int, int]:
-        after_commit.CleanUp()(str(tmp_path), {"t", "u"}, {"retention.bytes": str(BATCH)}, rolled=rolled)
+        after_commit.AfterCommit()(str(tmp_path), {"t", "u"}, {"retention.bytes": str(BATCH)}, rolled=rolled)
         return start_of(tmp_path), start_of(tmp_path, u0)
 
     assert retained(rolled=True) == (20, 20)

@@ -126,7 +126,7 @@ def test_a_second_one_does_not_wait_for_a_directory(tmp_path: Path) -> None:
             f" none is not known. kafkalog cat {place} t --tail 2 shows it."
         )
     assert lines("cat", place, "t") == ["before"]
-    with typing(place, "t", "-p", 0) as process:  # the lock, and what was staged, are no hindrance
+    with typing(place, "t", "-p", 0) as process:  # neither the lock nor a staged file hinders it
         process.type("c\n")
         process.interrupt()
         assert process.end()[0] == 130

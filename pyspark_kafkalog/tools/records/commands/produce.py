@@ -120,7 +120,7 @@ def _records(count: int) -> str:
 
 
 def _not_known(kafka: Kafka, topic: str, rows: int) -> str:
-    """What a second interrupt leaves open."""
+    """The message after a second interrupt, which leaves open whether all was written."""
     if not rows:
         return "interrupted again; nothing was written"
     read = f"interrupted again, when {_records(rows)} read"
