@@ -44,7 +44,15 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         ZooKeeperError,
     )
-    from pyspark_kafkalog.extensions.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.extensions.audit.auditor import (
+        AuditCount,
+        AuditedRecord,
+        AuditedTask,
+        Auditor,
+        CountingAuditor,
+        LoggingAuditor,
+    )
+    from pyspark_kafkalog.extensions.audit.counts import audit_counts
     from pyspark_kafkalog.extensions.large_messages.reassemble import reassemble
     from pyspark_kafkalog.extensions.large_messages.serializers import MessageSegment, in_arrow
     from pyspark_kafkalog.extensions.typed_values.dead_letters import dead_letters
@@ -96,6 +104,7 @@ __all__ = [
     "AdoptedPartition",
     "AuditCount",
     "AuditListener",
+    "AuditedRecord",
     "AuditedTask",
     "Auditor",
     "AuthenticationError",
@@ -110,6 +119,7 @@ __all__ = [
     "CompactedPartition",
     "ConfigEntry",
     "CorruptRecordError",
+    "CountingAuditor",
     "CreatedTopic",
     "Damage",
     "DataLossError",
@@ -137,6 +147,7 @@ __all__ = [
     "LogCare",
     "LogDirectoryError",
     "LogDirectoryLockedError",
+    "LoggingAuditor",
     "MessageSegment",
     "NewTopic",
     "OffsetRange",
@@ -179,6 +190,7 @@ __all__ = [
     "Visibility",
     "ZooKeeperError",
     "__version__",
+    "audit_counts",
     "backup",
     "by_value",
     "connect",
@@ -210,7 +222,10 @@ _LOADED_ON_USE = {
     "tools.topics.topic_changes": ("CreatedTopic", "TopicChange", "TopicToDelete"),
     "tools.care.verify": ("Damage", "VerifiedPartition"),
     "tools.groups.watching": ("GroupPace", "LagWatch"),
-    "extensions.audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
+    "extensions.audit.auditor": (
+        *("AuditCount", "AuditedRecord", "AuditedTask", "Auditor", "CountingAuditor", "LoggingAuditor"),
+    ),
+    "extensions.audit.counts": ("audit_counts",),
     "tools.backup.groups": ("RestoredOffset",),
     "tools.backup.plan": ("BackedUpPartition", "BackupRules"),
     "tools.backup.restore": ("Restored", "RestoredPartition", "RestoreSettings"),

@@ -175,11 +175,11 @@ SECTIONS = (
                  "Brokers to start with: `host:port`, separated by commas."),
         Option("view", _BATCH | Use.VIEWS, one_of(*VIEW_USES), None,
                "What rows describe instead of records: `topics`, `segments`, record `batches`, `groups`,"
-               " `group-offsets`, or `audit`, the counts in an `auditLocation`."),
+               " `group-offsets`, or `audit`, the counts in an `auditLocation` or an `auditTopic`."),
     ),
     Section(
         "Which partitions to read",
-        Option("subscribe", _SELECTING, topics, None, "Topics, separated by commas."),
+        Option("subscribe", _SELECTING | Use.AUDIT_VIEW, topics, None, "Topics, separated by commas."),
         Option("subscribePattern", _SELECTING, not_blank(java_pattern), None,
                "Java regular expression. A topic is read if any part of its name matches."),
         Option("topics.exclude", _SELECTING, patterns, None,
@@ -360,10 +360,12 @@ SECTIONS = (
     Section(
         "Audit",
         Option("auditor.class", _AUDITING, auditor, None,
-               "Count messages: `counting`, or the import path `package.module:Class` of your own auditor."),
+               "Audit messages: `counting` (the default where a place for counts is given), `logging`, or the"
+               " import path `package.module:Class` of [your own auditor](audit.md#your-own-auditor)."),
         Option("auditLocation", _AUDITING, not_blank(location), None,
-               "Folder (path or URI) for the counts, which `view=audit` shows. Without it they are only"
-               " logged."),
+               "Folder (path or URI) for the counts, which `view=audit` shows."),
+        _brokers("auditTopic", Use.READ | Use.WRITE, topic, None,
+                 "Topic of the same cluster for the counts, instead of a folder."),
         Option("auditor.bucket.ms", _AUDITING, integer(1, MAX_LONG), "600000",
                "Width of the time buckets in which messages are counted."),
         extension="audit",

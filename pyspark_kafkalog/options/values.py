@@ -24,8 +24,8 @@ ZOOKEEPER_LOGIN = ("zookeeper.sasl.", "zookeeper.addauth", "zookeeper.ssl.")
 """The prefixes of options for the login to ZooKeeper, and for TLS there."""
 REGISTRY_LOGIN = ("schema.registry.", "basic.auth.", "bearer.auth.")
 """The prefixes of options for the login to a schema registry, whose URL may have one in it, too."""
-COUNTING = "counting"
-"""The built-in auditor."""
+COUNTING, LOGGING = "counting", "logging"
+"""The built-in auditors."""
 
 _TRUTH = {"true": True, "false": False}
 _TRUTH_OF_OTHERS = {
@@ -337,8 +337,9 @@ def rack(name: str, text: str) -> str:
 
 
 def auditor(name: str, text: str) -> str:
-    """:data:`COUNTING` in any case, or an import path."""
-    return COUNTING if text.strip().lower() == COUNTING else import_path(name, text)
+    """:data:`COUNTING` or :data:`LOGGING` in any case, or an import path."""
+    built_in = text.strip().lower()
+    return built_in if built_in in (COUNTING, LOGGING) else import_path(name, text)
 
 
 def paths(name: str, text: str) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ BENCHMARKS = (
     "compaction",
     "backup",
     "restore",
+    "audit",
     "commits",
     "exactly_once",
     "large_write",

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _GROUP = "kafka.group.id"
-_OF_FOLDERS = {
-    "audit": "Give load() the path of auditLocation.",
-    "segments": "Brokers don't show their segments. Give load() a log directory, or use view=batches.",
-}
-"""Views that no broker can show, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +57,15 @@ def view_options(options: Mapping[str, str]) -> ViewOptions | None:
         return None
     user = UserOptions(options, VIEW_USES[view])
     user.check_names()
-    if view in _OF_FOLDERS and user.where is not Where.DIRECTORY:
-        raise OptionError(f"view={view} reads a folder, not brokers", hint=_OF_FOLDERS[view])
+    if view == "segments" and user.where is not Where.DIRECTORY:
+        raise OptionError(
+            "view=segments reads a folder, not brokers",
+            hint="Brokers don't show their segments. Give load() a log directory, or use view=batches.",
+        )
+    if view == "audit":
+        from pyspark_kafkalog.extensions.audit.counts import check_selection
+
+        check_selection(user)
     return user.fill(ViewOptions, view=view, selection=selection(user), groups=_groups(user.value(_GROUP)))
 
 

@@ -44,6 +44,7 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "side": "string",
         "topic": "string",
         "kind": "string",
+        "auditKey": "string",
         "bucketStart": "timestamp",
         "bucketEnd": "timestamp",
         "messages": "bigint",
@@ -104,10 +105,10 @@ def view_table(place: PlaceOptions, options: ViewOptions) -> pa.Table:
     """
     rows: list[Any] = []
     if options.view == "audit":
-        from pyspark_kafkalog.extensions.audit.counting import audit_rows
+        from pyspark_kafkalog.extensions.audit.counts import counts_table
 
-        rows = [row for location in place.paths for row in audit_rows(location)]
-    elif options.view == "topics":
+        return counts_table(place, options.selection)
+    if options.view == "topics":
         rows = topics(open_report(place), options.selection)
     elif options.view == "segments":
         rows = segments(open_report(place), options.selection)
