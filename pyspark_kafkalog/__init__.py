@@ -44,7 +44,15 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
         ZooKeeperError,
     )
-    from pyspark_kafkalog.extensions.audit.counting import AuditCount, AuditedTask, Auditor
+    from pyspark_kafkalog.extensions.audit.auditor import (
+        AuditCount,
+        AuditedRecord,
+        AuditedTask,
+        Auditor,
+        CountingAuditor,
+        LoggingAuditor,
+    )
+    from pyspark_kafkalog.extensions.audit.counts import audit_counts
     from pyspark_kafkalog.extensions.callbacks.callback import BatchEvent, WriteCallback, WriteShare
     from pyspark_kafkalog.extensions.callbacks.metrics import WriteMetrics
     from pyspark_kafkalog.extensions.cleanup.policies import LogSegment
@@ -100,6 +108,7 @@ __all__ = [
     "AdoptedPartition",
     "AuditCount",
     "AuditListener",
+    "AuditedRecord",
     "AuditedTask",
     "Auditor",
     "AuthenticationError",
@@ -115,6 +124,7 @@ __all__ = [
     "CompactedPartition",
     "ConfigEntry",
     "CorruptRecordError",
+    "CountingAuditor",
     "CreatedTopic",
     "Damage",
     "DataLossError",
@@ -144,6 +154,7 @@ __all__ = [
     "LogDirectoryError",
     "LogDirectoryLockedError",
     "LogSegment",
+    "LoggingAuditor",
     "MessageSegment",
     "NewTopic",
     "OffsetRange",
@@ -189,6 +200,7 @@ __all__ = [
     "WriteShare",
     "ZooKeeperError",
     "__version__",
+    "audit_counts",
     "backup",
     "by_value",
     "connect",
@@ -222,7 +234,10 @@ _LOADED_ON_USE = {
     "tools.care.verify": ("Damage", "VerifiedPartition"),
     "tools.groups.watching": ("GroupPace", "LagWatch"),
     "extensions.cleanup.policies": ("LogSegment",),
-    "extensions.audit.counting": ("AuditCount", "AuditedTask", "Auditor"),
+    "extensions.audit.auditor": (
+        *("AuditCount", "AuditedRecord", "AuditedTask", "Auditor", "CountingAuditor", "LoggingAuditor"),
+    ),
+    "extensions.audit.counts": ("audit_counts",),
     "extensions.callbacks.callback": ("BatchEvent", "WriteCallback", "WriteShare"),
     "extensions.callbacks.metrics": ("WriteMetrics",),
     "tools.backup.groups": ("RestoredOffset",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import os
 import pickle
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 BY_VALUE = "by-value:"
 """The prefix of an option that holds a function: its name, its Python and the pickled function follow."""
+_THIS_PACKAGE = os.path.join(os.path.dirname(__file__), "")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 """The version of this Python: another one would run the function's code wrongly, or crash."""
 
@@ -112,6 +114,8 @@ def _place_in_code(error: BaseException) -> str:
     """The line of the user's module that raised, as Spark shows no traceback of errors on purpose."""
     trace = error.__traceback__
     first = None if trace is None else trace.tb_next
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_THIS_PACKAGE):
+        first = first.tb_next  # a class of the user's may be derived from one of ours
     if first is None:
         return ""
     file, line = first.tb_frame.f_code.co_filename, first.tb_lineno

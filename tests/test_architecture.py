@@ -116,7 +116,7 @@ INNER_ROOMS = {
 IMPORTERS = {
     "pyspark": {
         "spark",
-        *("extensions.audit", "extensions.large_messages", "extensions.typed_values", "extensions.views"),
+        *("extensions.large_messages", "extensions.typed_values", "extensions.views"),
         *("tools.backup", "tools.doctor", "tools.groups", "tools.try_out"),
     },
     "pyarrow.fs": {"filesystem", "log", "extensions.audit", "extensions.callbacks", "extensions.log_groups"},

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.extensions.audit.files import put_audit, read_audits
+from pyspark_kafkalog.extensions.audit.stores import FolderStore, Name, read_entries
 from pyspark_kafkalog.filesystem.durable import sync_folder
 from pyspark_kafkalog.filesystem.locate import locate, without_secrets
 from pyspark_kafkalog.filesystem.machine import Mark, host_id, is_marked_by, leave_mark
@@ -143,10 +143,11 @@ def test_topic_ids_outlive_a_kill_at_each_step(new_names: str) -> None:
 
 
 def test_an_audit_counts_a_share_once_after_a_kill_at_each_step(new_names: str) -> None:
+    store, name = FolderStore(new_names), Name("producer/q/0", "0")
     for step in count():
-        put_audit(new_names, ("producer",), "0", b"old")
-        killed = run_and_kill(lambda: put_audit(new_names, ("producer",), "0", b"new"), step)
-        ((data, is_committed),) = read_audits(new_names)
+        store.put(name, b"old")
+        killed = run_and_kill(lambda: store.put(name, b"new"), step)
+        ((data, is_committed),) = read_entries(store)
         assert data in ((b"old", b"new") if killed else (b"new",))
         assert not is_committed
         if not killed:

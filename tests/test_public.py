@@ -13,10 +13,20 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog import AuditCount, AuditedTask, Auditor, MessageSegment, Visibility, decode, errors
+from pyspark_kafkalog import (
+    AuditedTask,
+    Auditor,
+    CountingAuditor,
+    MessageSegment,
+    TopicPartition,
+    Visibility,
+    decode,
+    errors,
+)
 from tests.documents.blocks import PAGES, code_blocks
 from tests.fixtures_dir import SMALL_CASES
 
@@ -64,7 +74,9 @@ def test_every_error_is_public_but_those_that_no_user_sees() -> None:
     assert found - set(PUBLIC) == {"OverlapError", "UnconfirmedError"}
 
 
-@pytest.mark.parametrize("function", [decode, Visibility.__init__, Auditor.record, Auditor.close])
+@pytest.mark.parametrize(
+    "function", [decode, Visibility.__init__, Auditor.audit, Auditor.close, CountingAuditor.audit_key]
+)
 def test_what_a_signature_names_is_public(function: Any) -> None:
     named = {kind for kind in classes_in(typing.get_type_hints(function)) if kind.__module__.startswith(NAME)}
     assert {kind.__name__ for kind in named} <= set(PUBLIC)
@@ -130,10 +142,17 @@ def test_the_example_of_a_message_segment_reads_what_it_writes() -> None:
     assert scope["deserialize"]("t", b"Small") is None
 
 
-def test_the_example_of_an_auditor_adds_up_what_it_is_told() -> None:
+def test_the_example_of_an_auditor_counts_by_its_key() -> None:
     scope: dict[str, Any] = {}
-    exec(example_of(Auditor), scope)
-    auditor: Auditor = scope["Totals"](AuditedTask("producer", "query", 7, "00000"), 1000)
-    for bucket in 0, 1000:
-        auditor.record(AuditCount("t", "SUCCESS", bucket, 2, 30))
-    assert list(auditor.close()) == [AuditCount("t", "SUCCESS", None, 4, 60)]
+    exec(example_of(CountingAuditor), scope)
+    auditor: Auditor = scope["ByTenant"](AuditedTask("consumer", "query", 7, "00000"), 1000)
+    headers = [[("tenant", b"a")], [("tenant", b"b")], None, [("other", b""), ("tenant", b"a")]]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    records = {"headers": pa.array(headers, kind), "bytes": pa.array([1, 2, 4, 8], pa.int64())}
+    auditor.audit(TopicPartition("t", 0), pa.RecordBatch.from_pydict(records))
+    counts = auditor.close("SUCCESS")
+    assert {(count.key, count.messages, count.bytes) for count in counts} == {
+        ("a", 2, 9),
+        ("b", 1, 2),
+        (None, 1, 4),
+    }

@@ -342,7 +342,7 @@ class Kafka:
     def _with(self, options: Mapping[str, str] | None, **more: str | None) -> dict[str, str]:
         """The options of the place, and those of one call.
 
-        :raises OptionError: for those of the audit, and ``view``.
+        :raises OptionError: for ``view``, and where two name the topic.
         """
         named = {name: value for name, value in more.items() if value is not None}
         for name in options or ():
@@ -352,10 +352,7 @@ class Kafka:
                     hint="Leave one of them out.",
                 )
         found = {**self.options, **(options or {}), **named}
-        names = {name.lower() for name in found}
-        if {"auditor.class", "auditlocation"} & names:
-            raise OptionError("Only Spark's queries are audited", hint="Leave out the options of the audit.")
-        if "view" in names:
+        if "view" in {name.lower() for name in found}:
             raise OptionError(
                 "Only Spark reads views",
                 hint="Leave out the option 'view'. connect().topics, groups and records have the same rows.",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import json
 import logging
 import operator
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -16,7 +19,14 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.isolation import AbortedRecords
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, OptionError
-from pyspark_kafkalog.model import DROPPED_FIELD, LATEST, CommittedOffset, Place, TopicPartition
+from pyspark_kafkalog.model import (
+    DROPPED_FIELD,
+    LATEST,
+    CommittedOffset,
+    Place,
+    QueryBatch,
+    TopicPartition,
+)
 from pyspark_kafkalog.model.groups import CommittedOffsets, GroupOffsets
 from pyspark_kafkalog.options.columns import check_different, way_to_column
 from pyspark_kafkalog.options.contracts import RowTransform, transforms_of
@@ -24,6 +34,7 @@ from pyspark_kafkalog.options.offsets_json import PLANNED
 from pyspark_kafkalog.options.settings import ReadOptions, place_options, read_options
 from pyspark_kafkalog.options.user_options import suggestion
 from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.read.counting import read_counting_of
 from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
 from pyspark_kafkalog.read.messages import messages_of
 from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
@@ -36,13 +47,14 @@ from pyspark_kafkalog.read.reader import (
     read_rules,
     record_columns,
     transformed,
+    with_columns,
 )
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.read.ranges import SplitReader
+    from pyspark_kafkalog.read.ranges import ReadRules
     from pyspark_kafkalog.read.values import Decode
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -65,6 +77,8 @@ class RecordSplit:
     columns: tuple[str, ...]
     filters: tuple[tuple[str, str, Any], ...] = field(repr=False)
     splits: tuple[Split, ...]
+    name: str = ""
+    """The name of the read that this is a share of, for its audit."""
 
     def read(self) -> pa.RecordBatchReader:
         """The rows, in offset order of each topic-partition.
@@ -72,7 +86,7 @@ class RecordSplit:
         :raises DataLossError: if offsets are gone, and :class:`CorruptRecordError` at damaged bytes, both
             unless ``failOnDataLoss`` is false.
         """
-        reading = Reading(self.options, self.columns, self.filters)
+        reading = Reading(self.options, self.columns, self.filters, name=self.name)
         return reading.reader(reading.rows(self.splits))
 
 
@@ -80,13 +94,20 @@ class Reading:
     """A read of a place.
 
     :param columns: None for those of a DataFrame.
+    :param name: of the read, for its audit; a random one if it is empty.
     :raises OptionError: for invalid options, columns and filters.
     """
 
     def __init__(
-        self, options: Mapping[str, str], columns: Collection[str] | None, filters: Filters | None
+        self,
+        options: Mapping[str, str],
+        columns: Collection[str] | None,
+        filters: Filters | None,
+        *,
+        name: str = "",
     ) -> None:
         self.given = dict(options)
+        self.batch = QueryBatch(name or uuid.uuid4().hex)
         self._place_options = place_options(options)
         self.options = read_options(options, batch=True)
         default = self.options.record_fields
@@ -94,6 +115,8 @@ class Reading:
         self._decoded = self._values.columns_of(self.options)
         self._messages = messages_of(self.options)
         self._messages.load()
+        self.counting = read_counting_of(self.options)
+        counted = self.counting.counted_columns()
         self._transform: RowTransform | None = None
         if not transforms_of(self.options).is_set:
             has_dropped = DROPPED_FIELD[0] in default
@@ -129,6 +152,7 @@ class Reading:
             # Filters hold for what the transform returns, which need not be where the records are.
             self._decoded = decoded_parts(self._decoded, decoded_schema(default, self._decoded))
             self._read, self._bounds = columns_of(record_columns(self._decoded, default)), ALL_ROWS
+        self._read_names, self._read = self._read.names, with_columns(self._read, counted)
 
     def plan(self) -> list[tuple[Split, ...]]:
         """The shares of a read of what is there now, each of which is worth a task."""
@@ -164,32 +188,45 @@ class Reading:
         """The committed offsets to start from, as offsets of messages."""
         return self._messages.start_from(self.groups())
 
-    def rows(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """The rows of some splits, one after the other; no batch is empty."""
+    def rows(self, splits: Sequence[Split], *, are_numbered: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of some splits, one after the other; no batch is empty.
+
+        :param are_numbered: whether they are all splits of a batch that counts as a whole.
+        """
         place, aborted = self.place(), AbortedRecords()
         rules = replace(read_rules(self.options, self._read), aborted=aborted)
-        reader = self._messages.reader(place, rules)
         decoding = self._values.decoding(self._decoded)
         try:
-            yield from self._rows(reader, decoding, splits)
+            for number, split in enumerate(splits):
+                found = self._records(place, rules, split, number if are_numbered else None)
+                yield from self._rows(found, decoding, split)
         finally:
             if aborted.count:
                 said = aborted.among(is_narrowed=bool(self.filters))
                 _log.warning("%s; kafka.isolation.level=read_committed leaves them out", said)
 
-    def _rows(
-        self, reader: SplitReader, decoding: Decode | None, splits: Sequence[Split]
+    def _records(
+        self, place: Place, rules: ReadRules, split: Split, number: int | None
     ) -> Iterator[pa.RecordBatch]:
-        for split in splits:
-            found = reader.read(split)
-            if decoding is not None:
-                found = decoding(found, split.partition)
-            if self._transform is not None:
-                found = transformed(found, self._transform, split.partition)
-            for rows in found:
-                wanted = rows if self._condition is None else _filtered(rows, self._condition)
-                if wanted.num_rows:
-                    yield wanted.select(self.schema.names)
+        """The messages of a split, counted if that is asked for."""
+        if not self.counting.is_set:
+            return self._messages.reader(place, rules).read(split)
+        count = self.counting.of_split(split, self.batch, number)
+        assert count is not None, "it is set"
+        passing = count.passing(self._messages.reader(place, rules, count.dropped).read(split))
+        return (rows.select(self._read_names) for rows in passing)
+
+    def _rows(
+        self, found: Iterator[pa.RecordBatch], decoding: Decode | None, split: Split
+    ) -> Iterator[pa.RecordBatch]:
+        if decoding is not None:
+            found = decoding(found, split.partition)
+        if self._transform is not None:
+            found = transformed(found, self._transform, split.partition)
+        for rows in found:
+            wanted = rows if self._condition is None else _filtered(rows, self._condition)
+            if wanted.num_rows:
+                yield wanted.select(self.schema.names)
 
     def reader(self, rows: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
         """The rows as what other libraries take."""
@@ -217,7 +254,8 @@ def plan(
     """See :meth:`.kafka.Kafka.plan`."""
     reading = Reading(options, columns, filters)
     names = tuple(reading.schema.names)
-    return [RecordSplit(reading.given, names, reading.filters, splits) for splits in reading.plan()]
+    name = reading.batch.query_id
+    return [RecordSplit(reading.given, names, reading.filters, splits, name) for splits in reading.plan()]
 
 
 class Changes:
@@ -265,6 +303,11 @@ class Changes:
         """The offsets to commit: where each partition ends now, or begins if filters rule it out."""
         for split in self._splits:
             self.ends[split.partition] = max(split.offsets.end, self.ends.get(split.partition, 0))
+        # A run that does not commit is followed by one that begins at the same offsets: what that one counts
+        # replaces what this one has counted.
+        begins = sorted((*p, starts.get(p)) for p in self.ends)
+        digest = hashlib.sha256(json.dumps(begins).encode()).hexdigest()[:16]
+        self._reading.batch = QueryBatch(f"{group}.{digest}")
         self._is_read = not self._splits
 
     def read(self) -> pa.RecordBatchReader:
@@ -272,7 +315,7 @@ class Changes:
         return self._reading.reader(self._rows())
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
-        yield from self._reading.rows(self._splits)
+        yield from self._reading.rows(self._splits, are_numbered=True)
         self._is_read = True
 
     def __enter__(self) -> Changes:
@@ -303,6 +346,8 @@ class Changes:
                 "it has other commits than at the start, as of a run at the same time",
                 "Run one at a time. What both have read is read twice.",
             )
+        if self._splits:
+            self._reading.counting.all_read(self._reading.batch, len(self._splits))
         groups.commit(self._group, self._reading.safe_offsets(self.ends))
 
     def _not_committed(self, why: str, hint: str) -> KafkaLogError:

@@ -16,6 +16,7 @@ from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, place_options, write_options
 from pyspark_kafkalog.places import open_place, open_sink
 from pyspark_kafkalog.write.columns import Shaped, as_columns
+from pyspark_kafkalog.write.counting import write_counting_of
 from pyspark_kafkalog.write.listening import listening_of
 from pyspark_kafkalog.write.routing import Router
 from pyspark_kafkalog.write.rows import write_rows
@@ -35,25 +36,27 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
     settings = write_options(options)
     arrow_batches = _batches(rows)
     records_of = _shaping(settings, getattr(arrow_batches, "schema", None))
-    splitter, written = splitting_of(settings).splitter(), 0
+    splitter, counting, written = splitting_of(settings).splitter(), write_counting_of(settings), 0
+    counting.load()
     listening = listening_of(settings)
     listening.load()
     is_encoded = bool(written_values_of(settings).encoded)
     batch, plan = numbered or (settings.batch or QueryBatch(uuid.uuid4().hex), Plan())
     sink = open_sink(settings, None if numbered else batch)
     messages: list[Any] = []
-    attempt = TaskAttempt(stage=0, task=0, attempt=0)
+    attempt, awaits_commit = TaskAttempt(stage=0, task=0, attempt=0), sink.needs_commit
     try:
         with (
-            listening.of_task(batch, attempt, awaits_commit=sink.needs_commit) as listener,
+            listening.of_task(batch, attempt, awaits_commit=awaits_commit) as listener,
             sink.open(batch, attempt, listener) as task,
+            counting.of_task(batch, attempt, awaits_commit=awaits_commit) as count,
         ):
             router = Router.to_sink(task, settings)
             try:
                 for found in _sliced(arrow_batches) if is_encoded else arrow_batches:
                     records = records_of(found)
                     written += records.num_rows
-                    write_rows([records], router, task, splitter=splitter)
+                    write_rows([records], router, task, splitter=splitter, count=count)
                     task.advance(flush=True)
                 messages.append(task.finish())
             except KafkaLogError as e:
@@ -66,6 +69,10 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
     except BaseException:
         sink.abort(batch, messages)
         raise
+    try:
+        counting.committed(batch, tasks=1)
+    except Exception:  # what is written must not be written again
+        _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
     return written
 
 

@@ -187,12 +187,12 @@ SECTIONS = (
                  "Brokers to start with: `host:port`, separated by commas."),
         Option("view", _BATCH | Use.VIEWS, one_of(*VIEW_USES), None,
                "What rows describe instead of records: `topics`, `segments`, record `batches`, `groups`,"
-               " `group-offsets`, `audit`, the counts in an `auditLocation`, or `metrics`, what writes have"
-               " stored in a `metricsLocation`."),
+               " `group-offsets`, `audit`, the counts in an `auditLocation` or an `auditTopic`, or `metrics`,"
+               " what writes have stored in a `metricsLocation`."),
     ),
     Section(
         "Which partitions to read",
-        Option("subscribe", _SELECTING, topics, None, "Topics, separated by commas."),
+        Option("subscribe", _SELECTING | Use.AUDIT_VIEW, topics, None, "Topics, separated by commas."),
         Option("subscribePattern", _SELECTING, not_blank(java_pattern), None,
                "Java regular expression. A topic is read if any part of its name matches."),
         Option("topics.exclude", _SELECTING, patterns, None,
@@ -378,12 +378,14 @@ SECTIONS = (
     Section(
         "Audit",
         Option("auditor.class", _AUDITING, auditor, None,
-               "Count messages: `counting`, or the import path `package.module:Class` of your own auditor."
-               " LinkedIn's `LoggingAuditor` and `NoOpAuditor`, by their Java names, mean `counting` and no"
-               " count."),
+               "Audit messages: `counting` (the default where a place for counts is given), `logging`, or the"
+               " import path `package.module:Class` of [your own auditor](audit.md#your-own-auditor)."
+               " LinkedIn's `LoggingAuditor` and `NoOpAuditor`, by their Java names, mean `logging` and no"
+               " audit."),
         Option("auditLocation", _AUDITING, not_blank(location), None,
-               "Folder (path or URI) for the counts, which `view=audit` shows. Without it they are only"
-               " logged."),
+               "Folder (path or URI) for the counts, which `view=audit` shows."),
+        _brokers("auditTopic", Use.READ | Use.WRITE, topic, None,
+                 "Topic of the same cluster for the counts, instead of a folder."),
         Option("auditor.bucket.ms", _AUDITING, integer(1, MAX_LONG), "600000",
                "Width of the time buckets in which messages are counted."),
         extension="audit",

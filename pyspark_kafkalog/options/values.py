@@ -26,8 +26,8 @@ REGISTRY_LOGIN = ("schema.registry.", "basic.auth.", "bearer.auth.")
 """The prefixes of options for the login to a schema registry, whose URL may have one in it, too."""
 _LINKEDIN = "com.linkedin.kafka.clients"
 """The package of LinkedIn's classes."""
-COUNTING = "counting"
-"""The built-in auditor."""
+COUNTING, LOGGING = "counting", "logging"
+"""The built-in auditors."""
 METRICS = "metrics"
 """The value of ``callback.class`` for metrics without a callback."""
 
@@ -342,13 +342,17 @@ def rack(name: str, text: str) -> str:
 
 
 def auditor(name: str, text: str) -> str | None:
-    """:data:`COUNTING` in any case, or an import path; also LinkedIn's auditors: None for ``NoOpAuditor``."""
+    """:data:`COUNTING` or :data:`LOGGING` in any case, or an import path.
+
+    LinkedIn's auditors have these names, too; its ``NoOpAuditor`` is None.
+    """
     given = text.strip()
     if given.startswith(f"{_LINKEDIN}.auditing."):
-        known = {"LoggingAuditor": COUNTING, "NoOpAuditor": None}
+        known = {"LoggingAuditor": LOGGING, "NoOpAuditor": None}
         if (last := given.rpartition(".")[2]) in known:
             return known[last]
-    return COUNTING if given.lower() == COUNTING else import_path(name, text)
+    built_in = given.lower()
+    return built_in if built_in in (COUNTING, LOGGING) else import_path(name, text)
 
 
 def segment_function(default: str) -> Parser:

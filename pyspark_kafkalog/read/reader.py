@@ -48,6 +48,14 @@ def columns_of(names: Iterable[str]) -> pa.Schema:
     return pa.schema([(name, COLUMN_TYPES[name]) for name in names])
 
 
+def with_columns(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    """A schema of columns of records, and those of ``names`` that it lacks."""
+    for name in names:
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, COLUMN_TYPES[name]))
+    return schema
+
+
 def record_columns(columns: Iterable[DecodedColumn], wanted: Iterable[str]) -> list[str]:
     """The columns of records that are read for ``wanted`` ones, of which ``columns`` are decoded."""
     names = dict.fromkeys(name for name in wanted if name in COLUMN_TYPES)

@@ -19,6 +19,7 @@ from pyspark_kafkalog.options.columns import RECORD_FIELDS, read_columns
 from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import place_options, read_options
 from pyspark_kafkalog.places import open_groups, open_place
+from pyspark_kafkalog.read.counting import read_counting_of
 from pyspark_kafkalog.read.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.read.messages import messages_of
 from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
@@ -26,9 +27,8 @@ from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
 from pyspark_kafkalog.saying import name_work, said
-from pyspark_kafkalog.spark.counting import QueryRun, counting_of
 from pyspark_kafkalog.spark.features import FILTER_OPERATORS, arrow_schema
-from pyspark_kafkalog.spark.running_query import RunningQuery
+from pyspark_kafkalog.spark.running_query import QueryRun, RunningQuery
 from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class LogReader:
         self.place_options = place_options(options)
         self.options = read_options(options, batch=not self._streaming)
         messages_of(self.options).load()
+        self._counted = tuple(read_counting_of(self.options).counted_columns())
         self._run = QueryRun(uuid.uuid4().hex, self._streaming)
         self._shaping: Shaping | None = None
         if not transforms_of(self.options).is_set and not values_of(self.options).decoded:
@@ -148,12 +149,16 @@ class LogReader:
         found: Existing | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a split."""
-        count = counting_of(self.options).of_split(split, self._run)
+        counting = read_counting_of(self.options)
+        count = counting.of_split(split, self._run.batch()) if counting.is_set else None
         on_dropped = None if count is None else count.dropped
         with loading():
             reader = messages_of(self.options).reader(place, rules, on_dropped)
         rows = reader.read(split, found)
-        return rows if count is None else count.passing(rows)
+        if count is None:
+            return rows
+        names = self._read_columns.names
+        return (passed.select(names) for passed in count.passing(rows))
 
     def tasks_of(self, splits: Sequence[Split], place: Place, sizes: RecordSizes) -> list[tuple[Split, ...]]:
         """The splits of each task; see :func:`.splits.tasks_of`."""
@@ -171,8 +176,13 @@ class LogReader:
     def rules(self) -> ReadRules:
         """The rules for the reading of splits."""
         with loading():
-            from pyspark_kafkalog.read.reader import read_rules
-        return read_rules(self.options, self._schema if self._shaping is None else self._shaping.read)
+            from pyspark_kafkalog.read.reader import read_rules, with_columns
+        return read_rules(self.options, with_columns(self._read_columns, self._counted))
+
+    @property
+    def _read_columns(self) -> pa.Schema:
+        """The columns of records that the query reads."""
+        return self._schema if self._shaping is None else self._shaping.read
 
 
 @with_short_errors

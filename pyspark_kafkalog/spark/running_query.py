@@ -12,7 +12,28 @@ from dataclasses import dataclass, field
 
 from pyspark import TaskContext
 
+from pyspark_kafkalog.model import QueryBatch
+
 _DESCRIPTION = re.compile(r"(?P<name>.*)\nid = (?P<id>[^\n]+)\nrunId = [^\n]+\nbatch = [^\n]+\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRun:
+    """The name of a query, which Spark may run several times; ``streaming`` if it runs in micro-batches."""
+
+    name: str
+    streaming: bool
+
+    def batch(self) -> QueryBatch:
+        """The batch that this task works for. It has the same name when Spark runs the task again."""
+        context = TaskContext.get()
+        assert context is not None, "Spark runs this in a task"
+        query = RunningQuery.of(context) if self.streaming else None
+        if query is not None:
+            return QueryBatch(query.query_id, query.batch_id)
+        # Streams get here, too, in threads that foreachBatch has started: those do not know the query.
+        execution = context.getLocalProperty("spark.sql.execution.id") or f"stage{context.stageId()}"
+        return QueryBatch(f"{self.name}-{execution}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from pyspark_kafkalog.options.contracts import delivery_of, transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import cluster_id, open_sink
 from pyspark_kafkalog.saying import name_work
-from pyspark_kafkalog.spark.counting import counting_of
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
+from pyspark_kafkalog.write.counting import write_counting_of
 from pyspark_kafkalog.write.listening import listening_of
 from pyspark_kafkalog.write.splitting import splitting_of
 from pyspark_kafkalog.write.values import written_values_of
@@ -93,6 +93,7 @@ def _checked(
         settings = settings.for_tasks
     with loading():
         splitting_of(settings).load()
+        write_counting_of(settings).load()
         if not commits:
             listening_of(settings).load()
     freeze_modules()
@@ -168,7 +169,7 @@ class _Writer:
         ):
             router = Router.to_sink(sink, options, first=context.taskAttemptId())
             splitter = splitting_of(options).splitter()
-            counting = counting_of(options)
+            counting = write_counting_of(options)
             with counting.of_task(batch, attempt, awaits_commit=awaits_commit) as count:
                 write_rows(rows, router, sink, splitter=splitter, count=count)
                 finished = sink.finish()
@@ -202,7 +203,7 @@ class _Writer:
         Never raises: a failed count must not make Spark write all rows again.
         """
         try:
-            counting_of(self._options).committed(batch, tasks)
+            write_counting_of(self._options).committed(batch, tasks)
         except Exception:
             _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pyspark_kafkalog.model.sinks import TaskSink
 from pyspark_kafkalog.write.splitting import AsTheyAre, Divided, RecordSplitter
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.write.counting import CountsRows
     from pyspark_kafkalog.write.routing import Router
 
 _LEAST_BUFFERED, _MOST_BUFFERED = 1 << 20, 32 << 20
@@ -35,13 +36,6 @@ RECORD = pa.schema(
     ]
 )
 """The columns that the encoder takes."""
-
-
-class CountsRows(Protocol):
-    """Counts the rows of a write."""
-
-    def attempted(self, topic: str, records: pa.RecordBatch, rows: np.ndarray | None) -> None:
-        """Count these rows of ``records``, as the encoder takes them; None for all."""
 
 
 def to_records(rows: pa.RecordBatch, *, now_ms: int) -> pa.RecordBatch:
@@ -82,7 +76,7 @@ def write_rows(
     Some rows are buffered, so that record batches fill up even if many partitions share a task.
 
     :param splitter: splits large values into message segments, all of one message in one partition.
-    :param count: counts the rows of each topic, before they are split.
+    :param count: counts the rows of each partition, before they are split.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
@@ -93,7 +87,7 @@ def write_rows(
         split: Divided = AsTheyAre(records) if splitter is None else splitter.split(records)
         for partition, chosen in router.route(rows, records if router.has_partitioner else split.whole):
             if count is not None:
-                count.attempted(partition.topic, records, chosen)
+                count.attempted(partition, records, chosen)
             for part, wanted in split.of(chosen, partition):
                 settings = sink.settings(partition)
                 if settings.is_compacted:

@@ -38,6 +38,7 @@ BENCHMARKS = (
     "compaction",
     "backup",
     "restore",
+    "audit",
     "commits",
     "exactly_once",
     "large_write",

@@ -213,6 +213,7 @@ NEEDED = {
     "segment.serializer": _SPLIT,
     "segment.deserializer.class": _SPLIT,
     "auditor.bucket.ms": {"auditLocation": "/a"},
+    "auditor.class": {"auditLocation": "/a"},
     "kafka.ssl.": {"kafka.security.protocol": "SSL"},
     "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CERTIFICATE},
     "kafka.ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": KEY},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import random
 import shutil
 import time
@@ -16,7 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_kafkalog import AuditListener
+from pyspark_kafkalog import AuditedRecord, AuditListener, CountingAuditor, by_value
 from pyspark_kafkalog.codec.walk import walk
 from pyspark_kafkalog.extensions.large_messages.reassemble import reassemble
 from tests.broker.producing import unused_topic
@@ -253,23 +252,102 @@ def test_both_sides_agree_where_a_step_reassembles(
     assert sums(audit(), "producer") == sums(audit(), "consumer")
 
 
+class ByHeader(CountingAuditor):
+    """Counts by the first byte of a value, which a read without this column has to read for it."""
+
+    columns = ("value",)
+
+    def audit_key(self, record: AuditedRecord) -> str | None:
+        return None if record.value is None else f"{record.topic}-{record.value[:1].decode('latin-1')}"
+
+
+def test_an_auditor_sees_columns_that_the_query_does_not_read(
+    write: Callable[..., str], spark: SparkSession, audit: Callable[[], DataFrame], auditing: dict[str, str]
+) -> None:
+    by_first = {**auditing, "auditor.class": by_value(ByHeader)}
+    path = write([("a1",), ("b",), ("a2",), (None,)], "value string", **by_first)
+    reader = spark.read.format("kafkalog").options(**by_first).schema("offset bigint")
+    assert reader.load(path).columns == ["offset"]
+    assert sorted(row.offset for row in reader.load(path).collect()) == [0, 1, 2, 3]
+    for side in "producer", "consumer":
+        rows = audit().where(f"side = '{side}' AND kind = 'SUCCESS'").collect()
+        found = {row.auditKey: (row.messages, row.bytes) for row in rows}
+        topic = rows[0].topic
+        assert found == {f"{topic}-a": (2, 4), f"{topic}-b": (1, 1), None: (1, 0)}, side
+
+
+def test_what_is_no_auditor_is_refused_where_the_query_is_planned(
+    write: Callable[..., str], spark: SparkSession, tmp_path: Path
+) -> None:
+    wrong = {"auditor.class": "tests.spark.test_audit:messages"}
+    with pytest.raises(PySparkException, match="is not an auditor"):
+        write([("a",)], "value string", **wrong)
+    with pytest.raises(PySparkException, match="is not an auditor"):
+        spark.read.format("kafkalog").options(subscribe="t", **wrong).load(str(tmp_path)).collect()
+
+
 @pytest.mark.broker
-def test_both_sides_agree_on_brokers_and_the_counts_can_go_to_a_topic(
+def test_both_sides_agree_on_brokers_and_a_topic_has_the_counts_of_a_folder(
     spark: SparkSession, broker: Broker, audit: Callable[[], DataFrame], auditing: dict[str, str]
 ) -> None:
-    topic, reports = unused_topic(), unused_topic()
-    broker.create_topic(topic, 3)
-    broker.create_topic(reports)
+    reports = unused_topic()
+    broker.create_topic(reports, 2)
     servers = {"kafka.bootstrap.servers": broker.bootstrap}
+    in_topic = {"auditTopic": reports, "auditor.bucket.ms": str(BUCKET_MS)}
     frame = spark.createDataFrame(messages(50), SCHEMA).repartition(3)
-    frame.write.format("kafkalog").options(topic=topic, **servers, **ON, **auditing).mode("append").save()
-    reader = spark.read.format("kafkalog").options(**servers, **auditing, subscribe=topic)
-    assert reader.option("large.message.enabled", "true").load().count() == 50
-    counts = audit()
+    for counting in auditing, in_topic:
+        topic = unused_topic()
+        broker.create_topic(topic, 3)
+        options = {**servers, **ON, **counting, "topic": topic}
+        frame.write.format("kafkalog").options(**options).mode("append").save()
+        reader = spark.read.format("kafkalog").options(**servers, **counting, subscribe=topic)
+        assert reader.option("large.message.enabled", "true").load().count() == 50
+    counts = spark.read.format("kafkalog").options(**servers, view="audit", subscribe=reports).load()
+
+    def by_bucket(found: DataFrame, side: str, kind: str = "SUCCESS") -> dict[Any, tuple[int, int]]:
+        return {bucket: sizes for (_, bucket), sizes in sums(found, side, kind).items()}
+
+    for side, kind in ("producer", "ATTEMPT"), ("producer", "SUCCESS"), ("consumer", "SUCCESS"):
+        assert by_bucket(counts, side, kind) == by_bucket(audit(), side, kind)
     assert sums(counts, "producer") == sums(counts, "consumer")
-    counts.selectExpr("topic AS key", "to_json(struct(*)) AS value").write.format("kafkalog").options(
-        topic=reports, **servers
-    ).mode("append").save()
-    back = spark.read.format("kafkalog").options(**servers, subscribe=reports).load().collect()
-    assert len(back) == counts.count()
-    assert json.loads(back[0].value)["topic"] == topic
+    assert sum(count for count, _ in sums(counts, "producer").values()) == 50
+    assert counts.schema == audit().schema
+
+
+@pytest.mark.broker
+def test_a_topic_for_counts_that_is_not_there_is_refused_before_any_row(
+    spark: SparkSession, broker: Broker
+) -> None:
+    topic = unused_topic()
+    broker.create_topic(topic)
+    writer = spark.range(3).selectExpr("CAST(id AS STRING) AS value").write.format("kafkalog")
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, "auditTopic": "no such topic"}
+    with pytest.raises(PySparkException, match="Illegal topic name"):
+        writer.options(**options).mode("append").save()
+    reader = spark.read.format("kafkalog").option("kafka.bootstrap.servers", broker.bootstrap)
+    assert reader.option("subscribe", topic).load().count() == 0
+
+
+@pytest.mark.long
+@pytest.mark.broker
+def test_a_replayed_micro_batch_counts_once_in_a_topic(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    topic, reports = unused_topic(), unused_topic()
+    broker.create_topic(topic, 2)
+    broker.create_topic(reports, 2)
+    servers = {"kafka.bootstrap.servers": broker.bootstrap}
+    spark.createDataFrame(messages(40), SCHEMA).coalesce(1).write.parquet(str(tmp_path / "source"))
+
+    def write(tasks: int) -> None:
+        rows = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "source")).repartition(tasks)
+        query = rows.writeStream.format("kafkalog").options(topic=topic, auditTopic=reports, **servers)
+        query = query.option("delivery.guarantee", "exactly-once").trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+
+    write(3)
+    replay_last(tmp_path / "c")
+    write(2)
+    counts = spark.read.format("kafkalog").options(**servers, view="audit", subscribe=reports).load()
+    found = {row.kind: row["sum(messages)"] for row in counts.groupBy("kind").sum("messages").collect()}
+    assert found == {"ATTEMPT": 40, "SUCCESS": 40}

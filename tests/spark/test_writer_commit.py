@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.extensions.audit import counting as auditing
+from pyspark_kafkalog.extensions.audit import stores
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.spark import writer as writer_module
 from pyspark_kafkalog.spark.running_query import RunningQuery
@@ -37,7 +37,7 @@ def test_audit_that_cannot_be_completed(
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(auditing, "committed", fail)
+        monkeypatch.setattr(stores, "mark_committed", fail)
     job = batch_writer(options, SCHEMA, overwrite=False)
     (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
     job.commit([Written(job._batch, file)])

@@ -2,56 +2,158 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import ALL_OFFSETS
+from pyspark_kafkalog.options.brokers import (
+    ConnectionOptions,
+    ProduceOptions,
+    connection_options,
+    produce_options,
+)
+from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.options.table import Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import COUNTING
-from pyspark_kafkalog.spark.counting import Counting, QueryRun
+from pyspark_kafkalog.read.counting import ReadCounting
+from pyspark_kafkalog.write.counting import WriteCounting
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.audit.counting import ReadAudit, WriteAudit
+    from pyspark_kafkalog.extensions.audit.stores import Store
+    from pyspark_kafkalog.extensions.audit.task_audit import ReadAudit, WriteAudit
     from pyspark_kafkalog.model import QueryBatch, TaskAttempt
     from pyspark_kafkalog.read.splits import Split
 
 
 @dataclass(frozen=True, slots=True)
-class AuditOptions(Counting):
-    """``auditor`` is COUNTING or ``module:name``; without a ``location`` counts are only logged.
+class AuditOptions(ReadCounting, WriteCounting):
+    """``auditor`` is COUNTING, LOGGING or ``module:name``.
 
-    The location is not shown, because a URI may hold a secret.
+    Without a location or a topic no counts are stored. A location is not shown, as a URI may hold a secret.
     """
 
     auditor: str = COUNTING
     location: str | None = field(default=None, repr=False)
     bucket_ms: int = from_option("auditor.bucket.ms")
+    topic: str | None = None
+    connection: ConnectionOptions | None = None
+    produce: ProduceOptions | None = None
 
-    def of_split(self, split: Split, run: QueryRun) -> ReadAudit:
-        """See :meth:`.counting.Counting.of_split`."""
-        from pyspark_kafkalog.extensions.audit.task_audits import audit_of
+    @property
+    def store(self) -> Store | None:
+        """The place for the counts; None without one."""
+        if self.location is not None:
+            from pyspark_kafkalog.extensions.audit.stores import FolderStore
 
-        return audit_of(split, self, run)
+            return FolderStore(self.location)
+        if self.topic is None:
+            return None
+        from pyspark_kafkalog.extensions.audit.topic import TopicStore
+
+        assert self.connection is not None, "auditTopic is an option of brokers"
+        assert self.produce is not None, "auditTopic is an option of brokers"
+        return TopicStore(self.topic, self.connection, self.produce)
+
+    @property
+    def is_set(self) -> bool:
+        """See :attr:`.read.counting.ReadCounting.is_set`."""
+        return True
+
+    def check(self, read: ReadOptions) -> None:
+        """See :meth:`.contracts.ExtensionOptions.check`."""
+        if self.topic is not None and self.topic in (read.selection.names or ()):
+            raise _counts_itself(self.topic)
+
+    def load(self) -> None:
+        """See :meth:`.write.counting.WriteCounting.load`."""
+        from pyspark_kafkalog.extensions.audit.task_audit import auditor_class
+
+        auditor_class(self.auditor)
+
+    def counted_columns(self) -> Collection[str]:
+        """See :meth:`.read.counting.ReadCounting.counted_columns`."""
+        from pyspark_kafkalog.extensions.audit.task_audit import auditor_class
+
+        return auditor_class(self.auditor).columns
+
+    def of_split(self, split: Split, batch: QueryBatch, number: int | None = None) -> ReadAudit:
+        """See :meth:`.read.counting.ReadCounting.of_split`."""
+        from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, AuditedTask
+        from pyspark_kafkalog.extensions.audit.task_audit import ReadAudit
+
+        start, end = split.offsets
+        share = f"{split.partition}.{start}-{end}" if number is None else f"{number:05d}"
+        if number is None and split.within != ALL_OFFSETS:
+            share += ".{}-{}".format(*split.within)
+        task = AuditedTask(CONSUMER, *batch, share)
+        return ReadAudit(self, task, split.partition, awaits_commit=number is not None)
+
+    def all_read(self, batch: QueryBatch, splits: int) -> None:
+        """See :meth:`.read.counting.ReadCounting.all_read`."""
+        from pyspark_kafkalog.extensions.audit.auditor import CONSUMER
+
+        self._mark(CONSUMER, batch, splits)
 
     def of_task(self, batch: QueryBatch, attempt: TaskAttempt, *, awaits_commit: bool) -> WriteAudit:
-        """See :meth:`.counting.Counting.of_task`."""
-        from pyspark_kafkalog.extensions.audit.counting import PRODUCER, AuditedTask, WriteAudit
+        """See :meth:`.write.counting.WriteCounting.of_task`."""
+        from pyspark_kafkalog.extensions.audit.auditor import PRODUCER, AuditedTask
+        from pyspark_kafkalog.extensions.audit.task_audit import WriteAudit
 
         task = AuditedTask(PRODUCER, *batch, f"{attempt.task:05d}")
         return WriteAudit(self, task, attempt=attempt.attempt, awaits_commit=awaits_commit)
 
     def committed(self, batch: QueryBatch, tasks: int) -> None:
-        """See :meth:`.counting.Counting.committed`."""
-        from pyspark_kafkalog.extensions.audit import counting
+        """See :meth:`.write.counting.WriteCounting.committed`."""
+        from pyspark_kafkalog.extensions.audit.auditor import PRODUCER
 
-        counting.committed(self, counting.AuditedTask(counting.PRODUCER, *batch, ""), tasks)
+        self._mark(PRODUCER, batch, tasks)
+
+    def _mark(self, side: str, batch: QueryBatch, shares: int) -> None:
+        from pyspark_kafkalog.extensions.audit.auditor import AuditedTask
+        from pyspark_kafkalog.extensions.audit.stores import mark_committed
+
+        store = self.store
+        if store is not None:
+            mark_committed(store, AuditedTask(side, *batch, ""), shares)
 
 
 def audit_options(user: UserOptions) -> AuditOptions | None:
     """The options for the counting of messages; None if they are not counted.
 
-    :raises OptionError: for malformed values.
+    :raises OptionError: for malformed values, two places for the counts, or none if nothing else sees them.
     """
     auditor, location = user.value("auditor.class"), user.value("auditLocation")
-    audit = AuditOptions(auditor or COUNTING, location, user.value("auditor.bucket.ms"))
-    return audit if auditor is not None or location is not None else None
+    topic, bucket_ms = user.value("auditTopic"), user.value("auditor.bucket.ms")
+    if auditor is None and ("auditor.class" in user or (location is None and topic is None)):
+        return None
+    if location is not None and topic is not None:
+        raise OptionError(
+            "Only one of 'auditLocation' and 'auditTopic' can be given", hint="Leave one of them out."
+        )
+    if auditor == COUNTING and location is None and topic is None:
+        raise OptionError(
+            "Option 'auditor.class' is 'counting', but nothing says where the counts go",
+            hint="Give auditLocation or auditTopic, or auditor.class=logging.",
+        )
+    audit = AuditOptions(auditor or COUNTING, location, bucket_ms)
+    if topic is None:
+        return audit
+    if user.where is Where.DIRECTORY:
+        raise OptionError(
+            "Option 'auditTopic' is for brokers only",
+            hint="Give auditLocation, a folder, for a log directory.",
+        )
+    if user.text("topic") == topic:
+        raise _counts_itself(topic)
+    connection, produce = connection_options(user), produce_options(user)
+    return replace(audit, topic=topic, connection=connection, produce=produce)
+
+
+def _counts_itself(topic: str) -> OptionError:
+    return OptionError(
+        f"Topic {topic!r} can't take the counts of its own records",
+        hint="Give another topic as auditTopic.",
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from pyspark_kafkalog.spark.features import arrow_schema, nullable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from pyspark_kafkalog.extensions.audit.task_audits import StepAudit
+    from pyspark_kafkalog.extensions.audit.step_audit import StepAudit
     from pyspark_kafkalog.extensions.large_messages.step import ReassemblyPlan
 
 DROPS_METRIC = "kafkalog_dropped_"
@@ -89,7 +89,7 @@ def reassemble(
         in_time = replace(plan, settings=replace(plan.settings, expiration_ms=None))
         step_output = in_order.mapInArrow(partial(assemble_sorted, plan=in_time), STEP_OUTPUT)
     counted = step_output.observe(metric, *_counts())
-    audit = _audit(options or {}, streaming=df.isStreaming)
+    audit = _audit(options or {}, schema.names, streaming=df.isStreaming)
     return counted.mapInArrow(partial(unpack, schema=plan.schema, audit=audit), schema)
 
 
@@ -118,16 +118,16 @@ def _plan(
     return ReassemblyPlan(settings, arrow_schema(schema), extra_columns, dead_letters), schema
 
 
-def _audit(options: Mapping[str, object], *, streaming: bool) -> StepAudit | None:
+def _audit(options: Mapping[str, object], columns: Sequence[str], *, streaming: bool) -> StepAudit | None:
     """Counts the messages, if the options ask for it."""
     from pyspark_kafkalog.extensions.audit.options import audit_options
 
     audit = audit_options(UserOptions(options, Use.REASSEMBLE))
     if audit is None:
         return None
-    from pyspark_kafkalog.extensions.audit.task_audits import StepAudit
+    from pyspark_kafkalog.extensions.audit.step_audit import StepAudit
 
-    return StepAudit(audit, streaming=streaming)
+    return StepAudit(audit, columns, streaming=streaming)
 
 
 def _check_columns(columns: StructType) -> None:

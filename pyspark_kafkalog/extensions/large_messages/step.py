@@ -34,7 +34,7 @@ from pyspark_kafkalog.spark.worker import short_errors
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-    from pyspark_kafkalog.extensions.audit.task_audits import StepAudit
+    from pyspark_kafkalog.extensions.audit.step_audit import StepAudit
 
 _log = logging.getLogger("pyspark_kafkalog")
 

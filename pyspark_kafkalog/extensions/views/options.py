@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _GROUP = "kafka.group.id"
 _OF_FOLDERS = {
-    "audit": "Give load() the path of auditLocation.",
     "metrics": "Give load() the path of metricsLocation.",
     "segments": "Brokers don't show their segments. Give load() a log directory, or use view=batches.",
 }
@@ -65,6 +64,10 @@ def view_options(options: Mapping[str, str]) -> ViewOptions | None:
     user.check_names()
     if view in _OF_FOLDERS and user.where is not Where.DIRECTORY:
         raise OptionError(f"view={view} reads a folder, not brokers", hint=_OF_FOLDERS[view])
+    if view == "audit":
+        from pyspark_kafkalog.extensions.audit.counts import check_selection
+
+        check_selection(user)
     return user.fill(ViewOptions, view=view, selection=selection(user), groups=_groups(user.value(_GROUP)))
 
 

@@ -44,6 +44,7 @@ VIEWS: Mapping[str, Mapping[str, str]] = {
         "side": "string",
         "topic": "string",
         "kind": "string",
+        "auditKey": "string",
         "bucketStart": "timestamp",
         "bucketEnd": "timestamp",
         "messages": "bigint",
@@ -122,10 +123,10 @@ def view_table(place: PlaceOptions, options: ViewOptions) -> pa.Table:
     """
     rows: list[Any] = []
     if options.view == "audit":
-        from pyspark_kafkalog.extensions.audit.counting import audit_rows
+        from pyspark_kafkalog.extensions.audit.counts import counts_table
 
-        rows = [row for location in place.paths for row in audit_rows(location)]
-    elif options.view == "metrics":
+        return counts_table(place, options.selection)
+    if options.view == "metrics":
         from pyspark_kafkalog.extensions.callbacks.files import metrics_rows
 
         rows = [row for location in place.paths for row in metrics_rows(location)]

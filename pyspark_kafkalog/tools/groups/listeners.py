@@ -236,7 +236,8 @@ class AuditListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Report what the tasks of the micro-batch counted."""
-        from pyspark_kafkalog.extensions.audit.counting import CONSUMER, PRODUCER, batch_report
+        from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER
+        from pyspark_kafkalog.extensions.audit.counts import batch_report
 
         progress = event.progress
         try:

@@ -54,7 +54,8 @@ def test_settings_of_clients_stay() -> None:
         ({"view": "topics", "viewe": "x"}, "Unknown option 'viewe'.*view"),
         ({"view": "topics", "topic": "t"}, "'topic' is for writing only"),
         ({"view": "batches", "rawBytes": "measured"}, "Unknown option 'rawBytes'"),
-        ({"view": "audit", "subscribe": "t"}, r"'subscribe' does not apply to view=audit$"),
+        ({"view": "audit", "subscribe": "t,u"}, "An audit is read from one topic, got 2"),
+        ({"view": "audit", "assign": '{"t":[0]}'}, "'assign' does not apply to view=audit.*subscribe"),
     ],
 )
 def test_what_is_refused(options: dict[str, str], said: str) -> None:
@@ -67,9 +68,12 @@ def test_no_stream_has_a_view() -> None:
         read_options({"path": "/log", "view": "topics"}, batch=False)
 
 
-def test_an_audit_is_shown_of_a_folder() -> None:
+def test_an_audit_is_shown_of_a_folder_or_of_a_topic() -> None:
     assert parsed(view="audit") == ViewOptions("audit", Selection(), None)
-    with pytest.raises(OptionError, match="view=audit reads a folder"):
-        view_options({"kafka.bootstrap.servers": "host:9092", "view": "audit"})
+    brokers = {"kafka.bootstrap.servers": "host:9092", "view": "audit"}
+    found = view_options({**brokers, "subscribe": "audits"})
+    assert found == ViewOptions("audit", Selection(topics=("audits",)), None)
+    with pytest.raises(OptionError, match=r"from one topic, got 0.*auditTopic.*subscribe"):
+        view_options(brokers)
     with pytest.raises(OptionError, match=r"view=segments reads a folder, not brokers.*view=batches"):
         view_options({"kafka.bootstrap.servers": "host:9092", "view": "segments"})
