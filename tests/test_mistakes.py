@@ -247,7 +247,7 @@ MISTAKES: list[Mistake] = [
         ({"assign": '{"orders":0}'}, "expected a list of partition numbers for topic 'orders'"),
         (
             {"subscribePattern": "*orders"},
-            r"'\\*orders' cannot be used: .*Java's regular expressions, in which \.\* stands for",
+            r"'\*orders' cannot be used: .*Java's regular expressions, in which \.\* stands for",
         ),
         ({"startingOffsets": "beginning"}, "expected earliest, latest, committed or JSON, got 'beginning'"),
         (
