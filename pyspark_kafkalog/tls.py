@@ -77,4 +77,7 @@ def _loading(option: str, hint: str, location: str | None) -> Iterator[None]:
         ) from None
     except (OSError, ValueError) as e:
         reason = getattr(e, "reason", None) or getattr(e, "strerror", None) or type(e).__name__
+        if reason == "NO_CERTIFICATE_OR_CRL_FOUND":
+            given = f"{option}.location" if location is not None else f"{option}.certificates"
+            raise OptionError(f"Option '{given}' has no certificate in PEM", hint=hint) from None
         raise OptionError(f"The values of options {option}.* cannot be used: {reason}", hint=hint) from None

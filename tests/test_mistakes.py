@@ -146,7 +146,7 @@ MISTAKES: list[Mistake] = [
             {"transform": "<function f at 0x1>"},
             r"For a function of a notebook, write \.option\('transform', by_value\(function\)\)\.$",
         ),
-        ({"maxRatePerPartition": "5"}, "Did you mean maxRecordsPerPartition"),
+        ({"maxRatePerPartition": "5"}, "Set maxOffsetsPerTrigger to limit"),
         (
             {"numPartitions": "5"},
             r"'numPartitions' is for writing only\. Leave it out\. For more tasks, set minPartitions\.$",
@@ -245,7 +245,10 @@ MISTAKES: list[Mistake] = [
         ({"assign": "orders:0"}, r'it is not JSON. Write it as, for example, {"topicA":\[0,1\]'),
         ({"assign": '["orders"]'}, r'not a JSON object. Write it as, for example, {"topicA":\[0,1\]'),
         ({"assign": '{"orders":0}'}, "expected a list of partition numbers for topic 'orders'"),
-        ({"subscribePattern": "*orders"}, r"regular expression of Java's, in which \.\* stands for"),
+        (
+            {"subscribePattern": "*orders"},
+            r"'\*orders' cannot be used: .*Java's regular expressions, in which \.\* stands for",
+        ),
         ({"startingOffsets": "beginning"}, "expected earliest, latest, committed or JSON, got 'beginning'"),
         (
             {"startingOffsets": "latest"},
@@ -274,7 +277,7 @@ MISTAKES: list[Mistake] = [
         ({"endingOffsets": "earliest"}, "can't be earliest for batch"),
         (
             {"endingOffsets": '{"orders":{"0":-2,"1":-1}}'},
-            "for orders-0 can't be earliest .*A batch starts at",
+            r"for orders-0 can't be -2 \(earliest\) in a batch\. Write an offset, or -1 for the end",
         ),
         *(
             ({"startingTimestamp": time}, "expected a time, got .*Write 2026-01-31T12:00:00Z, 1h or -2d")
@@ -728,7 +731,7 @@ COMMANDS = [
     (["topic", "{}"], 2, "Write kafkalog topics"),
     (["cat", "~/logs", "orders"], 2, "Expected a path without ~. The shell expands ~ only without quotes"),
     (["cat", "$HOME/logs", "orders"], 2, r"Expected a path without \$\. The shell expands \$ only without"),
-    (["cat", "/no/such/folder", "orders"], 3, "folder, under the path that it has on this machine"),
+    (["cat", "/no/such/folder", "orders"], 3, "folder, by its path on this machine"),
     (
         ["repair", "host:9092"],
         2,

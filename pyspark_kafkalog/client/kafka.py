@@ -63,6 +63,11 @@ def connect(place: str | os.PathLike[str] | Mapping[str, str]) -> Kafka:
         return Kafka(place)
     if not isinstance(place, str | os.PathLike):
         raise _not_a_place(place)
+    if not os.fsdecode(place).strip():
+        raise OptionError(
+            "Expected a place, got an empty text",
+            hint='Write connect("host:9092"), or connect("/data/kafka-logs") for a folder.',
+        )
     return Kafka(options_of(os.fsdecode(place)))
 
 
@@ -351,6 +356,11 @@ class Kafka:
                     f"The topic is {named[name.lower()]!r}, and option {name!r} names others",
                     hint="Leave one of them out.",
                 )
+        if not isinstance(options, Mapping | None):
+            raise OptionError(
+                f"Expected options as a dict, got {type(options).__name__}",
+                hint='Write, for example, options={"startingOffsets": "earliest"}.',
+            )
         found = {**self.options, **(options or {}), **named}
         if "view" in {name.lower() for name in found}:
             raise OptionError(

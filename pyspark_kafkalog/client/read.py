@@ -375,7 +375,9 @@ def _checked(filters: Iterable[tuple[str, str, Any]], columns: pa.Schema) -> tup
         is_binary = name in columns.names and columns.field(name).type == pa.binary()
         if how == "in":
             if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-                raise _not_a_filter(f"expected several values for in, got {value!r}")
+                raise _not_a_filter(
+                    f"expected several values for in, got {value!r}", f'Write ("{name}", "in", [{value!r}]).'
+                )
             value = [_plain(item, is_binary=is_binary) for item in value]
         else:
             value = _plain(value, is_binary=is_binary)
@@ -424,8 +426,11 @@ def _condition(schema: pa.Schema, filters: Filters) -> pc.Expression | None:
             condition = wanted if condition is None else condition & wanted
         if condition is not None:
             schema.empty_table().filter(condition)
-    except (ValueError, TypeError, OverflowError, pa.ArrowException) as e:
-        raise _not_a_filter(str(e), _WITH_TYPES.get(name)) from None
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
+        raise _not_a_filter(
+            f"column {name!r} has type {schema.field(name).type}, which {value!r} is not",
+            _WITH_TYPES.get(name),
+        ) from None
     return condition
 
 

@@ -48,6 +48,7 @@ _NO_FIFO = getattr(os, "O_NONBLOCK", 0)
 """Opening a FIFO would wait for a writer."""
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _HINTS = {
+    errno.ENOTDIR: "A file is in the place of a folder: give a folder.",
     errno.EIO: "The disk cannot read it: see the system's log, and restore it from a replica or a backup.",
     errno.EACCES: "Let the user of this process (with Spark, of driver and workers) read it.",
     errno.EPERM: "Let the user of this process (with Spark, of driver and workers) read it.",
@@ -453,7 +454,9 @@ def _named_error(error: OSError, file: str) -> OSError | LogDirectoryError:
         return error
     if error.errno == errno.ESTALE:
         return FileNotFoundError(error.errno, "The file server has deleted it", file)
-    return LogDirectoryError(f"Cannot read: {error}", file=file, hint=_HINTS.get(error.errno or 0))
+    return LogDirectoryError(
+        f"Cannot read: {error.strerror or error}", file=file, hint=_HINTS.get(error.errno or 0)
+    )
 
 
 def _entry(info: fs.FileInfo) -> Entry:

@@ -52,10 +52,7 @@ def open_folder(location: str) -> Folder:
 
 def no_such_directory(folder: Folder) -> LogDirectoryError:
     """The error for a log directory that is not there."""
-    hint = (
-        "Give Kafka's log.dirs or one partition's folder, under the path that it has on this machine. A write"
-        " creates it."
-    )
+    hint = "Give an entry of Kafka's log.dirs, or one partition's folder, by its path on this machine."
     if _GLOB.search(folder.path):
         hint = "Globs are not expanded: give a list, or the folder above and the option subscribePattern."
     elif folder.filesystem.get_file_info(f"{folder.path}-0").type == fs.FileType.Directory:

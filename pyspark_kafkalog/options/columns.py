@@ -35,6 +35,8 @@ class Ways(NamedTuple):
     """Gives the expression for a column as a sink takes it, by its name and Spark type."""
     name_topic: str
     """Says how all rows get a topic."""
+    add: str
+    """An expression that adds the column value."""
 
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
@@ -143,7 +145,7 @@ def check_written_columns(
     :param ways: those of the user's library; by default Spark's.
     :raises OptionError: naming the column and its possible types, or the column that it probably is.
     """
-    rename, drop, convert, name_topic = ways or IN_SPARK
+    rename, drop, convert, name_topic, add = ways or IN_SPARK
     ignored = [name for name in columns if name not in SINK_FIELDS]
     near = {name: column for name in ignored if name not in written and (column := _slip_of(name))}
     if "value" not in columns:
@@ -154,8 +156,7 @@ def check_written_columns(
             )
         raise OptionError(
             "Required column 'value' not found",
-            hint="Add one, for example with df.selectExpr('CAST(id AS string) AS value'), or with all columns"
-            " in it: df.selectExpr('struct(*) AS value') and the option value.format=json.",
+            hint=f"Add one, for example with {add}.",
         )
     for name, column in near.items():
         if column not in columns and not (column == "topic" and topic is not None):
@@ -240,7 +241,12 @@ def _to_written(name: str, kind: str) -> str:
 
 
 IN_SPARK = Ways(
-    "df.withColumnRenamed({!r}, {!r})", "df.drop({!r})", _to_written, "Add .option('topic', 'name')"
+    "df.withColumnRenamed({!r}, {!r})",
+    "df.drop({!r})",
+    _to_written,
+    "Add .option('topic', 'name')",
+    "df.selectExpr('CAST(id AS string) AS value'), or with all columns in it:"
+    " df.selectExpr('struct(*) AS value') and the option value.format=json",
 )
 """The expressions for a DataFrame."""
 

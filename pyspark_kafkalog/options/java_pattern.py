@@ -86,8 +86,8 @@ def java_pattern(name: str, pattern: str) -> str:
             return re.compile("".join(python), re.ASCII).pattern
     except (re.error, ValueError, Warning, OverflowError, RecursionError) as e:
         raise OptionError(
-            f"Option {name!r}: the pattern is invalid, or Python does not support it: {e}",
-            hint="It is a regular expression of Java's, in which .* stands for any text.",
+            f"Option {name!r}: the pattern {pattern!r} cannot be used: {e}",
+            hint="Patterns are Java's regular expressions, in which .* stands for any text.",
         ) from e
 
 

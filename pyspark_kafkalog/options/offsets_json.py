@@ -37,7 +37,10 @@ def parse_partitions(text: str, *, option: str) -> tuple[TopicPartition, ...]:
     for topic, numbers in _object(text, option, example).items():
         check_topic(topic)
         if not isinstance(numbers, list) or not all(_is_integer(number, 0, MAX_INT) for number in numbers):
-            raise _unexpected(option, f"expected a list of partition numbers for topic {topic!r}", example)
+            expected = (
+                f"expected a list of partition numbers for topic {topic!r}, got {json.dumps(numbers)[:100]}"
+            )
+            raise _unexpected(option, expected, example)
         found.update(TopicPartition(topic, number) for number in numbers)
     return tuple(sorted(found))
 

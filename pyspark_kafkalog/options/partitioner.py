@@ -30,7 +30,9 @@ def distribution(user: UserOptions) -> Distribution:
     if name is None:
         return "sticky" if ignores_keys else "key"
     if "partitioner" in user:
-        raise OptionError("Only one of 'partitioner' and 'kafka.partitioner.class' can be given")
+        raise OptionError(
+            "Only one of 'partitioner' and 'kafka.partitioner.class' can be given", hint="Leave one out."
+        )
     known = _JAVA_PARTITIONERS.get(name.removeprefix("kafkashaded.").removeprefix(_PRODUCER_PACKAGE))
     if known is None:
         raise OptionError(

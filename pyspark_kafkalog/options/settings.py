@@ -403,6 +403,10 @@ def _offsets(user: UserOptions, side: str, default: int = LATEST) -> OffsetsOpti
     return OffsetsOption(name, default if values is None else values)
 
 
+_OTHER_END = {EARLIEST: "the end of the log", LATEST: "its beginning"}
+"""What the other of the two stands for."""
+
+
 def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
     if offsets.are_timestamps:
         return
@@ -417,8 +421,8 @@ def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:
     for topic_partition, offset in values.items():
         if offset == sentinel:
             raise OptionError(
-                f"Option {offsets.option!r} for {topic_partition} can't be {word} for batch queries",
-                hint=_ENDS_OF_BATCHES,
+                f"Option {offsets.option!r} for {topic_partition} can't be {sentinel} ({word}) in a batch",
+                hint=f"Write an offset, or {-3 - sentinel} for {_OTHER_END[sentinel]}.",
             )
 
 

@@ -113,7 +113,13 @@ def moment(name: str, text: str) -> Moment:
         _check_unit(name, int(given))
         return int(given)
     if ago := _AGO.fullmatch(given):
-        return Ago(milliseconds(name, ago["time"]))
+        try:
+            return Ago(milliseconds(name, ago["time"]))
+        except OptionError:
+            raise OptionError(
+                f"Option {name!r}: expected a time ago such as 30m, 1h or -2d{shown(name, text)}",
+                hint="Units are ms, s, m, h and d.",
+            ) from None
     # Before Python 3.11 fromisoformat rejects Z, zones without a colon and fractions of other lengths.
     iso = given.upper().replace("Z", "+00:00")
     if date := _DATE.fullmatch(iso):

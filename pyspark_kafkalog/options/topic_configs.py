@@ -112,7 +112,9 @@ def check_topic_configs(configs: Mapping[str, str | None], names: Collection[str
         if name not in known:
             near = near_names(name, known)
             hint = (
-                f"Did you mean {' or '.join(near)}?" if near else "Use one of Kafka's topic configurations."
+                f"Did you mean {' or '.join(near)}?"
+                if near
+                else "Names are Kafka's, such as retention.ms or cleanup.policy."
             )
             raise OptionError(f"Unknown topic configuration {name!r}", hint=hint)
         expected, is_valid = TOPIC_CONFIGS.get(name, _ANY)

@@ -241,7 +241,7 @@ def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[
             meant = by_letters.get(letters(text))
             raise OptionError(
                 f"Option {name!r}: expected one of"
-                f" {', '.join(word or 'nothing' for word in values)}{shown(name, text)}",
+                f" {', '.join(word or 'an empty text' for word in values)}{shown(name, text)}",
                 hint=hint if meant is None else f"Write {meant}.",
             ) from None
 
@@ -403,9 +403,14 @@ def servers(name: str, text: str) -> tuple[str, ...]:
         if not item:
             continue
         match = _SERVER.fullmatch(item)
-        if match is None or not 0 < int(match["port"]) < 1 << 16:
-            # The text before an @ may be a password.
-            got = "" if "@" in item else shown(name, item)
+        # The text before an @ may be a password.
+        got = "" if "@" in item else shown(name, item)
+        if match is not None and not 0 < int(match["port"]) < 1 << 16:
+            raise OptionError(
+                f"Option {name!r}: expected a port from 1 to 65535{got}",
+                hint=f"Write, for example, {match['host']}:9092.",
+            )
+        if match is None:
             raise OptionError(
                 f"Option {name!r}: expected host:port as server {number} in the list{got}",
                 hint="Write, for example, broker1:9092,broker2:9092 or [::1]:9092.",

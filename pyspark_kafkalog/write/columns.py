@@ -152,6 +152,7 @@ IN_ARROW = Ways(
     "table.drop_columns([{!r}])",
     _to_written,
     "Name it: write(rows, 'orders')",
+    'rows.append_column("value", rows["id"].cast(pa.string()))',
 )
 """The expressions for a table of pyarrow."""
 

@@ -72,7 +72,7 @@ def test_single_numbers_may_stand_for_something_else() -> None:
 def test_words_may_stand_for_values_the_empty_one_too() -> None:
     check = one_of_these({"https": True, "": False})
     assert (check("o", "HTTPS"), check("o", " ")) == (True, False)
-    with pytest.raises(OptionError, match="'o': expected one of https, nothing, got 'ftp'"):
+    with pytest.raises(OptionError, match="'o': expected one of https, an empty text, got 'ftp'"):
         check("o", "ftp")
 
 

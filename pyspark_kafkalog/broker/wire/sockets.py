@@ -98,7 +98,7 @@ def open_socket(
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, ValueError, OverflowError) as e:  # impossible names and ports raise others
         raise UnknownHostError(
-            f"The host name cannot be resolved: {e}",
+            f"The host name cannot be resolved: {_reason(e)}",
             broker=str(address),
             hint="Check kafka.bootstrap.servers, and the broker's advertised.listeners.",
         ) from e
@@ -123,10 +123,16 @@ def open_socket(
     refused = all(isinstance(error, ConnectionRefusedError) for error in errors)
     is_cut = limit is deadline and isinstance(errors[-1], TimeoutError)
     raise (ClosedPortError if refused else OutOfTimeError if is_cut else BrokerConnectionError)(
-        f"Cannot connect to the broker: {errors[-1]}",
+        f"Cannot connect to the broker: {_reason(errors[-1])}",
         broker=str(address),
-        hint="Check that it runs, and that its advertised host and port can be reached from here.",
+        hint="Check that it runs, and that nothing blocks the way. If host or port are wrong, correct"
+        " kafka.bootstrap.servers, or the broker's advertised.listeners.",
     ) from errors[-1]
+
+
+def _reason(error: Exception) -> str:
+    """The words of an error of the system, without its number."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _connected(

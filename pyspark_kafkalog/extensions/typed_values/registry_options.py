@@ -58,9 +58,12 @@ def registry_options(user: UserOptions) -> RegistryOptions | None:
         if user.value(option) == means and not found:
             raise OptionError(f"Option {option!r} is {means}, but {where!r} has no login")
     if info is not None and ":" not in info:
-        raise OptionError(f"Option {_BASIC!r}: expected user:password")
+        raise OptionError(
+            f"Option {_BASIC!r}: expected user:password, got no colon",
+            hint="Write the user, a colon and the password.",
+        )
     if info is not None and token is not None:
-        raise OptionError(f"Only one of {_BASIC!r} and {_BEARER!r} can be given")
+        raise OptionError(f"Only one of {_BASIC!r} and {_BEARER!r} can be given", hint="Leave one out.")
     if token is not None and not _VISIBLE.fullmatch(token):
         raise OptionError(f"Option {_BEARER!r} has characters other than visible ASCII")
     tls = user.names("schema.registry.ssl.")

@@ -89,7 +89,9 @@ def _check_store(user: UserOptions, store: str, parts: tuple[str, ...], conversi
     if f"{store}.password" in user:
         raise OptionError(f"Option '{store}.password' is given, but a PEM store has none", hint=conversion)
     if inline and location:
-        raise OptionError(f"Only one of '{store}.location' and {inline[0]!r} can be given")
+        raise OptionError(
+            f"Only one of '{store}.location' and {inline[0]!r} can be given", hint="Leave one out."
+        )
 
 
 def _versions(user: UserOptions) -> tuple[str, str]:

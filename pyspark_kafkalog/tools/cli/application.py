@@ -180,7 +180,7 @@ def _usage_message(error: click.UsageError) -> str:
             written = as_typed({word: (place,), place: as_name}, error.ctx)
             return f"{message} If {word} is a name, PLACE comes first: {written}"
     if isinstance(error, click.MissingParameter) and error.param:
-        hint = f"Write {error.ctx.command_path} {_words_of(error.ctx.command)}."
+        hint = _as_it_is_written(error.ctx)
     elif extra := _EXTRA.fullmatch(message):
         options = {option for param in error.ctx.command.params for option in param.opts}
         meant = [option for option in ("--group",) if option in options]
@@ -189,6 +189,8 @@ def _usage_message(error: click.UsageError) -> str:
         elif meant:
             named = [" ".join(f"{option} {name}" for name in extra[1].split()) for option in meant]
             hint = f"Did you mean {' or '.join(named)}?"
+        else:
+            hint = _as_it_is_written(error.ctx)
     elif (
         isinstance(error, click.BadParameter)
         and error.param
@@ -207,6 +209,12 @@ def _expected_range(found: re.Match[str]) -> str:
     words = [] if least is None else [f"{least[0]} or more" if least[1] else f"more than {least[0]}"]
     words += [f"at most {most}" if sign == "<=" else f"less than {most}"] if most else []
     return f"expected {' and '.join(words)}, got {got}"
+
+
+def _as_it_is_written(ctx: click.Context) -> str:
+    """The hint that has the command with the words that it needs."""
+    words = f"{ctx.command_path} {_words_of(ctx.command)}".rstrip()
+    return f"Write {words}{'' if words.endswith('...') else '.'}"
 
 
 def _words_of(command: click.Command) -> str:

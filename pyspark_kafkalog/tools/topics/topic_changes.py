@@ -219,6 +219,10 @@ def alter_topics(topics: Topics, changes: Sequence[TopicChange]) -> None:
 
 
 def _check_kind(given: Sequence[object], kind: type, example: str) -> None:
+    if isinstance(given, kind):
+        raise OptionError(
+            f"Expected a list of {kind.__name__}, got one by itself", hint=f"Write kafka.topics.{example}."
+        )
     for one in given:
         if not isinstance(one, kind):
             raise OptionError(

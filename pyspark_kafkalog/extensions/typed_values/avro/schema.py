@@ -212,7 +212,9 @@ class _Parser:
             return Schema(name)
         found = self._names.get(_full(name, space)) or self._names.get(name)
         if found is None:
-            raise _wrong(path, f"the type {name!r} is not defined here or before")
+            raise _wrong(
+                path, f"there is no type {name!r}", f"Use {', '.join(PRIMITIVES)}, or define it before."
+            )
         return found
 
     def _union(self, written: list[Any], path: str, space: str, depth: int) -> Schema:
@@ -325,7 +327,7 @@ def _last(name: str) -> str:
 
 def _of(written: Mapping[str, Any], key: str, path: str) -> Any:
     if key not in written:
-        raise _wrong(path, f"{key!r} is missing")
+        raise _wrong(path, f"{key!r} is missing in {_shown(written)}", f"Add {key!r} there.")
     return written[key]
 
 
@@ -339,6 +341,6 @@ def _shown(written: Any) -> str:
     return json.dumps(written)[:100]
 
 
-def _wrong(path: str, what: str) -> SchemaError:
+def _wrong(path: str, what: str, hint: str | None = None) -> SchemaError:
     place = f" at {path[:LONGEST_NAME].removeprefix('.')}" if path else ""
-    return SchemaError(f"An Avro schema is not valid{place}: {what}")
+    return SchemaError(f"An Avro schema is not valid{place}: {what}", hint=hint)

@@ -48,7 +48,8 @@ def _check(kind: pa.DataType, path: str, depth: int) -> None:
         if not names or len(names) > len(set(names)):
             twice = next((one for one in names if names.count(one) > 1), None)
             what = "no field" if twice is None else f"two fields {twice!r}"
-            raise OptionError(f"The struct of {name!r} has {what}")
+            hint = "Give it one." if twice is None else "Leave one out, or give it another name."
+            raise OptionError(f"The struct of {name!r} has {what}", hint=hint)
         for field in kind:
             _check(field.type, f"{path}.{field.name}", depth + 1)
     elif pa.types.is_map(kind) or pa.types.is_list(kind):

@@ -56,6 +56,8 @@ def dump(
         damaged = True
         say(str(error))
 
+    if end <= start:
+        raise click.UsageError("Expected --from to be lower than --to: no offset is between them.")
     chosen = one_partition(kafka.place, partition)
     wanted = OffsetRange(start, end)
     with said(f"Looking up {chosen}"):

@@ -65,7 +65,7 @@ def test_references_are_known_by_their_names() -> None:
     assert str(items.items) == "record shop.Item"
     assert isinstance(items.items, Record)
     assert str(items.items.fields[0].schema) == "fixed shop.Sku(8)"
-    with pytest.raises(SchemaError, match=r"not valid at items\.element: the type 'Item' is not defined"):
+    with pytest.raises(SchemaError, match=r"not valid at items\.element: there is no type 'Item'"):
         parse(order, [sku])
 
 
@@ -91,12 +91,12 @@ def test_a_type_may_be_repeated() -> None:
         ({"type": "enum", "name": "E", "symbols": ["\ud800"]}, "is not JSON: .* surrogates"),
         (record({"name": "a", "type": "int", "default": {"\ud800": 1}}), "is not JSON: .* surrogates"),
         ("5", "expected a schema, got 5"),
-        ('"unknown"', "the type 'unknown' is not defined"),
+        ('"unknown"', "there is no type 'unknown'"),
         ({"type": 5}, "expected a type, got 5"),
         ({"name": "x"}, "expected a type, got null"),
         ({"type": "array"}, "'items' is missing"),
         (record(("a", record(("b", "int")))), "the type 'R' is defined twice, and not in the same way"),
-        (record(("a", record(("b", "nope"), name="I"))), r"at a\.b: the type 'nope'"),
+        (record(("a", record(("b", "nope"), name="I"))), r"at a\.b: there is no type 'nope'"),
         (record(("a", {"type": "map", "values": {"type": "array", "items": 5}})), r"at a\.value\.element"),
         (record({"name": "a"}), r"at a: 'type' is missing"),
         (record({"name": "a b", "type": "int"}), "expected the name of a field"),
