@@ -23,7 +23,7 @@ _OF_WRITERS = frozenset(
     {"clusterBy", "foreach", "foreachBatch", "format", "option", "options", "outputMode", "partitionBy"}
     | {"queryName", "start", "table", "toTable", "trigger"}
 )
-"""What a ``DataStreamWriter`` has."""
+"""Names that a ``DataStreamWriter`` has."""
 
 
 class _WriteStream:

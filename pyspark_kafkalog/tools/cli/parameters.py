@@ -104,7 +104,7 @@ class PlaceArgument(click.Argument):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Refuse a word that is no place if a later one is."""
+        """Refuse a word that isn't a place if a later one is."""
         place = opts.get(self.name or "")
         if isinstance(place, str) and not ctx.resilient_parsing and _is_no_place(place):
             for param in ctx.command.get_params(ctx):

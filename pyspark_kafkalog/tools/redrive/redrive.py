@@ -78,7 +78,7 @@ class Redriven:
     """The dead letters of one partition that go back to one topic.
 
     They are among the offsets from ``start`` to ``end``. ``destination`` is None, in a table ``-``, for
-    records that are no dead letters, which stay where they are.
+    records that aren't dead letters, which stay where they are.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
