@@ -144,7 +144,7 @@ class _OffsetCheck:
         return _fault(
             ~self._right | (self._offset > self._last),
             self._entries,
-            "does not point to such a batch, or points backwards",
+            "does not point to the batch of its offset, or points backwards",
         )
 
     def is_closed(self) -> bool:

@@ -253,7 +253,7 @@ class PartitionRepair:
         if {INDEX_SUFFIX, TIME_INDEX_SUFFIX} & rebuild:
             rebuild |= {INDEX_SUFFIX, TIME_INDEX_SUFFIX}
         for suffix in sorted(rebuild):
-            why = faults.get(suffix, "the other one is at fault")
+            why = faults.get(suffix, "The segment's other index is at fault")
             self._step("rebuild", segment_file(segment.base_offset, suffix + segment.suffix), why)
         if self._mode.execute and rebuild:
             chosen = {suffix: contents[suffix] for suffix in rebuild}
