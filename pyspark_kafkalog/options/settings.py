@@ -404,7 +404,7 @@ def _offsets(user: UserOptions, side: str, default: int = LATEST) -> OffsetsOpti
 
 
 _OTHER_END = {EARLIEST: "the end of the log", LATEST: "its beginning"}
-"""What the other of the two stands for."""
+"""The meaning of the other of the two."""
 
 
 def _refuse_sentinel(offsets: OffsetsOption, sentinel: int, word: str) -> None:

@@ -72,12 +72,17 @@ class TestServers:
 
     @pytest.mark.parametrize(
         "text",
-        ["host", "host:", ":9092", "host:0", "host:65536", "host:x", "::1:9092", "[::1]", "[x]:1", "a b:1"],
+        ["host", "host:", ":9092", "host:x", "::1:9092", "[::1]", "[x]:1", "a b:1", "user:pw@host:0"],
     )
     def test_other_forms_are_refused(self, text: str) -> None:
         with pytest.raises(
             OptionError, match=r"'kafka\.bootstrap\.servers': expected host:port as server 2 in the list"
         ):
+            place_options({"kafka.bootstrap.servers": f"a:1,{text}"})
+
+    @pytest.mark.parametrize("text", ["host:0", "host:65536"])
+    def test_a_port_out_of_range_is_shown(self, text: str) -> None:
+        with pytest.raises(OptionError, match=f"expected a port from 1 to 65535, got '{text}'"):
             place_options({"kafka.bootstrap.servers": f"a:1,{text}"})
 
     @pytest.mark.parametrize("text", ["", " ", ",", " , "])

@@ -317,9 +317,9 @@ class TestOffsets:
         ("options", "message"),
         [
             ({"startingOffsets": "latest"}, "'startingOffsets' can't be latest"),
-            ({"startingOffsets": '{"t":{"0":-1}}'}, "'startingOffsets' for t-0 can't be latest"),
+            ({"startingOffsets": '{"t":{"0":-1}}'}, "'startingOffsets' for t-0 can't be -1 \\(latest\\)"),
             ({"endingOffsets": "earliest"}, "'endingOffsets' can't be earliest"),
-            ({"endingOffsets": '{"t":{"0":-2}}'}, "'endingOffsets' for t-0 can't be earliest"),
+            ({"endingOffsets": '{"t":{"0":-2}}'}, "'endingOffsets' for t-0 can't be -2 \\(earliest\\)"),
             ({"startingOffsets": ""}, "'startingOffsets'.*not JSON"),
             ({"startingOffsets": '{"t":{"0":-3}}'}, "expected a whole number of at least -2 for t-0, got -3"),
             ({"startingTimestamp": "1.5"}, "'startingTimestamp': expected a time"),

@@ -45,7 +45,7 @@ _log = logging.getLogger("pyspark_kafkalog")
 def auditor_class(name: str) -> type[Auditor]:
     """The class of an auditor: ``counting``, ``logging``, or one of the user's at ``module:name``.
 
-    :raises OptionError: if it can't be imported, is no auditor, or asks for columns that there are not.
+    :raises OptionError: if it can't be imported, isn't an auditor, or asks for columns that there are not.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]

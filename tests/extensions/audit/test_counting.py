@@ -264,7 +264,7 @@ class Older(ByHeader):
 
 
 class Wrong(CountingAuditor):
-    """Keys that are none."""
+    """Keys that aren't a column of text with one for each record."""
 
     columns = ()
 

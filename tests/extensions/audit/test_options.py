@@ -42,8 +42,9 @@ def test_a_place_or_an_auditor_is_enough() -> None:
 
 def test_linkedins_auditors_are_taken_by_their_names() -> None:
     theirs = "com.linkedin.kafka.clients.auditing"
-    assert audit(auditor__class=f"{theirs}.LoggingAuditor") == AuditOptions("counting", None, 600_000)
+    assert audit(auditor__class=f"{theirs}.LoggingAuditor") == AuditOptions("logging", None, 600_000)
     assert audit(auditor__class=f"{theirs}.NoOpAuditor") is None
+    assert audit(auditor__class=f"{theirs}.NoOpAuditor", auditLocation="/audit") is None
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def test_what_is_refused_before_anything_is_written(path: str, said: str, tmp_pa
     [
         ("kafka.interceptor.classes", "To change rows, .* transform. To hear .* callback.class"),
         ("interceptor.classes", "callback.class"),
-        ("callback.handler", "To hear of .* give callback.class, a class of Python"),
-        ("event.handler", "give transform. To hear of .* callback.class"),
+        ("callback.handler", "callback.class hears of record batches"),
+        ("event.handler", "callback.class hears of record batches .*, transform changes rows"),
     ],
 )
 def test_settings_of_kafkas_producers_say_what_to_give_here(name: str, said: str) -> None:
