@@ -130,6 +130,8 @@ def not_copied(offsets: OffsetRange) -> str:
 
 GO_ON = "Set failOnDataLoss=false to continue without the lost records."
 """The hint where records are gone."""
+TO_NEXT_BATCH = "Set failOnDataLoss=false to continue at the next valid batch."
+"""The hint where record batches are corrupt."""
 
 
 def lost(

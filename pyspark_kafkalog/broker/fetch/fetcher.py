@@ -38,7 +38,7 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
     UnconfirmedError,
 )
-from pyspark_kafkalog.model import Fetch, OffsetRange, Origin, Slice, lost, went_back
+from pyspark_kafkalog.model import TO_NEXT_BATCH, Fetch, OffsetRange, Origin, Slice, lost, went_back
 from pyspark_kafkalog.model.topics import cleanup_policies
 from pyspark_kafkalog.options.brokers import FetchOptions
 
@@ -327,7 +327,7 @@ class Fetcher:
             offset=self._position,
             position=position,
             broker=self._link.broker,
-            hint="Set failOnDataLoss=false to continue at the next valid batch.",
+            hint=TO_NEXT_BATCH if self._wanted.on_corrupt is None else None,
         )
 
     def _lost(self, why: str, *, next_offset: int | None = None) -> DataLossError:

@@ -39,6 +39,7 @@ from pyspark_kafkalog.log.segment.scan import MAX_OFFSET
 from pyspark_kafkalog.log.segment.segment import GONE, FramingError, OpenSegment, Segment
 from pyspark_kafkalog.model import (
     GO_ON,
+    TO_NEXT_BATCH,
     Fetch,
     OffsetRange,
     OnCorrupt,
@@ -453,7 +454,7 @@ class Partition:
                     offset=max(start, e.next_offset),
                     file=opened.file,
                     position=e.position,
-                    hint="Set failOnDataLoss=false to continue at the next valid batch.",
+                    hint=TO_NEXT_BATCH if on_corrupt is None else None,
                 )
                 if on_corrupt is None:
                     raise error from None

@@ -201,6 +201,20 @@ def test_damage_is_left_out_only_on_request() -> None:
     assert done.out
 
 
+def test_a_cut_segment_is_left_out_without_advice_that_was_followed(tmp_path: Path) -> None:
+    kafka = connect(tmp_path)
+    for _ in range(3):
+        kafka.write(pa.table({"value": [bytes(600)] * 5}), "t", options={"segment.bytes": "4096"})
+    first = min((tmp_path / "t-0").glob("*.log"))
+    os.truncate(first, first.stat().st_size // 2)
+    done = run("cat", tmp_path, "t")
+    assert (done.code, "Read on with --skip-damaged." in done.err) == (3, True)
+    done = run("cat", tmp_path, "t", "--count", "--skip-damaged")
+    assert (done.code, done.out.strip()) == (1, "10")
+    assert "No record batch can be read here" in done.err
+    assert "failOnDataLoss" not in done.err
+
+
 def test_a_warning_is_said_as_errors_are(root: Path) -> None:
     done = run("cat", root, "t", "--since", "2020-01-01 12:34:56.789", "--count")
     assert done.err.startswith("kafkalog: --since: 2020-01-01 12:34:56.789 has no time zone")
