@@ -57,6 +57,8 @@ myst_heading_anchors = 4
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 
+suppress_warnings = ["ref.python"]
+"""Several classes have a field called ``bytes``, as the type is."""
 html_theme = "furo"
 html_title = f"pyspark-kafkalog {version}"
 html_static_path = ["static"]

@@ -28,6 +28,7 @@ def _by_config() -> list[list[Scenario]]:
 def _options(scenarios: list[Scenario]) -> tuple[dict[str, str], dict[str, Any]]:
     """Those of the source, and those of the step."""
     config = dict(scenarios[0].entry["consumer_config"])
+    config.pop("max.tracked.messages.per.partition", None)  # refused: nothing is tracked
     source = {
         "path": str(scenarios[0].folder),
         "subscribe": ",".join(sorted({scenario.case for scenario in scenarios})),
