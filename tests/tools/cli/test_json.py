@@ -29,6 +29,7 @@ KEYS: Mapping[str, set[str]] = {
     "offsets show {}": {"offsets"},
     "offsets reset {} t --group g --to-latest": {"offsets"},
     "offsets import {} offsets.json": {"offsets"},
+    "offsets safe {} t": {"offsets"},
     "offsets delete {} t --group g": {"offsets"},
     "copy {} backup": {"partitions", "problems"},
     "adopt {} other --no-groups": {"partitions"},
