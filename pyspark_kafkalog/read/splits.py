@@ -206,8 +206,9 @@ def join_all(
 def _aligned(sizes: Sequence[float], leaders: Sequence[int], most: int) -> list[float]:
     """The sizes, an eighth more or less, so that a leader with almost a whole number of tasks has it."""
     of_leader: dict[int, float] = {}
+    task = sum(sizes) / most
     for leader, size in zip(leaders, sizes, strict=True):
-        of_leader[leader] = of_leader.get(leader, 0) + size * most / sum(sizes)
+        of_leader[leader] = of_leader.get(leader, 0) + size / task
     whole = {leader: round(share) for leader, share in of_leader.items()}
     scales = {
         leader: whole[leader] / share if abs(whole[leader] / share - 1) < 1 / 8 else 1.0
