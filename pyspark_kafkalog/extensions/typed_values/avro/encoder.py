@@ -50,19 +50,23 @@ class _Varints:
     """Numbers in zigzag, by seven bits from the lowest on, as a part of each row.
 
     :param validity: a bitmap of the rows that have one; empty if all have.
+    :param null: the byte of a union's branch that null has, and ``some`` that before a number, if rows have
+        their branches.
     """
 
-    def __init__(self, values: np.ndarray, validity: np.ndarray = _ALL) -> None:
-        self._numbers: tuple[np.ndarray, np.ndarray, int, int] = (
-            *(values, validity),
-            *(kernels.NO_BYTE, kernels.NO_BYTE),
-        )
+    def __init__(
+        self,
+        values: np.ndarray,
+        validity: np.ndarray = _ALL,
+        null: int = kernels.NO_BYTE,
+        some: int = kernels.NO_BYTE,
+    ) -> None:
+        self._numbers = values, validity, null, some
 
     def behind(self, null: int, some: int) -> _Varints:
-        """The same behind the byte of a union's branch: that of null, or that of the numbers."""
-        found = _Varints(*self._numbers[:2])
-        found._numbers = *self._numbers[:2], null, some
-        return found
+        """The same behind the branches of a union."""
+        values, validity, *_ = self._numbers
+        return _Varints(values, validity, null, some)
 
     def measure(self, sizes: np.ndarray) -> None:
         """See :meth:`.text.Part.measure`."""
@@ -76,20 +80,24 @@ class _Varints:
 class _Decimals:
     """Unscaled numbers in two's complement, big-endian, as a part of each row; null is empty.
 
-    :param column: of 128 bits.
-    :param size: the bytes of each; 0 for as few as will do, behind their number.
+    :param schema: a fixed, whose size they have, or bytes: as few as will do, behind their number.
     """
 
-    def __init__(self, column: pa.Decimal128Array, size: int) -> None:
-        words = np.frombuffer(column.buffers()[1] or b"", np.int64)
-        self._numbers = words[2 * column.offset :][: 2 * len(column)], validity_of(column), size
+    def __init__(self, schema: Schema, column: pa.Array, path: str) -> None:
+        self._schema, self._path = schema, path
+        column = column.cast(pa.decimal128(_MOST_DIGITS, schema.scale))
+        words = np.frombuffer(column.buffers()[1] or b"", np.int64)[2 * column.offset :][: 2 * len(column)]
+        self._numbers = words, validity_of(column), schema.size if isinstance(schema, Fixed) else 0
 
-    def measure(self, sizes: np.ndarray) -> int:
+    def measure(self, sizes: np.ndarray) -> None:
         """See :meth:`.text.Part.measure`.
 
-        :returns: how many rows have a number that is too large for the size.
+        :raises InvalidRecordError: for a number that is too large for the size.
         """
-        return int(kernels.measure_decimals(*self._numbers, sizes))
+        if kernels.measure_decimals(*self._numbers, sizes):
+            raise InvalidRecordError(
+                f"{self._path}: a row has a number that is too large for its {self._schema}"
+            )
 
     def put(self, at: np.ndarray, out: np.ndarray) -> None:
         """See :meth:`.text.Part.put`."""
@@ -366,7 +374,7 @@ def _items(schema: Array | Map, column: pa.Array, path: str) -> list[_Part]:
 def _leaf(schema: Schema, column: pa.Array, path: str) -> list[_Part]:
     """The same for a type that is not nested; rows that are null are empty."""
     if schema.logical == "decimal":
-        return [_decimals(schema, column, path)]
+        return [_Decimals(schema, column, path)]
     if schema.kind in ("string", "bytes"):
         return _sized(column.cast(TEXT))
     if isinstance(schema, Fixed):
@@ -408,15 +416,6 @@ def _timestamps(schema: Schema, column: pa.Array, path: str) -> np.ndarray:
             raise InvalidRecordError(f"{path}: a row has a time that is too large for its {schema}")
         numbers = numbers * factor
     return np.asarray(numbers, np.int64)
-
-
-def _decimals(schema: Schema, column: pa.Array, path: str) -> _Decimals:
-    column = column.cast(pa.decimal128(_MOST_DIGITS, schema.scale))
-    size = schema.size if isinstance(schema, Fixed) else 0
-    found = _Decimals(column, size)
-    if size and found.measure(np.zeros(len(column), np.int64)):
-        raise InvalidRecordError(f"{path}: a row has a number that is too large for its {schema}")
-    return found
 
 
 def _is_valid(column: pa.Array) -> np.ndarray:
