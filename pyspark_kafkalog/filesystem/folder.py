@@ -16,7 +16,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -373,6 +373,18 @@ class Folder:
             if data is not None:
                 return data
         return None
+
+    def replaced_files(self) -> Sequence[str]:
+        """The paths from here, in order, of the files at any depth as :meth:`replace` wrote them.
+
+        Other files are among them. There are none if the folder is missing.
+        """
+        infos = self.filesystem.get_file_info(
+            fs.FileSelector(self.path, allow_not_found=True, recursive=True)
+        )
+        start = len(self._join(""))
+        paths = (info.path[start:] for info in infos if info.type == fs.FileType.File)
+        return sorted({path.removesuffix(NEW_SUFFIX) for path in paths})
 
     def _write(self, path: str, data: bytes) -> None:
         with self.filesystem.open_output_stream(path) as stream:

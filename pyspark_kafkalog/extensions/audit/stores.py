@@ -9,15 +9,12 @@ say the same, whatever was killed when.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
-from pyarrow import fs
-
 from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.extensions.audit.auditor import AuditedTask
-from pyspark_kafkalog.filesystem.folder import NEW_SUFFIX
 from pyspark_kafkalog.filesystem.locate import locate
 
 COMMITTED = "committed"
@@ -106,10 +103,8 @@ class FolderStore:
 
     def put(self, name: Name, data: bytes) -> None:
         """See :meth:`Store.put`; each file is replaced as a whole."""
-        file = name.share if name.share == COMMITTED else name.share + _SUFFIX
-        folder = locate(self.location)
-        for child in name.batch.split("/"):
-            folder = folder.child(child)
+        file = _file_of(name)
+        folder = locate(self.location).child(name.batch)
         try:
             folder.replace(file, data)
         except OSError as e:
@@ -121,21 +116,19 @@ class FolderStore:
 
     def names(self) -> list[Name]:
         """See :meth:`Entries.names`."""
-        top = locate(self.location)
-        selector = fs.FileSelector(self._path(top.path), allow_not_found=True, recursive=True)
-        found = top.filesystem.get_file_info(selector)
-        names = set()
-        for path in {info.path.removesuffix(NEW_SUFFIX) for info in found if info.type == fs.FileType.File}:
-            batch, _, file = path.removeprefix(top.path.rstrip("/") + "/").rpartition("/")
+        top, narrowed = locate(self.location), f"{self.batch}/" if self.batch else ""
+        found = (top.child(self.batch) if self.batch else top).replaced_files()
+        names = []
+        for path in found:
+            batch, _, file = f"{narrowed}{path}".rpartition("/")
             if file == COMMITTED or file.endswith(_SUFFIX):
-                names.add(Name(batch, file.removesuffix(_SUFFIX)))
-        return list(names)
+                names.append(Name(batch, file.removesuffix(_SUFFIX)))
+        return names
 
     def read(self, name: Name) -> bytes | None:
         """See :meth:`Entries.read`."""
-        top = locate(self.location)
-        file = name.share if name.share == COMMITTED else name.share + _SUFFIX
-        return replace(top, path=f"{top.path.rstrip('/')}/{name.batch}").read_replaced(file)
+        return locate(self.location).child(name.batch).read_replaced(_file_of(name))
 
-    def _path(self, top: str) -> str:
-        return f"{top.rstrip('/')}/{self.batch}" if self.batch else top
+
+def _file_of(name: Name) -> str:
+    return name.share if name.share == COMMITTED else name.share + _SUFFIX

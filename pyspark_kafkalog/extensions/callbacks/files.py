@@ -8,13 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyarrow import fs
-
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.filesystem.folder import NEW_SUFFIX
 from pyspark_kafkalog.filesystem.locate import locate
 
 if TYPE_CHECKING:
@@ -70,10 +66,7 @@ def _row(heard: Heard, now: int) -> dict[str, Any]:
 def metrics_rows(location: str) -> Iterator[dict[str, Any]]:
     """The metrics at a location, a row for each task of each batch; times in ms."""
     top = locate(location)
-    found = top.filesystem.get_file_info(fs.FileSelector(top.path, allow_not_found=True, recursive=True))
-    paths = {info.path.removesuffix(NEW_SUFFIX) for info in found if info.type == fs.FileType.File}
-    for path in sorted(paths):
-        folder, _, name = path.rpartition("/")
-        data = replace(top, path=folder).read_replaced(name) if name.endswith(_SUFFIX) else None
+    for path in top.replaced_files():
+        data = top.read_replaced(path) if path.endswith(_SUFFIX) else None
         for line in (data or b"").splitlines():
             yield json.loads(line)
