@@ -93,8 +93,8 @@ def _checked(
         settings = settings.for_tasks
     with loading():
         splitting_of(settings).load()
-        write_counting_of(settings).load()
         if not commits:
+            write_counting_of(settings).load()
             listening_of(settings).load()
     freeze_modules()
     return settings, shaping
