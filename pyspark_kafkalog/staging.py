@@ -19,15 +19,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pyspark_kafkalog.codec.checksums import crc32c
 from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
-from pyspark_kafkalog.model.listening import EncodedBatch, WriteListener, plain_sizes
 from pyspark_kafkalog.model.sinks import TaskSink
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
 
 _RUN_BYTES = 4 << 20
 """Sections are read together up to this size; a larger one is read as a whole, as its task had it."""
@@ -164,7 +166,10 @@ class Staging(TaskSink[Staged]):
             self._tell(self._listener, partition, encoded)
 
     def _tell(self, listener: WriteListener, partition: TopicPartition, encoded: Encoded) -> None:
-        batches = zip(encoded.counts.tolist(), encoded.sizes.tolist(), plain_sizes(encoded), strict=True)
+        from pyspark_kafkalog.model.listening import EncodedBatch
+
+        plain_sizes = encoded.sizes_without_compression()
+        batches = zip(encoded.counts.tolist(), encoded.sizes.tolist(), plain_sizes, strict=True)
         for records, size, plain_size in batches:
             listener.enqueued(EncodedBatch(partition, self._numbers[partition], records, size, plain_size))
             self._numbers[partition] += 1

@@ -8,9 +8,9 @@ from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
+from pyspark_kafkalog.log.obeyed_configs import check_obeyed
 from pyspark_kafkalog.log.publish import topics as on_disk
 from pyspark_kafkalog.log.read.directory import LogDirectory
-from pyspark_kafkalog.log.topic_settings import check_obeyed
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.topics import (
     OWN_CONFIG,

@@ -357,6 +357,11 @@ class Encoded:
     counts: np.ndarray
     plain_sizes: np.ndarray | None = None
 
+    def sizes_without_compression(self) -> list[int]:
+        """The size in bytes of each record batch without compression; as it is stored, if that is unknown."""
+        known: list[int] = (self.sizes if self.plain_sizes is None else self.plain_sizes).tolist()
+        return known
+
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark_kafkalog.model import Encoded, TopicPartition
+from pyspark_kafkalog.model import TopicPartition
 
 
 class BatchOnItsWay(Protocol):
@@ -76,9 +76,3 @@ class EncodedBatch:
     size: int
     plain_size: int
     attempts: int = 0
-
-
-def plain_sizes(encoded: Encoded) -> list[int]:
-    """The size in bytes of each record batch without compression; as it is stored, if that is not known."""
-    known: list[int] = (encoded.sizes if encoded.plain_sizes is None else encoded.plain_sizes).tolist()
-    return known

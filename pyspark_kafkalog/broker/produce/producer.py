@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
@@ -50,8 +50,10 @@ from pyspark_kafkalog.errors import (
     RecordTooLargeError,
 )
 from pyspark_kafkalog.model import Encoded, EncodeSettings, TopicPartition
-from pyspark_kafkalog.model.listening import WriteListener, plain_sizes
 from pyspark_kafkalog.options.brokers import ProduceOptions
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
 
 _MIN_SEND_BYTES = 256 << 10
 """Bytes to collect before sending while more may follow, so that small batches share requests."""
@@ -185,7 +187,7 @@ class Producer:
         write_kernels.put_ints(encoded.data, positions + OFFSET, np.zeros_like(positions), 8)
         data = encoded.data.data
         sizes, counts = encoded.sizes.tolist(), encoded.counts.tolist()
-        rows = zip(positions.tolist(), sizes, counts, plain_sizes(encoded), strict=True)
+        rows = zip(positions.tolist(), sizes, counts, encoded.sizes_without_compression(), strict=True)
         pieces = [(data[position : position + size], count, plain) for position, size, count, plain in rows]
         if self._producer_id is not None:
             self._producer_id.advance(partition, encoded.records)

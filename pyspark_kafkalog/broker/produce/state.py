@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.broker.produce.protocol import (
     Reaction,
@@ -35,7 +36,9 @@ from pyspark_kafkalog.errors import (
     KafkaLogError,
 )
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.model.listening import WriteListener
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
 
 _GIVEN_UP = "another record batch of the task could not be written"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from pyspark_kafkalog.extensions.exactly_once.stops import stop_at
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.private import NewFile, make_folder
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.model.listening import WriteListener
 from pyspark_kafkalog.staging import ChangedError, Inline, Staged, Staging, TaskTopics, read_staged
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
 
 INLINE_BYTES = 64 << 10
 """The bytes up to which rows travel in the task's message."""

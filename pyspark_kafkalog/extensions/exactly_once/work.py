@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import TransactionError
 from pyspark_kafkalog.extensions.exactly_once.folders import Folders
@@ -18,9 +19,11 @@ from pyspark_kafkalog.extensions.exactly_once.marker import (
     transactional_id,
 )
 from pyspark_kafkalog.model import Plan, QueryBatch, TopicPartition
-from pyspark_kafkalog.model.listening import WriteListener
 from pyspark_kafkalog.model.sinks import LastBatch, Standing, older_version, standing
 from pyspark_kafkalog.staging import Staged
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
 
 _LONGEST_ATTEMPT_MS = 24 * 3600 * 1000
 """The time for which a first batch may be tried: a marker outlives it (offsets.retention.minutes: 7 days)."""

@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,8 +40,10 @@ from pyspark_kafkalog.filesystem.private import NewFile
 from pyspark_kafkalog.log.segment.scan import open_regular, read_at
 from pyspark_kafkalog.log.topic_settings import encode_settings
 from pyspark_kafkalog.model import EncodeSettings, QueryBatch, TopicPartition
-from pyspark_kafkalog.model.listening import WriteListener
 from pyspark_kafkalog.staging import ChangedError, Staged, StagedSection, Staging, read_staged
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.model.listening import WriteListener
 
 STAGED_PREFIX = ".kafkalog-staged-"
 _MAX_OPEN = 128

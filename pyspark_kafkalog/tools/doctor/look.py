@@ -20,7 +20,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
-from pyspark_kafkalog.log.topic_settings import not_obeyed
+from pyspark_kafkalog.log.obeyed_configs import not_obeyed
 from pyspark_kafkalog.model import Files, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
