@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.client.read import Changes, Filters, RecordSplit
 
 _LISTENER = r"(?:(?:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://)?"
-_HOST = rf"(?:(?:https?|kafka)://|{_LISTENER})" + r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
+_ADDRESS = r"(?:\[[0-9a-fA-F:.%\w-]+\]|[\w.-]+):[0-9]{1,5}"
+_HOST = rf"(?:(?:https?|kafka)://|{_LISTENER}){_ADDRESS}"
 _BROKERS = re.compile(rf"{_HOST}(?:,{_HOST})*", re.ASCII)
 _PORTLESS = re.compile(
     _LISTENER + r"(?:localhost|\[[0-9a-fA-F:.]+\]|[0-9]+(?:\.[0-9]+){3}|[\w-]+(?:\.[\w-]+)+\.[a-z]{2,})",
     re.ASCII,
 )
 """A host without the port, which can hardly be a folder's name."""
+_CHROOT = re.compile(rf"{_ADDRESS}(?:,{_ADDRESS})*/.*", re.ASCII)
+"""Brokers with a path behind them, as only ZooKeeper has one."""
 _ZOOKEEPER_SCHEME = "zk://"
 _CREDENTIALS = re.compile(r"(?<=://)[^,]*@|\?[^,]*")
 """The login of a URI, up to its last @, and its query."""
@@ -112,6 +115,11 @@ def options_of(place: str) -> dict[str, str]:
         )
     if names_brokers(place):
         return {SERVERS: place}
+    if _CHROOT.fullmatch(place):
+        raise OptionError(
+            f"Expected brokers as host:port without a path, got {place!r}",
+            hint=f"ZooKeeper with a chroot is {_ZOOKEEPER_SCHEME}{place}. A folder would be ./{place}.",
+        )
     for host in place.split(","):
         if _PORTLESS.fullmatch(host):
             raise OptionError(

@@ -29,6 +29,8 @@ _CANNOT_OBEY = {
 
 ``flush.messages`` and ``flush.ms`` are obeyed whatever they are: what is visible is on disk.
 """
+LEAST_SEGMENT_BYTES = 1 << 20
+"""The least ``segment.bytes`` of a broker since Kafka 4.0."""
 OBEYED = tuple(name for name in TOPIC_CONFIGS if name not in _CANNOT_OBEY)
 """The configurations that a directory obeys."""
 
@@ -64,6 +66,14 @@ def not_obeyed(configs: Mapping[str, str]) -> dict[str, str]:
     A backup has those of its source's brokers, which may know more of them than this version.
     """
     return {name: reason for name, value in configs.items() if (reason := _why_not(name, value))}
+
+
+def refused_by_brokers(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """Configurations with values that only a directory takes, by name, each with why (KIP-1030)."""
+    size = configs.get("segment.bytes")
+    if size is None or int(size) >= LEAST_SEGMENT_BYTES:
+        return {}
+    return {"segment.bytes": f"brokers since Kafka 4.0 take {LEAST_SEGMENT_BYTES} or more"}
 
 
 def _why_not(name: str, value: str) -> str | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
-from pyspark_kafkalog.log.obeyed_configs import check_obeyed
+from pyspark_kafkalog.log.obeyed_configs import check_obeyed, refused_by_brokers
 from pyspark_kafkalog.log.publish import topics as on_disk
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.model import TopicPartition
@@ -19,6 +20,8 @@ from pyspark_kafkalog.model.topics import (
     TopicDescription,
     TopicPartitionInfo,
 )
+
+_log = logging.getLogger("pyspark_kafkalog")
 
 
 class DirectoryTopics:
@@ -79,6 +82,9 @@ class DirectoryTopics:
             {topic.topic: (topic.partitions or 1, topic.configs) for topic in new},
             validate_only=validate_only,
         )
+        if not validate_only:
+            for topic in new:
+                _warn_of_brokers(topic.topic, topic.configs)
 
     def delete(self, topics: Collection[str]) -> None:
         """See :meth:`pyspark_kafkalog.model.topics.Topics.delete`. Groups lose their offsets, as on brokers.
@@ -98,6 +104,8 @@ class DirectoryTopics:
         """See :meth:`pyspark_kafkalog.model.topics.Topics.alter_configs`."""
         check_obeyed({**self.configs([topic]).get(topic, {}), **changes}, changes)
         on_disk.alter_configs(self._root(), topic, changes, validate_only=validate_only)
+        if not validate_only:
+            _warn_of_brokers(topic, changes)
 
     def _root(self) -> str:
         """The path of the one root, for a change.
@@ -112,3 +120,11 @@ class DirectoryTopics:
                 hint="Name one local folder of Kafka's log.dirs.",
             )
         return folders[0].path
+
+
+def _warn_of_brokers(topic: str, configs: Mapping[str, str | None]) -> None:
+    for name, why in refused_by_brokers(configs).items():
+        _log.warning(
+            "Topic %s: %s=%s is obeyed here, but %s: a restore needs --set %s=",
+            *(topic, name, configs[name], why, name),
+        )

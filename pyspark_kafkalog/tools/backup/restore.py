@@ -154,7 +154,8 @@ class UnplannedOffsets:
 class Restored:
     """The result of a restore, done or planned. ``configs`` are those of the topics that it makes.
 
-    ``unplanned`` is what the source has got since the first run.
+    ``unplanned`` is what the source has got since the first run. ``was_complete`` says that an earlier run
+    had written all records, so that this one wrote none.
     """
 
     partitions: Sequence[RestoredPartition]
@@ -162,6 +163,7 @@ class Restored:
     configs: Mapping[str, Mapping[str, str]]
     state: str
     unplanned: Sequence[UnplannedOffsets] = ()
+    was_complete: bool = False
 
 
 class Restore:
@@ -233,11 +235,13 @@ class Restore:
             self._read(partitions, offsets, progress)
         elif not state.is_done:
             self._write(state, progress)
+        was_complete = state is not None and state.is_done
         groups = self._groups if execute else None
         rows = restore_groups(self._source_groups, groups, self._settings.groups, partitions, offsets)
         if execute and state is not None and not state.is_done:
             state.finish()
-        return replace(self._restored(partitions, offsets, rows, new, path), unplanned=unplanned)
+        restored = self._restored(partitions, offsets, rows, new, path)
+        return replace(restored, unplanned=unplanned, was_complete=was_complete)
 
     def _read(
         self,

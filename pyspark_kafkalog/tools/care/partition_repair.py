@@ -74,7 +74,8 @@ class RepairedPartition:
     """A partition after its repair, or as it would be; ``steps`` are those that it takes.
 
     ``cut_bytes`` were taken out of its segments. With them go the offsets ``dropped``, and in these
-    ``dropped_records`` of valid batches behind the damage, which a salvage keeps.
+    ``dropped_records`` of valid batches behind the damage, which a salvage keeps. A salvage loses the offsets
+    ``lost``, which are between batches that it keeps.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
@@ -86,6 +87,7 @@ class RepairedPartition:
     steps: tuple[RepairStep, ...] = field(metadata=column(COUNT, "STEPS"))
     dropped: OffsetRange | None = None
     dropped_records: int = 0
+    lost: tuple[OffsetRange, ...] = ()
 
     @property
     def is_sound(self) -> bool:
@@ -126,6 +128,7 @@ class PartitionRepair:
         self._stored_bytes = 0
         self._dropped: OffsetRange | None = None
         self._dropped_records = 0
+        self._lost: list[OffsetRange] = []
         self._removed: set[Segment] = set()
         self._inserted: dict[tuple[str, int], int] = {}
         """The bytes of markers that stand in place of what is cut, by segment and position."""
@@ -175,6 +178,7 @@ class PartitionRepair:
             steps=tuple(self._steps),
             dropped=self._dropped,
             dropped_records=self._dropped_records,
+            lost=tuple(self._lost),
         )
 
     def _repair_segment(
@@ -215,7 +219,7 @@ class PartitionRepair:
             is_cut_only = salvaged.ranges == ([(0, end)] if end else []) and (end > 0 or following is None)
             if not is_cut_only or salvaged.markers:
                 self._producers = producers
-                self._replace(segment, salvaged, scan.size, fault, is_last=following is None)
+                self._replace(segment, salvaged, scan.size, fault, following)
                 return True
         self._take(rebuilt)
         self._stored_bytes += end
@@ -228,6 +232,8 @@ class PartitionRepair:
             if not self._mode.salvage:
                 self._count_dropped(segments[at:], end)
             damaged = self._step("cut", segment.name, fault, end, scan.size - end, self._end)
+            if self._mode.salvage:
+                self._count_lost(self._end, following.base_offset if following else None)
             self._end_before([] if self._mode.salvage else segments[at + 1 :], damaged)
         if self._mode.execute:
             self._cut(segment, rebuilt, indexes, end)
@@ -289,13 +295,22 @@ class PartitionRepair:
             self._dropped = offsets._replace(start=min(offsets.start, self._end))
             self._dropped_records = records
 
-    def _replace(self, segment: Segment, salvaged: Salvaged, size: int, why: str, *, is_last: bool) -> None:
+    def _count_lost(self, offset: int, next_offset: int | None) -> None:
+        """Note the offsets before a kept batch that damage has taken; None: no batch follows."""
+        if next_offset is not None and offset < next_offset:
+            self._lost.append(OffsetRange(offset, next_offset))
+
+    def _replace(
+        self, segment: Segment, salvaged: Salvaged, size: int, why: str, following: Segment | None
+    ) -> None:
         """Put what was salvaged of a segment in its place."""
         begin, offset, cuts = 0, segment.base_offset, []
+        after = following.base_offset if following else None
         if salvaged.markers:
             self._forget_snapshots(segment.base_offset)
-        for start, end, next_offset in [*salvaged.pieces(), (size, size, 0)]:
+        for start, end, kept in [*salvaged.pieces(), (size, size, None)]:
             if start > begin:
+                self._count_lost(offset, kept.start if kept else after)
                 cuts.append(self._step("cut", segment.name, why, begin, start - begin, offset))
                 if markers := salvaged.markers.get(start):
                     self._stored_bytes += len(markers)
@@ -306,10 +321,10 @@ class PartitionRepair:
                     self._step("abort", segment.name, why)
                 why = "no valid record batch begins here"
             self._stored_bytes += end - start
-            begin, offset = end, next_offset
+            begin, offset = end, kept.end if kept else offset
         self._take(salvaged.rebuilt)
         self._put_aside(cuts)
-        if not salvaged.ranges and not salvaged.markers and not is_last:
+        if not salvaged.ranges and not salvaged.markers and following is not None:
             self._remove(segment)
         elif self._mode.execute:
             put_in_place(self._folder.path, segment, salvaged)

@@ -41,6 +41,7 @@ class Salvaged:
         self.markers: dict[int, bytes] = {}
         """The markers before the bytes at a position: they abort what was open when damage began."""
         self._producers = producers
+        self._first_offsets: list[int] = []
         self._next_offsets: list[int] = []
         self._base_offset = base_offset
 
@@ -69,7 +70,9 @@ class Salvaged:
                     self.ranges[-1] = (self.ranges[-1][0], end)
                     self._next_offsets[-1] = next_offset
                 else:
+                    first_offset = batches.base_offset if batches.magic[row] == 2 else batches.last_offset
                     self.ranges.append((begin, end))
+                    self._first_offsets.append(int(first_offset[row]))
                     self._next_offsets.append(next_offset)
             rows = rows[taken + (fault is not None) :]
 
@@ -94,10 +97,11 @@ class Salvaged:
         self.markers[position] = markers.tobytes()
         return True
 
-    def pieces(self) -> Iterator[tuple[int, int, int]]:
-        """Begin and end of each stretch, and the offset after it."""
-        for (begin, end), next_offset in zip(self.ranges, self._next_offsets, strict=True):
-            yield begin, end, next_offset
+    def pieces(self) -> Iterator[tuple[int, int, OffsetRange]]:
+        """Begin and end of each stretch, and its offsets."""
+        offsets = map(OffsetRange, self._first_offsets, self._next_offsets)
+        for (begin, end), found in zip(self.ranges, offsets, strict=True):
+            yield begin, end, found
 
 
 def salvage_segment(

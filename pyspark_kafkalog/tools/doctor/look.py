@@ -20,7 +20,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.filesystem.private import NewFile, remove_file
-from pyspark_kafkalog.log.obeyed_configs import not_obeyed
+from pyspark_kafkalog.log.obeyed_configs import not_obeyed, refused_by_brokers
 from pyspark_kafkalog.model import Files, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
@@ -268,6 +268,10 @@ def _configs(topic: str, configs: Mapping[str, str]) -> Iterator[Finding]:
             check_topic_configs({name: configs[name]})
         except OptionError as e:
             yield Finding("", topic, State.PROBLEM, e.message, "Set it again with kafkalog topics alter.")
+            continue
+        for why in refused_by_brokers({name: configs[name]}).values():
+            found = f"{name}={configs[name]} is obeyed here, but {why}"
+            yield Finding("", topic, State.FINE, found, f"To restore the topic, give --set {name}=.")
 
 
 def _number(count: int, noun: str) -> str:

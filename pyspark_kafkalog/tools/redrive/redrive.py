@@ -164,6 +164,12 @@ class _Work:
         self._reading = Reading(given, [*_COLUMNS, "offset"], ())
         self._topic_id = place.topic_ids([topic]).get(topic, "")
         self._note, self._pending = _last(group, committed)
+        if committed and self._note is None:
+            _log.warning(
+                "The offsets of group %r were set since the last run of redrive, or by something else: dead"
+                " letters from there on are sent, also those that were sent before",
+                group,
+            )
         known_id = self._note.topic_id if self._note else ""
         if known_id and self._topic_id and known_id != self._topic_id:
             raise GroupError(

@@ -116,6 +116,7 @@ def test_a_directory_is_restored_with_groups(source: Source, target: Broker, tmp
     # Nothing is done a second time.
     again = restore(source.directory, target, state, topics=topics)
     assert again.partitions == restored.partitions
+    assert (restored.was_complete, again.was_complete) == (False, True)
     assert {row.note for row in again.groups} == {"committed before"}
     check_equal(expected, target, again)
 

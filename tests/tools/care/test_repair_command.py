@@ -29,6 +29,8 @@ def test_dry_run_then_execute_then_nothing_left(tmp_path: Path) -> None:
     assert "Dry run: nothing was changed. Add --execute to apply it." in planned.err
     salvaged = run("repair", root, "--salvage", "--discard")
     assert "drops offsets" not in salvaged.out
+    lost = "bad-flipped-byte-0: offsets 2 to 5 can't be salvaged."
+    assert lost in salvaged.out.splitlines()
     assert "bad-flipped-byte-0: what is cut is not kept (--discard)." in salvaged.out.splitlines()
     done = run("repair", root, "--execute")
     assert done.code == 0, done.err
@@ -51,6 +53,7 @@ def test_json_salvage_and_one_partition(tmp_path: Path) -> None:
         58,
         292,
     )
+    assert partition["lost"] == [{"start": 2, "end": 6}]
     assert found["cleanShutdown"] is False
     (step,) = partition["steps"]
     assert (step["action"], step["position"], step["size"], step["offset"]) == ("cut", 206, 292, 2)

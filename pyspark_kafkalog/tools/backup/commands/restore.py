@@ -127,6 +127,8 @@ def restore(
         if restored.groups:
             click.echo()
             show_rows(RestoredOffset, restored.groups, wide=wide)
+        if restored.was_complete:
+            click.echo("An earlier run has written all of these records: none are written again.", err=True)
         click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
     say_if_dry(execute)
     _say_what_is_missing(restored)

@@ -103,6 +103,9 @@ def _about_cuts(partition: RepairedPartition, *, execute: bool, discard: bool) -
             f" with {partition.dropped_records} valid records behind the damage"
             f"{'.' if execute else '; --salvage keeps them.'}"
         )
+    for start, end in partition.lost:
+        offsets = f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
+        found.append(f"{name}: {offsets} can't be salvaged{', and are gone' if execute else ''}.")
     if partition.cut_bytes:
         fate = "is not kept (--discard)" if discard else f"is kept in {name}/.kafkalog-cut"
         found.append(f"{name}: what is cut {fate}.")
