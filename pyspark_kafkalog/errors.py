@@ -255,11 +255,11 @@ def together(errors: Mapping[Any, KafkaLogError]) -> KafkaLogError:
 
 
 def no_such_partition(
-    partitions: Collection[Any], *, count: int | None = None, file: str | None = None
+    partitions: Collection[Any], *, hint: str | None = None, file: str | None = None
 ) -> UnknownTopicOrPartitionError:
     """The error of partitions that do not exist.
 
-    :param count: the partitions that their topic has, if it is one topic, and known.
+    :param hint: which partitions exist, as :func:`.options.user_options.partitions_like` says it.
     :param file: the path or URI of the log directory.
     """
     first = min(partitions)
@@ -267,7 +267,7 @@ def no_such_partition(
         f"No such partition: {listed(partitions, 20)}",
         topic_partition=first if len(partitions) == 1 else None,
         file=file,
-        hint=None if count is None else f"Topic {first.topic} has {numbered(count)}.",
+        hint=hint,
     )
 
 

@@ -294,8 +294,16 @@ def test_a_store_that_refuses_a_login_is_told_by_its_code_and_without_the_login(
             "s3a://bucket/logs",
             r"Check the URI and .* parameters: s3://bucket/path\?",
         ),
-        ("file://data/logs", "file://data/logs", "A file: URI has an absolute path: file:///data/kafka-logs"),
-        ("file:logs", "file:logs", "A file: URI has an absolute path: file:///data/kafka-logs"),
+        (
+            "file://data/logs",
+            "file://data/logs",
+            "A file: URI names no host, and has an absolute path: file:///data/kafka-logs",
+        ),
+        (
+            "file:logs",
+            "file:logs",
+            "A file: URI names no host, and has an absolute path: file:///data/kafka-logs",
+        ),
         (
             "hdfs://127.0.0.1:1/logs",
             "hdfs://127.0.0.1:1/logs",

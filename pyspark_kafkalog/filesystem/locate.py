@@ -52,7 +52,10 @@ def open_folder(location: str) -> Folder:
 
 def no_such_directory(folder: Folder) -> LogDirectoryError:
     """The error for a log directory that is not there."""
-    hint = "Give an entry of Kafka's log.dirs, or one partition's folder, by its path on this machine."
+    hint = (
+        "Give an entry of Kafka's log.dirs, or one partition's folder, by its path on this machine. A new one"
+        " begins with a write to it, or with mkdir."
+    )
     if _GLOB.search(folder.path):
         hint = "Globs are not expanded: give a list, or the folder above and the option subscribePattern."
     elif folder.filesystem.get_file_info(f"{folder.path}-0").type == fs.FileType.Directory:
@@ -98,7 +101,7 @@ def _way(scheme: str, error: Exception, *, is_refused: bool) -> str:
             " environment or its own files, on the driver and on each worker."
         )
     if scheme == "file":
-        return "A file: URI has an absolute path: file:///data/kafka-logs."
+        return "A file: URI names no host, and has an absolute path: file:///data/kafka-logs."
     if scheme not in _ARROW_SCHEMES:
         return (
             "Give a path, or a URI such as s3://bucket/logs. Stores other than S3, GCS, Azure and HDFS need a"

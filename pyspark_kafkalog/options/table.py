@@ -154,11 +154,12 @@ _PARTITION_VIEWS = Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW | Use.SEGMENTS_VIEW 
 _SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
 _DECODING = Use.READ | Use.WRITE | Use.ADMIN
-_FORMATS = ("avro", "confluent-avro", "json")
+VALUE_FORMATS = ("avro", "confluent-avro", "json")
 _OTHER_FORMATS = (
     "Others are read as bytes: a cast makes them text, and a transform, or a function of Spark's such as"
     " from_protobuf, decodes them."
 )
+_PROTOCOLS = "TLS is SSL here, and SASL_SSL with a login."
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
 _brokers = partial(Option, where=Where.BROKERS)
@@ -403,14 +404,14 @@ SECTIONS = (
     ),
     Section(
         "Values as columns",
-        Option("value.format", _DECODING, one_of(*_FORMATS, hint=_OTHER_FORMATS), None,
+        Option("value.format", _DECODING, one_of(*VALUE_FORMATS, hint=_OTHER_FORMATS), None,
                "`avro`, `confluent-avro` or `json`: the column `value` has the decoded values"
                " ([how](typed-values.md)). A write encodes it."),
         Option("value.schema", _DECODING, unless_blank(as_given), None,
                "The Avro schema of the column, as JSON; to read `json`, its fields as Spark's DDL. The"
                " default for `confluent-avro` is the registry's newest schema for the topic, and for `json`"
                " the type of the column in the DataFrame's schema."),
-        Option("key.format", _DECODING, one_of(*_FORMATS, hint=_OTHER_FORMATS), None,
+        Option("key.format", _DECODING, one_of(*VALUE_FORMATS, hint=_OTHER_FORMATS), None,
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
@@ -613,7 +614,7 @@ SECTIONS = (
     Section(
         "Security",
         _brokers("kafka.security.protocol", _ANY,
-                 one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT",
+                 one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", hint=_PROTOCOLS), "PLAINTEXT",
                  "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."),
         _brokers("kafka.sasl.mechanism", _ANY,
                  one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"),

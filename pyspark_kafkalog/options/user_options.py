@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import OptionError, numbered
 from pyspark_kafkalog.options.client_settings import (
     HARMLESS,
     OF_OTHERS,
@@ -33,6 +34,8 @@ from pyspark_kafkalog.options.values import letters
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from pyspark_kafkalog.model import TopicPartition
 
 _Filled = TypeVar("_Filled", bound="DataclassInstance")
 
@@ -406,6 +409,17 @@ def names_like(wanted: Iterable[str], known: Collection[str], kind: str) -> str:
     number = f"is 1 {kind}" if len(known) == 1 else f"are {len(known)} {kind}s"
     before = ":" if len(known) <= _LISTED else ", such as"
     return f"{meant}There {number}{before} {', '.join(sorted(known)[:_LISTED])}."
+
+
+def partitions_like(wanted: Collection[TopicPartition], known: Iterable[TopicPartition]) -> str:
+    """The hint of an error: the partitions that the first one's topic has, or else the topics that there are.
+
+    :param known: all partitions of the place, or those of the topic.
+    """
+    first, topics = min(wanted), Counter(partition.topic for partition in known)
+    if first.topic in topics:
+        return f"Topic {first.topic} has {numbered(topics[first.topic])}."
+    return names_like([first.topic], topics, "topic")
 
 
 def is_slip(name: str, known: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import OptionError
@@ -65,6 +66,8 @@ _ZOOKEEPER_SERVER = re.compile(
     r"(?P<host>\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?", re.ASCII
 )
 _ZOOKEEPER_PORT = 2181
+_ALMOST = 0.8
+"""The likeness of words, by difflib's ratio, from which on one is taken for a slip of the other."""
 _BEGINS_WITH_VARIABLE = re.compile(r"\s*\$(\w+|\{\w+\})(/|\s*\Z)")
 _OF_SPARK_ALONE = re.compile(r"\s*dbfs:/(?!/)")
 _OF_WINDOWS = re.compile(r"\s*(?:(?:file:/*)?[A-Za-z]:[\\/]|\\\\)")
@@ -238,7 +241,8 @@ def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[
         try:
             return by_lower[text.strip().lower()]
         except KeyError:
-            meant = by_letters.get(letters(text))
+            near = get_close_matches(letters(text), by_letters, n=1, cutoff=_ALMOST)
+            meant = by_letters[near[0]] if near else None
             raise OptionError(
                 f"Option {name!r}: expected one of"
                 f" {', '.join(word or 'an empty text' for word in values)}{shown(name, text)}",

@@ -30,7 +30,7 @@ from pyspark_kafkalog.log.segment.leftovers import clear_leftovers
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import HIGH_WATERMARK, TopicPartition
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
-from pyspark_kafkalog.options.user_options import names_like
+from pyspark_kafkalog.options.user_options import names_like, partitions_like
 
 _LOCK_SECONDS = 10
 _ACTION = "Could not delete records"
@@ -81,7 +81,7 @@ def delete_records(
     roots = [_local_root(path) for path in paths]
     holders = {partition: root for root in roots for partition in root.live_partitions()}
     if missing := offsets.keys() - holders.keys():
-        raise no_such_partition(missing, file=", ".join(paths))
+        raise no_such_partition(missing, hint=partitions_like(missing, holders), file=", ".join(paths))
 
     def below(root: LogRoot, open_partition: _Open) -> Deletions:
         own = {partition: offset for partition, offset in offsets.items() if holders[partition] is root}

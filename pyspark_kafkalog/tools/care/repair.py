@@ -43,6 +43,7 @@ from pyspark_kafkalog.log.segment.recovery import offsets_of
 from pyspark_kafkalog.log.segment.steps import RepairStep
 from pyspark_kafkalog.log.topic_configs import read_topic_configs
 from pyspark_kafkalog.model import LogSettings, TopicPartition
+from pyspark_kafkalog.options.user_options import partitions_like
 from pyspark_kafkalog.tools.care.partition_repair import PartitionRepair, RepairedPartition, RepairMode
 
 _INDEX_INTERVAL = "index.interval.bytes"
@@ -99,8 +100,9 @@ def repair(
             f"Expected a log directory, got the folder of a partition, {path}. Give the folder above, "
             f"{root.folder.path}, and name the partition, {folder.name}."
         )
-    if missing := set(partitions or ()) - root.live_partitions():
-        raise no_such_partition(missing, file=root.folder.label())
+    if missing := set(partitions or ()) - (existing := root.live_partitions()):
+        hint = partitions_like(missing, existing)
+        raise no_such_partition(missing, hint=hint, file=root.folder.label())
     with disk_errors("Could not repair", root.folder.path), _locked(root.folder.path, mode) as alive:
 
         def read(size: int) -> None:

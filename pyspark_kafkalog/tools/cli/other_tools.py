@@ -44,7 +44,7 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
     "": _OF_ANY,
     "kafkalog": {
         **dict.fromkeys(("-t", "--topic", "consume", "consumer", "console-consumer"), _CAT),
-        **dict.fromkeys(("producer", "console-producer"), _PRODUCE),
+        **dict.fromkeys(("producer", "console-producer", "import"), _PRODUCE),
         "tail": "Write kafkalog cat host:9092 TOPIC --follow.",
         "topic": "Write kafkalog topics.",
         **dict.fromkeys(("group", "consumer-groups"), "Write kafkalog groups."),

@@ -28,7 +28,7 @@ from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS
 from pyspark_kafkalog.options.times import point_in_time
 from pyspark_kafkalog.options.topic_configs import in_kafkas_units
-from pyspark_kafkalog.options.user_options import with_kafka
+from pyspark_kafkalog.options.user_options import partitions_like, with_kafka
 from pyspark_kafkalog.options.values import REGISTRY_LOGIN, ZOOKEEPER_LOGIN, patterns, size_in_bytes
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import as_typed
@@ -165,7 +165,10 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
         except LogDirectoryError as e:
             if not re.fullmatch(r"[\w-]+", place) or os.path.lexists(place):
                 raise
-            raise e.with_hint(f"If {place} is a host: brokers need a port, such as {place}:9092.") from e
+            raise e.with_hint(
+                f"If {place} is a host: brokers need a port, such as {place}:9092. A new log directory begins"
+                f" with a write to it, or with mkdir {place}."
+            ) from e
 
     return with_place
 
@@ -373,7 +376,7 @@ def one_partition(place: Place, name: str | None) -> TopicPartition:
     partition = parse_partition(name)
     existing = partitions_of(place, Selection(topics=(partition.topic,)))
     if partition not in existing:
-        raise no_such_partition([partition], count=len(existing))
+        raise no_such_partition([partition], hint=partitions_like([partition], existing))
     return partition
 
 

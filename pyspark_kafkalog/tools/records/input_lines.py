@@ -116,11 +116,16 @@ class JsonLines:
         if not keep_partitions:
             self._schema = _JSON_SCHEMA.remove(_JSON_SCHEMA.get_field_index("partition"))
         self._line = 0
+        self._file: str | None = None
+
+    def begin(self, file: str | None) -> None:
+        """Begin the lines of a file; None for those of a terminal or a pipe."""
+        self._line, self._file = 0, file
 
     def __call__(self, lines: list[bytes]) -> pa.RecordBatch:
         """A record for each of the next lines that is not blank.
 
-        :raises InvalidRecordError: for a line that is not such JSON; it names the line's number.
+        :raises InvalidRecordError: for a line that is not such JSON; it has the line's number, and the file.
         """
         rows = []
         for line in lines:
@@ -129,7 +134,7 @@ class JsonLines:
                 try:
                     rows.append(_record(_parsed(line)))
                 except ValueError as e:
-                    raise InvalidRecordError(f"Line {self._line}: {e}") from None
+                    raise InvalidRecordError(f"Line {self._line}: {e}", file=self._file) from None
         return pa.RecordBatch.from_pylist(rows, self._schema)
 
 

@@ -29,6 +29,7 @@ from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSetting
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks
 from pyspark_kafkalog.options.settings import ReadOptions, Selection
+from pyspark_kafkalog.options.user_options import partitions_like
 from pyspark_kafkalog.read.filters import Bounds, offsets_within
 from pyspark_kafkalog.read.partitions import look_up_partitions, with_topic_ids
 from pyspark_kafkalog.read.ranges import ReadRules, RecordReader, SplitReader
@@ -283,7 +284,7 @@ class _Reading:
             return found
         wanted = {TopicPartition(self._topic, number) for number in self._wanted.partitions}
         if missing := wanted.difference(found):
-            raise no_such_partition(missing, count=len(found))
+            raise no_such_partition(missing, hint=partitions_like(missing, found))
         return tuple(sorted(wanted))
 
     def _bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:

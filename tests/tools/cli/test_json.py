@@ -48,6 +48,7 @@ OF_BROKERS: Mapping[str, set[str]] = {
         "configs",
         "state",
         "unplanned",
+        "wasComplete",
     },
 }
 STREAMS = ("cat {} t", "dump {} t:0", "lag {} --watch 1 --count 1")

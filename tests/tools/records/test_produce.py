@@ -34,6 +34,12 @@ def test_lines_become_records(tmp_path: Path) -> None:
     assert done.code == 3
     assert "Line 2: expected a string, null" in done.err
     assert "No records were written" in done.err
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text('{"value": "x"}\n' * 3)
+    bad.write_text('{"value": "x"}\n[]\n')
+    done = run("produce", place, "t", "--json", good, bad)
+    assert done.err.startswith("kafkalog: Line 2: expected an object"), "counted in each file"
+    assert f"(file {bad})" in done.err
     assert lines("cat", place, "t", "--count") == ["6"]
 
 

@@ -17,6 +17,7 @@ import click
 from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.options.table import VALUE_FORMATS
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
@@ -136,6 +137,11 @@ def _decoding(kafka: Kafka, topic: str, column: str, given: str | None, form: Fo
         raise click.UsageError(f"Give only one of --{column}-format and --{column}-as.")
     if topic in INTERNAL_TOPICS:
         raise click.UsageError(f"Topic {topic} is decoded by itself: leave out --{column}-format.")
+    if given.lower() not in VALUE_FORMATS:
+        raise click.UsageError(
+            f"--{column}-format knows {', '.join(VALUE_FORMATS)}, not {given}. Leave it out: {column}s are"
+            f" shown as text, and with --{column}-as hex or --{column}-as base64 as their bytes."
+        )
     return Kafka({**kafka.options, f"{column}.format": given})
 
 

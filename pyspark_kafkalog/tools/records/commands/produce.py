@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from pyspark_kafkalog.tools.cli.application import INTERRUPTED, kafkalog
 from pyspark_kafkalog.tools.cli.arrow import import_arrow
 from pyspark_kafkalog.tools.cli.output import say
 from pyspark_kafkalog.tools.cli.parameters import on_place, topic_and_numbers, topic_names
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.tools.records.input_lines import Readable
 
 _SHOWN = 10
 """The most records to look at after an interrupt."""
@@ -86,9 +89,10 @@ def produce(
 
     name = "kafka.compression.type" if SERVERS in kafka.options else "compression.type"
     options = {} if compression is None else {name: compression}
+    json_lines = JsonLines(keep_partitions=keep_partitions)
     parse: Callable[[list[bytes]], Any]
     if as_json:
-        parse = JsonLines(keep_partitions=keep_partitions)
+        parse = json_lines
     elif key_separator is not None:
         separator = key_separator.replace(r"\t", "\t")
         parse = keyed(separator.encode(errors="surrogateescape"))
@@ -100,8 +104,14 @@ def produce(
         parse = telling_of_returns(parse, _tell_of_returns)
     streams = files or (sys.stdin.buffer,)
     is_new = is_missing(kafka.options, topic)
+
+    def opened() -> Iterator[Readable]:
+        for stream in streams:
+            json_lines.begin(stream.name if files else None)
+            yield interrupt.input(stream)
+
     with FirstInterrupt() as interrupt:
-        found = records_of(map(interrupt.input, streams), parse, partition)
+        found = records_of(opened(), parse, partition)
         try:
             count = kafka.write(interrupt.counted(found), topic, options=options)
         except KeyboardInterrupt:
