@@ -28,7 +28,10 @@ def by_value(function: Callable[..., Any]) -> str:
     :raises TypeError: if it can't be called, or not pickled.
     """
     if not callable(function):
-        raise TypeError(f"Expected a function, got {type(function).__name__}")
+        raise TypeError(
+            f"Expected a function, got {type(function).__name__}. Give the function itself, without quotes"
+            " and without calling it: by_value(mask). An import path is an option's value as it is."
+        )
     name = re.sub(r"\W", "", getattr(function, "__name__", type(function).__name__)) or "function"
     try:
         pickled = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]

@@ -37,7 +37,8 @@ from pyspark_kafkalog.model import TopicPartition
 
 _RETRIES = 5
 _NONE = np.empty(0, TXN_ENTRY)
-_NOT_CLOSED = 0, "The index is missing, or not that of a closed segment"
+_MISSING = 0, "The index is missing"
+_NOT_CLOSED = 0, "The index lacks its last entry, or has room behind it, as in no closed segment"
 _HINT = "Delete it while the directory is not in use; a broker rebuilds it."
 
 
@@ -81,7 +82,8 @@ class IndexCheck:
         found = {INDEX_SUFFIX: self._offsets.fault(), TIME_INDEX_SUFFIX: self._times.fault()}
         if is_closed:
             for suffix, check in ((INDEX_SUFFIX, self._offsets), (TIME_INDEX_SUFFIX, self._times)):
-                found[suffix] = found[suffix] or (None if check.is_closed() else _NOT_CLOSED)
+                if found[suffix] is None and not check.is_closed():
+                    found[suffix] = _MISSING if self._indexes[suffix] is None else _NOT_CLOSED
         self._indexes[TXN_INDEX_SUFFIX] = transactions = _read(self._segment, TXN_INDEX_SUFFIX)
         if transactions is not None and transactions.data.size and not transactions.aborted.size:
             found[TXN_INDEX_SUFFIX] = 0, "The transaction index is not one that Kafka writes"
