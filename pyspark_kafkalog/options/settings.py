@@ -282,6 +282,20 @@ def _place_name(user: UserOptions) -> str:
     return places[0]
 
 
+def check_outside_place(user: UserOptions, name: str) -> None:
+    """Refuse a folder, named by an option, that is inside the log directory of the place.
+
+    :raises OptionError: if it is there.
+    """
+    from pyspark_kafkalog.filesystem.hadoop import check_outside
+
+    location = user.value(name)
+    for place in ("path", "paths"):
+        if location is not None and place in user:
+            for root in paths("path", user.text(place) or ""):
+                check_outside(root, location, name)
+
+
 def _only_one(names: list[str]) -> OptionError:
     hint = "load() and save() take no topic: give that as subscribe or topic." if "path" in names else None
     return OptionError(
@@ -506,7 +520,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     user = UserOptions(options, Use.WRITE)
     place = _place_name(user)
     user.check_names()
-    _ = user.value("includeHeaders"), user.value("checkpointLocation")
+    for name in "includeHeaders", "checkpointLocation", "delivery.guarantee":
+        user.value(name)
     to_brokers = place == SERVERS
     if "kafka.group.id" in user and not to_brokers:
         raise OptionError("Option 'kafka.group.id' is for reading only", hint="Leave it out.")
