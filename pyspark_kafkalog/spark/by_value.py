@@ -28,7 +28,7 @@ def by_value(function: Callable[..., Any]) -> str:
     :raises TypeError: if it can't be called, or not pickled.
     """
     if not callable(function):
-        raise TypeError(f"Expected a function, got {type(function).__name__}")
+        raise TypeError(f"Expected a function or a class, got an object of {type(function).__name__}")
     name = re.sub(r"\W", "", getattr(function, "__name__", type(function).__name__)) or "function"
     try:
         pickled = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
