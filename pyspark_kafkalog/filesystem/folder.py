@@ -388,7 +388,7 @@ class Folder:
         return sorted({path.removesuffix(NEW_SUFFIX) for path in paths})
 
     def replaced_files_of(self, option: str, form: re.Pattern[str]) -> Sequence[str]:
-        """Those of :meth:`replaced_files` that have the form of paths in the folder that an option names.
+        """The files of :meth:`replaced_files` that have the form of those in the folder that an option names.
 
         :raises LogDirectoryError: if the folder is missing, or has files, but none of these.
         """
@@ -396,7 +396,7 @@ class Folder:
         found = [path for path in files if form.fullmatch(path)]
         if not found and (files or not self.exists()):
             raise LogDirectoryError(
-                f"The folder is no {option}: it {'holds other files' if files else 'does not exist'}",
+                f"Expected a folder of {option}, got one that {'holds other files' if files else 'does not exist'}",
                 file=self.label(),
                 hint=f"Give the folder that the option {option} has named. It is made with its first file.",
             )

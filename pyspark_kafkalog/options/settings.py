@@ -282,18 +282,9 @@ def _place_name(user: UserOptions) -> str:
     return places[0]
 
 
-def check_outside_place(user: UserOptions, name: str) -> None:
-    """Refuse a folder, named by an option, that is inside the log directory of the place.
-
-    :raises OptionError: if it is there.
-    """
-    from pyspark_kafkalog.filesystem.hadoop import check_outside
-
-    location = user.value(name)
-    for place in ("path", "paths"):
-        if location is not None and place in user:
-            for root in paths("path", user.text(place) or ""):
-                check_outside(root, location, name)
+def log_directories(user: UserOptions) -> tuple[str, ...]:
+    """The log directories of the place, as given; empty for brokers."""
+    return next((paths("path", user.text(name) or "") for name in ("path", "paths") if name in user), ())
 
 
 def _only_one(names: list[str]) -> OptionError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.filesystem.hadoop import check_outside
 from pyspark_kafkalog.model import ALL_OFFSETS
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
@@ -14,7 +15,7 @@ from pyspark_kafkalog.options.brokers import (
     connection_options,
     produce_options,
 )
-from pyspark_kafkalog.options.settings import ReadOptions, check_outside_place
+from pyspark_kafkalog.options.settings import ReadOptions, log_directories
 from pyspark_kafkalog.options.table import Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import COUNTING
@@ -80,7 +81,7 @@ class AuditOptions(ReadCounting, WriteCounting):
     def _class(self) -> type[Auditor]:
         """The auditor's.
 
-        :raises OptionError: if it is none, or nobody would see its counts.
+        :raises OptionError: if it isn't an auditor, or its counts would go nowhere.
         """
         from pyspark_kafkalog.extensions.audit.task_audit import auditor_class, needs_store
 
@@ -144,7 +145,8 @@ def audit_options(user: UserOptions) -> AuditOptions | None:
         )
     if auditor == COUNTING and location is None and topic is None:
         raise _counts_nowhere(auditor)
-    check_outside_place(user, "auditLocation")
+    if location is not None:
+        check_outside(log_directories(user), location, "auditLocation")
     audit = AuditOptions(auditor or COUNTING, location, bucket_ms)
     if topic is None:
         return audit

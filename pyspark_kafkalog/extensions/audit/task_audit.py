@@ -73,7 +73,7 @@ def auditor_class(name: str) -> type[Auditor]:
 
 
 def needs_store(name: str) -> bool:
-    """Whether nobody sees the counts of an auditor that are not stored: it only counts.
+    """Whether an auditor only counts, so that its counts are lost if they are not stored.
 
     :raises OptionError: as :func:`auditor_class`.
     """

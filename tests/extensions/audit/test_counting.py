@@ -185,12 +185,12 @@ def test_nothing_but_whole_files_is_left(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_one_of_counts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogDirectoryError, match="is no auditLocation: it does not exist"):
+    with pytest.raises(LogDirectoryError, match="a folder of auditLocation, got one that does not exist"):
         audit_counts({"path": str(tmp_path / "nowhere")})
     assert audit_counts({"path": str(tmp_path)}).num_rows == 0
     (tmp_path / "query").mkdir()
     (tmp_path / "query" / "7.jsonl").write_text('{"records": 1}')  # of metricsLocation
-    with pytest.raises(LogDirectoryError, match="is no auditLocation: it holds other files"):
+    with pytest.raises(LogDirectoryError, match="a folder of auditLocation, got one that holds other files"):
         audit_counts({"path": str(tmp_path)})
     written(AuditOptions(location=str(tmp_path)), records([10], [0]))
     assert totals(tmp_path) == {"ATTEMPT": (1, 10), "SUCCESS": (1, 10)}

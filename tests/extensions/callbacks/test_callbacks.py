@@ -191,11 +191,13 @@ def test_metrics_in_the_log_directory_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_one_of_metrics_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogDirectoryError, match="is no metricsLocation: it does not exist"):
+    with pytest.raises(LogDirectoryError, match="a folder of metricsLocation, got one that does not exist"):
         next(metrics_rows(str(tmp_path / "nowhere")))
     (tmp_path / "producer" / "query" / "7").mkdir(parents=True)
     (tmp_path / "producer" / "query" / "7" / "00000.jsonl").write_text("{}")  # of auditLocation
-    with pytest.raises(LogDirectoryError, match="is no metricsLocation: it holds other files"):
+    with pytest.raises(
+        LogDirectoryError, match="a folder of metricsLocation, got one that holds other files"
+    ):
         next(metrics_rows(str(tmp_path)))
     put_metrics(str(tmp_path), QueryBatch("q", 1), [Heard(WriteShare("q", 1, 0, 0), WriteMetrics(records=2))])
     assert [row["records"] for row in metrics_rows(str(tmp_path))] == [2]
