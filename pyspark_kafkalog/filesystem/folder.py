@@ -395,8 +395,9 @@ class Folder:
         files = self.replaced_files()
         found = [path for path in files if form.fullmatch(path)]
         if not found and (files or not self.exists()):
+            what = "holds other files" if files else "does not exist"
             raise LogDirectoryError(
-                f"Expected a folder of {option}, got one that {'holds other files' if files else 'does not exist'}",
+                f"Expected a folder of {option}, got one that {what}",
                 file=self.label(),
                 hint=f"Give the folder that the option {option} has named. It is made with its first file.",
             )
