@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import importlib
+import inspect
 import os
 import pickle
+import re
 import sys
 from typing import Any
 
@@ -13,6 +15,9 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 
 BY_VALUE = "by-value:"
 """The prefix of an option that holds a function: its name, its Python and the pickled function follow."""
+COMMAND = "kafkalog"
+_OF_JAVA = re.compile(r"(?:com|org|io|net|kafka|kafkashaded)\.")
+"""The packages of most Java classes."""
 _THIS_PACKAGE = os.path.join(os.path.dirname(__file__), "")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 """The version of this Python: another one would run the function's code wrongly, or crash."""
@@ -29,6 +34,10 @@ def imported(what: str, path: str, *, form: str) -> Any:
         return _unpickled(what, path)
     module, _, name = path.partition(":")
     hint = f"Give {form}, which Spark's Python workers must be able to import."
+    if _OF_JAVA.match(module):
+        hint = f"A Java class can't run here. {hint}"
+    elif os.path.basename(sys.argv[0]) == COMMAND:
+        hint += f" {COMMAND} looks for it in the folders of PYTHONPATH."
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as e:  # from the user's code
@@ -41,6 +50,25 @@ def imported(what: str, path: str, *, form: str) -> Any:
             return found
         reason = "its module has no such callable"
     raise OptionError(f"{what} cannot be imported: {reason}", hint=hint)
+
+
+def check_takes(what: str, found: Any, *given: str) -> None:
+    """Refuse what can't be called with these arguments, before it is called.
+
+    :param what: as of :func:`imported`.
+    :raises OptionError: if its signature says so.
+    """
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):  # of some callables in C
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as e:
+        raise OptionError(
+            f"{what} does not take what it is called with: {e}",
+            hint=f"It is called with ({', '.join(given)}).",
+        ) from None
 
 
 def shown(path: str) -> str:
@@ -88,6 +116,10 @@ class PlugIn:
             return self.function(*given)
         except (Exception, SystemExit) as e:
             raise self.error(raised(e), kind=kind, hint=hint, **place) from e
+
+    def check_takes(self, *given: str) -> None:
+        """See :func:`check_takes`."""
+        check_takes(self._name, self.function, *given)
 
     def error(
         self, did: str, *, kind: type[KafkaLogError] = KafkaLogError, hint: str | None = None, **place: Any

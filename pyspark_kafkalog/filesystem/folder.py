@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 import time
 import uuid
@@ -385,6 +386,22 @@ class Folder:
         start = len(self._join(""))
         paths = (info.path[start:] for info in infos if info.type == fs.FileType.File)
         return sorted({path.removesuffix(NEW_SUFFIX) for path in paths})
+
+    def replaced_files_of(self, option: str, form: re.Pattern[str]) -> Sequence[str]:
+        """The files of :meth:`replaced_files` that have the form of those in the folder that an option names.
+
+        :raises LogDirectoryError: if the folder is missing, or has files, but none of these.
+        """
+        files = self.replaced_files()
+        found = [path for path in files if form.fullmatch(path)]
+        if not found and (files or not self.exists()):
+            what = "holds other files" if files else "does not exist"
+            raise LogDirectoryError(
+                f"Expected a folder of {option}, got one that {what}",
+                file=self.label(),
+                hint=f"Give the folder that the option {option} has named. It is made with its first file.",
+            )
+        return found
 
     def _write(self, path: str, data: bytes) -> None:
         with self.filesystem.open_output_stream(path) as stream:

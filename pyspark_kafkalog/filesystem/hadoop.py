@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -62,22 +63,40 @@ def qualified(location: str, default: str | None = None) -> str:
     return default.rstrip("/") + location
 
 
-def check_outside(root: str, checkpoint_location: str) -> None:
-    """Refuse a checkpoint in a log directory: a broker would not start there.
+def check_outside(roots: Iterable[str], location: str, option: str = "checkpointLocation") -> None:
+    """Refuse a folder of ours in a log directory: a broker would not start there.
 
+    :param option: what names the folder.
     :raises OptionError: if it is there.
     """
-    root, checkpoint = openable(root), openable(checkpoint_location)
-    if any(":/" in path and "/" not in path.partition(":")[0] for path in (root, checkpoint)):
-        return  # of other file systems
+    folder = openable(location)
+    needed = "a query goes on from it" if option == "checkpointLocation" else "you need it"
+    if any(_is_in(folder, openable(root)) for root in roots):
+        raise OptionError(
+            f"Option {option!r} is inside the log directory that 'path' names",
+            hint="Give a folder elsewhere. A broker does not start beside this one: move it there if"
+            f" {needed}, else remove it.",
+        )
+
+
+def _is_in(folder: str, root: str) -> bool:
+    """Whether a folder is in another one, or is it."""
+    if any(":/" in path and "/" not in path.partition(":")[0] for path in (root, folder)):
+        return False  # of other file systems
+    if not _may_be_a_path(folder):
+        return False  # which is said where it is opened
     # A broker follows a link that is in the directory, and does not start beside it, wherever it leads.
-    for resolved in os.path.realpath, os.path.abspath:
-        if os.path.commonpath([resolved(root), resolved(checkpoint)]) == resolved(root):
-            raise OptionError(
-                "Option 'checkpointLocation' is inside the log directory that 'path' names",
-                hint="Give a folder elsewhere. A broker does not start beside this one: move it there if a"
-                " query goes on from it, else remove it.",
-            )
+    return any(
+        os.path.commonpath([resolved(root), resolved(folder)]) == resolved(root)
+        for resolved in (os.path.realpath, os.path.abspath)
+    )
+
+
+def _may_be_a_path(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _configured() -> str:

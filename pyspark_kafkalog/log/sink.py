@@ -102,7 +102,7 @@ class DirectorySink:
         if checkpoint_location is not None:
             from pyspark_kafkalog.filesystem.hadoop import check_outside
 
-            check_outside(root, checkpoint_location)
+            check_outside([root], checkpoint_location)
         if delete_policy is not None:
             extensions.commit_cleanup(delete_policy)
         check_unlocked(root)

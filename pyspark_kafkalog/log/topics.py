@@ -125,6 +125,6 @@ class DirectoryTopics:
 def _warn_of_brokers(topic: str, configs: Mapping[str, str | None]) -> None:
     for name, why in refused_by_brokers(configs).items():
         _log.warning(
-            "Topic %s: %s=%s is obeyed here, but %s: a restore needs --set %s=",
+            "Topic %s: %s=%s is obeyed here, but %s: leave it out of a restore by --set %s=",
             *(topic, name, configs[name], why, name),
         )

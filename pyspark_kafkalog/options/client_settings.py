@@ -168,6 +168,8 @@ OF_OTHERS: Mapping[str, str] = {
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
     "brokers": "Did you mean kafka.bootstrap.servers?",
+    "enable.partition.eof": "Leave it out: rows are a table. A batch ends where its topics end, and so does a"
+    " stream with .trigger(availableNow=True).",
     "sasl.mechanisms": "Did you mean kafka.sasl.mechanism?",
     "sasl.username": _PASSWORD,
     "sasl.password": _PASSWORD,

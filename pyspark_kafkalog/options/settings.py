@@ -282,6 +282,11 @@ def _place_name(user: UserOptions) -> str:
     return places[0]
 
 
+def log_directories(user: UserOptions) -> tuple[str, ...]:
+    """The log directories of the place, as given; empty for brokers."""
+    return next((paths("path", user.text(name) or "") for name in ("path", "paths") if name in user), ())
+
+
 def _only_one(names: list[str]) -> OptionError:
     hint = "load() and save() take no topic: give that as subscribe or topic." if "path" in names else None
     return OptionError(
@@ -506,7 +511,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     user = UserOptions(options, Use.WRITE)
     place = _place_name(user)
     user.check_names()
-    _ = user.value("includeHeaders"), user.value("checkpointLocation")
+    for name in "includeHeaders", "checkpointLocation", "delivery.guarantee":
+        user.value(name)
     to_brokers = place == SERVERS
     if "kafka.group.id" in user and not to_brokers:
         raise OptionError("Option 'kafka.group.id' is for reading only", hint="Leave it out.")

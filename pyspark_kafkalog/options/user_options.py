@@ -304,12 +304,14 @@ class UserOptions:
         elif option.where & Where.BROKERS:
             raise self._other_direction(option)
         elif name != "path":  # together with brokers it is refused elsewhere, with its own error
+            from pyspark_kafkalog.options.topic_configs import TOPIC_CONFIGS  # which needs this module
+
             full = f"kafka.{name}"
             if full in self._applicable():
                 hint = f"Write {full!r} instead."
             elif option.name == "numPartitions":
                 hint = "Set it on the topic: kafkalog topics create --partitions."
-            elif option.use & Use.WRITE:
+            elif option.name in TOPIC_CONFIGS:
                 hint = f"Set it on the topic: kafkalog topics alter --set {option.name}=VALUE."
             else:
                 hint = "Leave it out."

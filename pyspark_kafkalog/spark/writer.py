@@ -93,6 +93,10 @@ def _checked(
         settings = settings.for_tasks
     with loading():
         splitting_of(settings).load()
+        if settings.partitioner is not None and not commits:
+            from pyspark_kafkalog.write.routing import load_partitioner
+
+            load_partitioner(settings.partitioner)
         if not commits:
             write_counting_of(settings).load()
             listening_of(settings).load()

@@ -275,8 +275,7 @@ def check_apart(checkpoint_location: str, places: Iterable[str]) -> None:
 
     :raises OptionError: if it is in one.
     """
-    for place in places:
-        check_outside(place, checkpoint_location)
+    check_outside(places, checkpoint_location)
 
 
 def check_untold(checkpoint_location: str, default_fs: str | None) -> None:

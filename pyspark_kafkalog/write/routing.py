@@ -18,7 +18,7 @@ from pyspark_kafkalog.codec.partitioner import (
 from pyspark_kafkalog.errors import InvalidRecordError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.topics import check_writable
-from pyspark_kafkalog.plugins import imported, shown
+from pyspark_kafkalog.plugins import check_takes, imported, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,13 +41,13 @@ Partitioner = Callable[[bytes | None, list[int], list[int]], int]
 def load_partitioner(path: str | None) -> Partitioner | None:
     """The callable at an import path ``package.module:name``; None for None.
 
-    :raises OptionError: if it can't be imported or is not callable.
+    :raises OptionError: if it can't be imported, is not callable, or takes other arguments.
     """
     if path is None:
         return None
-    partitioner: Partitioner = imported(
-        f"The partitioner {shown(path)!r}", path, form="package.module:callable"
-    )
+    what = f"The partitioner {shown(path)!r}"
+    partitioner: Partitioner = imported(what, path, form="package.module:callable")
+    check_takes(what, partitioner, "key", "all_partitions", "available_partitions")
     return partitioner
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -292,6 +293,32 @@ def of_dry_runs(pages: Pages) -> Iterator[str]:
         assert command.help
 
 
+def of_commands(pages: Pages) -> Iterator[str]:
+    """Commands in the blocks of a shell have only options that there are."""
+    for page, text in pages.items():
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, flags=re.M | re.S):
+            for line in block.replace("\\\n", " ").splitlines():
+                for typed in re.findall(r"(?:^|[\s(])(?:\S*/)?kafkalog ([^|;&<>()]*)", line):
+                    if wrong := not_taken(shlex.split(typed, comments=True)):
+                        yield f"{page} has {line.strip()!r}: {wrong}"
+
+
+def not_taken(words: list[str]) -> str | None:
+    """The error of a command, as far as the names of its options and the number of its arguments go."""
+    found = all_commands()
+    default = {"topics": "topics show", "offsets": "offsets show"}
+    name = next((name for name in (" ".join(words[:2]), *words[:1]) if name in found), None)
+    rest = words[1:] if name is None else words[len(name.split()) :]
+    command = found.get(name or default.get(" ".join(words[:1]), ""))
+    if command is None:
+        return None if words[0].startswith("-") else f"No such command {words[0]!r}."
+    try:
+        _, left, _ = command.make_parser(click.Context(command)).parse_args(rest)
+    except click.UsageError as e:
+        return e.format_message()
+    return f"{left[0]!r} is too much." if left else None
+
+
 def of_numbers(pages: Pages) -> Iterator[str]:
     """What is counted in words or digits is as many as there are."""
     notebooks = sorted(path.name for path in (ROOT / "notebooks").glob("[0-9]*.py"))
@@ -329,6 +356,7 @@ CLAIMS: tuple[Callable[[Pages], Iterator[str]], ...] = (
     of_connect,
     of_calls,
     of_dry_runs,
+    of_commands,
     of_numbers,
 )
 
@@ -364,6 +392,9 @@ WRONG = [
     (of_calls, "docs/platforms.md", "connect(hubs).write(", "connect(hubs).logs.write("),
     (of_calls, "docs/api.md", "`connect`, `reassemble`", "`admin.compact`, `reassemble`"),
     (of_dry_runs, SHELL, "`delete-records`, ", ""),
+    (of_commands, "docs/audit.md", "clicks-audit --set cleanup", "clicks-audit --execute --set cleanup"),
+    (of_commands, "docs/topics.md", "clicks --partitions 3 --set", "clicks --partition-count 3 --set"),
+    (of_commands, SHELL, "kafkalog brokers host:9092", "kafkalog broker host:9092"),
     (of_numbers, README, "has seven notebooks", "has six notebooks"),
     (of_numbers, README, "the 138 cases", "the 139 cases"),
     (of_numbers, "docs/index.md", "README.md): seven", "README.md): eight"),

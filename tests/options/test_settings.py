@@ -708,3 +708,19 @@ class TestSlips:
     def test_what_to_do_with_columns_that_cannot_be_written(self, columns: dict[str, str], hint: str) -> None:
         with pytest.raises(OptionError, match=re.escape(hint)):
             check_written_columns(columns, topic="t")
+
+
+@pytest.mark.parametrize("value", ["at-most-once", "exactly_once"])
+def test_a_guarantee_is_checked_where_it_has_no_effect(value: str) -> None:
+    with pytest.raises(OptionError, match=f"expected one of at-least-once, exactly-once, got {value!r}"):
+        write_options({"path": "/log", "delivery.guarantee": value})
+    assert write_options({"path": "/log", "delivery.guarantee": "exactly-once"}) == write_options(
+        {"path": "/log"}
+    )
+
+
+def test_only_what_topics_have_is_to_be_set_on_a_topic() -> None:
+    with pytest.raises(OptionError, match=r"'segment.bytes' is for log dir.*alter --set segment.bytes=VALUE"):
+        write_options({SERVERS: "host:9092", "segment.bytes": "100"})
+    with pytest.raises(OptionError, match=r"'deletePolicy' is for log directories, .*brokers. Leave it out"):
+        write_options({SERVERS: "host:9092", "deletePolicy": "a:b"})

@@ -49,7 +49,7 @@ def test_errors_name_the_function(spark: SparkSession, write: Any) -> None:
 
 def test_what_can_be_sent() -> None:
     assert PlugIn("transform", by_value(lambda rows: rows)).function(5) == 5
-    with pytest.raises(TypeError, match="Expected a function, got str"):
+    with pytest.raises(TypeError, match="Expected a function or a class, got an object of str"):
         by_value("package:function")  # type: ignore[arg-type]
     lock = threading.Lock()
     with pytest.raises(TypeError, match="can't be sent: TypeError"):

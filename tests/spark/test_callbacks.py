@@ -117,4 +117,4 @@ def test_what_can_not_be_called_is_refused_before_any_task(
 
 
 def test_no_metrics_are_no_rows(spark: SparkSession, tmp_path: Path) -> None:
-    assert stored_metrics(spark, tmp_path / "metrics") == []
+    assert stored_metrics(spark, tmp_path) == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_kafkalog.errors import LogDirectoryError
+from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.extensions.audit import stores
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.spark import writer as writer_module
@@ -76,3 +77,10 @@ def test_commit_that_fails_before_says_so(
     monkeypatch.setattr(writer_module.LogBatchWriter, "_complete_count", None)
     with pytest.raises(LogDirectoryError, match="staged file is gone"):
         job.commit([Written(job._batch, file)])
+
+
+def test_a_partitioner_that_can_not_be_imported_is_refused_where_a_write_is_planned(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "log"), "topic": "t", "partitioner": "com.acme.Partitioner"}
+    for planned in partial(batch_writer, overwrite=False), stream_writer:
+        with pytest.raises(OptionError, match=r"there is no such module\. A Java class can't run here"):
+            planned(options, SCHEMA)

@@ -125,6 +125,15 @@ def test_partitioners_are_found_by_their_import_path() -> None:
             load_partitioner(path)
 
 
+def no_partitioner(key: bytes) -> int:
+    return 0
+
+
+def test_a_partitioner_that_takes_other_arguments_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"called with \(key, all_partitions, available_partitions\)"):
+        load_partitioner(f"{__name__}:no_partitioner")
+
+
 def test_timestamps_are_milliseconds_rounded_down() -> None:
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, 678_999, tzinfo=UTC)
     before = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=UTC)

@@ -52,7 +52,7 @@ def audit_counts(options: Mapping[str, str]) -> pa.Table:
     :param options: ``path``, the ``auditLocation``; or ``subscribe``, the ``auditTopic``, with the options of
         its cluster, or with ``path`` of a log directory that has a copy of it.
     :raises OptionError: for other options.
-    :raises KafkaLogError: if the topic does not exist, or can't be read.
+    :raises KafkaLogError: if the folder or topic does not exist, has something else, or can't be read.
     """
     user = UserOptions(options, Use.AUDIT_VIEW)
     user.check_names()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.filesystem.hadoop import check_outside
 from pyspark_kafkalog.model import ALL_OFFSETS
 from pyspark_kafkalog.options.brokers import (
     ConnectionOptions,
@@ -14,14 +15,16 @@ from pyspark_kafkalog.options.brokers import (
     connection_options,
     produce_options,
 )
-from pyspark_kafkalog.options.settings import ReadOptions
+from pyspark_kafkalog.options.settings import ReadOptions, log_directories
 from pyspark_kafkalog.options.table import Where, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import COUNTING
+from pyspark_kafkalog.plugins import shown
 from pyspark_kafkalog.read.counting import ReadCounting
 from pyspark_kafkalog.write.counting import WriteCounting
 
 if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.audit.auditor import Auditor
     from pyspark_kafkalog.extensions.audit.stores import Store
     from pyspark_kafkalog.extensions.audit.task_audit import ReadAudit, WriteAudit
     from pyspark_kafkalog.model import QueryBatch, TaskAttempt
@@ -69,15 +72,22 @@ class AuditOptions(ReadCounting, WriteCounting):
 
     def load(self) -> None:
         """See :meth:`.write.counting.WriteCounting.load`."""
-        from pyspark_kafkalog.extensions.audit.task_audit import auditor_class
-
-        auditor_class(self.auditor)
+        self._class()
 
     def counted_columns(self) -> Collection[str]:
         """See :meth:`.read.counting.ReadCounting.counted_columns`."""
-        from pyspark_kafkalog.extensions.audit.task_audit import auditor_class
+        return self._class().columns
 
-        return auditor_class(self.auditor).columns
+    def _class(self) -> type[Auditor]:
+        """The auditor's.
+
+        :raises OptionError: if it isn't an auditor, or its counts would go nowhere.
+        """
+        from pyspark_kafkalog.extensions.audit.task_audit import auditor_class, needs_store
+
+        if self.location is None and self.topic is None and needs_store(self.auditor):
+            raise _counts_nowhere(shown(self.auditor))
+        return auditor_class(self.auditor)
 
     def of_split(self, split: Split, batch: QueryBatch, number: int | None = None) -> ReadAudit:
         """See :meth:`.read.counting.ReadCounting.of_split`."""
@@ -134,10 +144,9 @@ def audit_options(user: UserOptions) -> AuditOptions | None:
             "Only one of 'auditLocation' and 'auditTopic' can be given", hint="Leave one of them out."
         )
     if auditor == COUNTING and location is None and topic is None:
-        raise OptionError(
-            "Option 'auditor.class' is 'counting', but nothing says where the counts go",
-            hint="Give auditLocation or auditTopic, or auditor.class=logging.",
-        )
+        raise _counts_nowhere(auditor)
+    if location is not None:
+        check_outside(log_directories(user), location, "auditLocation")
     audit = AuditOptions(auditor or COUNTING, location, bucket_ms)
     if topic is None:
         return audit
@@ -150,6 +159,13 @@ def audit_options(user: UserOptions) -> AuditOptions | None:
         raise _counts_itself(topic)
     connection, produce = connection_options(user), produce_options(user)
     return replace(audit, topic=topic, connection=connection, produce=produce)
+
+
+def _counts_nowhere(auditor: str) -> OptionError:
+    return OptionError(
+        f"Option 'auditor.class' is {auditor!r}, but nothing says where the counts go",
+        hint="Give auditLocation or auditTopic, or auditor.class=logging.",
+    )
 
 
 def _counts_itself(topic: str) -> OptionError:

@@ -8,17 +8,19 @@ say the same, whatever was killed when.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.extensions.audit.auditor import AuditedTask
+from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER, AuditedTask
 from pyspark_kafkalog.filesystem.locate import locate
 
 COMMITTED = "committed"
 _SUFFIX = ".jsonl"
+_FILE = re.compile(rf"(?:{PRODUCER}|{CONSUMER})/[^/]+/[^/]+/(?:{COMMITTED}|[^/]+{re.escape(_SUFFIX)})")
 
 
 class Name(NamedTuple):
@@ -116,14 +118,13 @@ class FolderStore:
 
     def names(self) -> list[Name]:
         """See :meth:`Entries.names`."""
-        top, narrowed = locate(self.location), f"{self.batch}/" if self.batch else ""
-        found = (top.child(self.batch) if self.batch else top).replaced_files()
-        names = []
-        for path in found:
-            batch, _, file = f"{narrowed}{path}".rpartition("/")
-            if file == COMMITTED or file.endswith(_SUFFIX):
-                names.append(Name(batch, file.removesuffix(_SUFFIX)))
-        return names
+        top = locate(self.location)
+        if self.batch:  # which has none if nothing was counted
+            found = [f"{self.batch}/{path}" for path in top.child(self.batch).replaced_files()]
+        else:
+            found = [*top.replaced_files_of("auditLocation", _FILE)]
+        entries = (path.rpartition("/") for path in found if _FILE.fullmatch(path))
+        return [Name(batch, file.removesuffix(_SUFFIX)) for batch, _, file in entries]
 
     def read(self, name: Name) -> bytes | None:
         """See :meth:`Entries.read`."""

@@ -29,12 +29,13 @@ from pyspark_kafkalog.extensions.audit.counting import message_sizes
 from pyspark_kafkalog.extensions.audit.stores import Name, batch_name
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.values import COUNTING, LOGGING
-from pyspark_kafkalog.plugins import imported, raised, shown
+from pyspark_kafkalog.plugins import check_takes, imported, raised, shown
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.audit.options import AuditOptions
     from pyspark_kafkalog.extensions.large_messages.assembler import Dropped
 
+_METHODS = ("audit_key", "audit_keys", "audit", "dropped", "close")
 _BUILT_IN = {COUNTING: CountingAuditor, LOGGING: LoggingAuditor}
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
@@ -45,7 +46,8 @@ _log = logging.getLogger("pyspark_kafkalog")
 def auditor_class(name: str) -> type[Auditor]:
     """The class of an auditor: ``counting``, ``logging``, or one of the user's at ``module:name``.
 
-    :raises OptionError: if it can't be imported, isn't an auditor, or asks for columns that there are not.
+    :raises OptionError: if it can't be imported, isn't an auditor, has no method that is called, or asks for
+        columns that there are not.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]
@@ -58,13 +60,30 @@ def auditor_class(name: str) -> type[Auditor]:
         )
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise OptionError(f"{what} lacks {listed(missing, 5)}", hint="Add it to the class.")
+    check_takes(what, found, "task", "bucket_ms")
     unknown = [column for column in found.columns if column not in COLUMNS]
     if isinstance(found.columns, str) or unknown:
         raise OptionError(
             f"{what} asks for the columns {found.columns!r}",
             hint=f"Set columns to a tuple of some of {', '.join(COLUMNS)}.",
         )
+    if issubclass(found, CountingAuditor) and not _overridden(found, _METHODS):
+        raise OptionError(f"{what} has no method that is called", hint="Write audit_key or audit_keys.")
     return found
+
+
+def needs_store(name: str) -> bool:
+    """Whether an auditor only counts, so that its counts are lost if they are not stored.
+
+    :raises OptionError: as :func:`auditor_class`.
+    """
+    found = auditor_class(name)
+    return issubclass(found, CountingAuditor) and not _overridden(found, ("audit", "dropped", "close"))
+
+
+def _overridden(found: type[Auditor], methods: Iterable[str]) -> bool:
+    """Whether a class has one of these methods of CountingAuditor from elsewhere."""
+    return any(getattr(found, method) is not getattr(CountingAuditor, method) for method in methods)
 
 
 class TaskAudit:

@@ -21,6 +21,7 @@ from pyspark_kafkalog.broker.produce.sink import BrokerSink
 from pyspark_kafkalog.client.partitions import bounds_of
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.partitioner import murmur2_partitions
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER
 from pyspark_kafkalog.extensions.audit.stores import Name
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Place, QueryBatch, TaskAttempt, TopicPartition
@@ -108,21 +109,29 @@ class TopicEntries:
         """The entries of a topic, up to its end as it is now.
 
         :raises UnknownTopicOrPartitionError: if there is no such topic.
+        :raises OptionError: if it has only other records.
         :raises DataLossError: if records are deleted meanwhile.
         """
         schema = columns_of(["key", "value", "timestamp"])
         reader = RecordReader(place, ReadRules(schema, read_committed=False, fail_on_data_loss=True))
         found: dict[str, tuple[int, bytes]] = {}
+        has_records = False
         partitions = look_up_partitions(place, Selection(topics=(topic,)))
         for partition, bounds in bounds_of(place, partitions).items():
             offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
             if offsets.start == offsets.end:
                 continue
+            has_records = True
             for name, stored in _last_of(reader.read(Split(partition, offsets))).items():
                 # A topic that got more partitions has a name in two of them: the later one stands.
                 if name not in found or found[name][0] < stored[0]:
                     found[name] = stored
-        return cls({name: value for name, (_, value) in found.items()})
+        entries = cls({name: value for name, (_, value) in found.items()})
+        if has_records and not entries.names():
+            raise OptionError(
+                f"Topic {topic!r} has records, but no counts", hint="Give a topic that auditTopic has named."
+            )
+        return entries
 
     def names(self) -> list[Name]:
         """See :meth:`.stores.Entries.names`."""

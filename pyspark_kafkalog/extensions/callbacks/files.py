@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.model import QueryBatch
 
 _SUFFIX = ".jsonl"
+_FILE = re.compile(rf"[^/]+/[^/]+{re.escape(_SUFFIX)}")
 
 
 def put_metrics(location: str, batch: QueryBatch, shares: Sequence[Heard]) -> None:
@@ -64,9 +66,11 @@ def _row(heard: Heard, now: int) -> dict[str, Any]:
 
 
 def metrics_rows(location: str) -> Iterator[dict[str, Any]]:
-    """The metrics at a location, a row for each task of each batch; times in ms."""
+    """The metrics at a location, a row for each task of each batch; times in ms.
+
+    :raises LogDirectoryError: if it does not exist, or has only other files.
+    """
     top = locate(location)
-    for path in top.replaced_files():
-        data = top.read_replaced(path) if path.endswith(_SUFFIX) else None
-        for line in (data or b"").splitlines():
+    for path in top.replaced_files_of("metricsLocation", _FILE):
+        for line in (top.read_replaced(path) or b"").splitlines():
             yield json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.callbacks.callback import METHODS, BatchEvent, WriteCallback, WriteShare
 from pyspark_kafkalog.extensions.callbacks.files import put_metrics
 from pyspark_kafkalog.extensions.callbacks.metrics import WriteMetrics
-from pyspark_kafkalog.plugins import imported, raised, shown
+from pyspark_kafkalog.plugins import check_takes, imported, raised, shown
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.callbacks.options import CallbackOptions
@@ -45,7 +46,7 @@ def load_callback(path: str) -> Callable[[WriteShare], Any]:
     """The class at an import path, or sent by value.
 
     :raises OptionError: if it can't be imported, or has a method that nothing calls, or not one that is
-        called.
+        called, or takes other arguments.
     """
     what = _name(path)
     found: Callable[[WriteShare], Any] = imported(what, path, form=_FORM)
@@ -55,6 +56,12 @@ def load_callback(path: str) -> Callable[[WriteShare], Any]:
             raise OptionError(f"{what} has a method {unknown[0]}, which nothing calls", hint=_METHODS)
         if not given:
             raise OptionError(f"{what} has no method that is called", hint=_METHODS)
+        for name in sorted(given):
+            method = inspect.getattr_static(found, name)
+            if inspect.isfunction(method):  # neither static nor a method of the class, which take no self
+                heard = inspect.signature(vars(WriteCallback)[name]).parameters
+                check_takes(f"The method {name} of the callback {shown(path)!r}", method, *heard)
+    check_takes(what, found, "share")
     return found
 
 

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark_kafkalog.filesystem.hadoop import check_outside
+from pyspark_kafkalog.options.settings import log_directories
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import METRICS
 from pyspark_kafkalog.write.listening import Listening
@@ -71,5 +73,7 @@ def callback_options(user: UserOptions) -> CallbackOptions:
 
     :raises OptionError: for malformed values.
     """
-    given = user.value("callback.class")
-    return CallbackOptions(None if given == METRICS else given, user.value("metricsLocation"))
+    given, location = user.value("callback.class"), user.value("metricsLocation")
+    if location is not None:
+        check_outside(log_directories(user), location, "metricsLocation")
+    return CallbackOptions(None if given == METRICS else given, location)

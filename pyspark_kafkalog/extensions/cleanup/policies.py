@@ -43,6 +43,7 @@ class DeletePolicy:
 
     def __init__(self, path: str) -> None:
         self._function = PlugIn("delete policy", path)
+        self._function.check_takes("partition", "segments", "now_ms")
 
     def count(
         self, partition: TopicPartition, segments: Sequence[LogSegment], now_ms: int, *, folder: str
@@ -78,7 +79,7 @@ class DeletePolicy:
             raise wrong(f"returned {foreign!r:.100}, which is not one of the segments")
         bases = {segment.base_offset for segment in named}
         if segments and segments[-1].base_offset in bases:
-            raise wrong(f"named the active segment, at offset {segments[-1].base_offset}")
+            raise wrong(f"named the active segment, at offset {segments[-1].base_offset}: leave it out")
         for segment in segments[: len(bases)]:
             if segment.base_offset not in bases:
                 raise wrong(f"named later segments, but not the one at offset {segment.base_offset}")

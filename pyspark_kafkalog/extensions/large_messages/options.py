@@ -180,7 +180,7 @@ def large_message_options(user: UserOptions) -> LargeMessageOptions | None:
             hint="Set 'large.message.enabled' to true as well.",
         )
     if not (enabled or large_messages.safe_offsets):
-        _say_without_effect(user.names("message.assembler."))
+        _say_without_effect(user.names("message.assembler.", "segment.deserializer.class"))
     if not enabled:
         _say_without_effect(user.names("exception.on.message.dropped"))
     elif _ONLY_REASSEMBLE in user:
@@ -219,7 +219,7 @@ def split_options(user: UserOptions, write: WriteOptions) -> SplitOptions | None
             " nothing but their slices"
         )
     if not enabled:
-        _say_without_effect([given for given in _OF_THE_SPLITTER if given in user])
+        _say_without_effect(given for given in (*_OF_THE_SPLITTER, "segment.serializer") if given in user)
         return None
     most = largest_batch - _LEAST_OVERHEAD
     if write.compression == "none" and size > most:

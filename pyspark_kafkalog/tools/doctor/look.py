@@ -271,7 +271,9 @@ def _configs(topic: str, configs: Mapping[str, str]) -> Iterator[Finding]:
             continue
         for why in refused_by_brokers({name: configs[name]}).values():
             found = f"{name}={configs[name]} is obeyed here, but {why}"
-            yield Finding("", topic, State.FINE, found, f"To restore the topic, give --set {name}=.")
+            yield Finding(
+                "", topic, State.FINE, found, f"Leave it out when you restore the topic, by --set {name}=."
+            )
 
 
 def _number(count: int, noun: str) -> str:

@@ -182,7 +182,18 @@ def test_nothing_but_whole_files_is_left(tmp_path: Path) -> None:
     written(AuditOptions(location=f"file://{tmp_path}/new-folder"), records([10], [0]))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [str(path.relative_to(tmp_path)) for path in files] == ["new-folder/producer/query/7/00000.jsonl"]
-    assert list(audit_rows(FolderStore(str(tmp_path / "no such folder")))) == []
+
+
+def test_a_folder_that_is_not_one_of_counts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogDirectoryError, match="a folder of auditLocation, got one that does not exist"):
+        audit_counts({"path": str(tmp_path / "nowhere")})
+    assert audit_counts({"path": str(tmp_path)}).num_rows == 0
+    (tmp_path / "query").mkdir()
+    (tmp_path / "query" / "7.jsonl").write_text('{"records": 1}')  # of metricsLocation
+    with pytest.raises(LogDirectoryError, match="a folder of auditLocation, got one that holds other files"):
+        audit_counts({"path": str(tmp_path)})
+    written(AuditOptions(location=str(tmp_path)), records([10], [0]))
+    assert totals(tmp_path) == {"ATTEMPT": (1, 10), "SUCCESS": (1, 10)}
 
 
 def test_a_location_may_be_of_any_file_system() -> None:
@@ -282,6 +293,16 @@ class WithUnknown(CountingAuditor):
     columns = ("value", "offset")
 
 
+class Misspelt(CountingAuditor):
+    def auditkey(self, record: AuditedRecord) -> str:
+        return "never"
+
+
+class OfTenant(ByHeader):
+    def __init__(self, tenant: str) -> None:
+        """Take what nothing gives."""
+
+
 def of_headers(auditor: str, location: Path) -> list[tuple[Any, ...]]:
     options = AuditOptions(f"{HERE}:{auditor}", str(location), 1000)
     headers = [[("tenant", b"x")], None, [("tenant", b"y")], [("a", None), ("tenant", b"x")]]
@@ -338,6 +359,8 @@ def test_an_error_of_an_auditor_names_it_and_the_partition(auditor: str, size: i
         (f"{HERE}:records", "is not an auditor.*Derive a class"),
         (f"{HERE}:TestCase", "has no such callable"),
         (f"{HERE}:Half", "lacks close"),
+        (f"{HERE}:Misspelt", "has no method that is called. Write audit_key or audit_keys"),
+        (f"{HERE}:OfTenant", r"too many positional arguments. It is called with \(task, bucket_ms\)"),
         (f"{HERE}:WithUnknown", "asks for the columns .*some of key, value, headers, timestamp"),
     ],
 )

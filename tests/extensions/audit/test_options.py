@@ -54,6 +54,7 @@ def test_linkedins_auditors_are_taken_by_their_names() -> None:
         ({"auditor__class": "com.linkedin:Logging Auditor"}, "'auditor.class': expected an import path"),
         ({"auditLocation": " "}, "'auditLocation' is empty"),
         ({"auditor__class": "counting"}, "nothing says where the counts go.*auditor.class=logging"),
+        ({"auditLocation": "/log/audit"}, "'auditLocation' is inside the log directory"),
         ({"auditTopic": "a"}, "'auditTopic' is for brokers only"),
         ({"auditor__bucket__ms": "0"}, "'auditor.bucket.ms': expected a whole number from 1"),
     ],
@@ -61,6 +62,18 @@ def test_linkedins_auditors_are_taken_by_their_names() -> None:
 def test_what_is_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         audit(**given)
+
+
+def test_an_auditor_that_only_counts_needs_a_place_for_the_counts() -> None:
+    here = "tests.extensions.audit.test_counting"
+    only_counts = audit(auditor__class=f"{here}:ByHeader")
+    assert only_counts is not None
+    for look in only_counts.load, only_counts.counted_columns:
+        with pytest.raises(OptionError, match="ByHeader', but nothing says where the counts go"):
+            look()
+    logs = audit(auditor__class="logging")
+    assert logs is not None
+    logs.load()
 
 
 def test_a_secret_in_a_uri_is_not_shown() -> None:

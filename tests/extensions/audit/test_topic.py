@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.audit import topic as topic_module
 from pyspark_kafkalog.extensions.audit.stores import Name, read_entries
 from pyspark_kafkalog.extensions.audit.topic import TopicEntries, TopicStore
@@ -54,6 +55,12 @@ def test_the_last_record_of_a_partition_stands_whatever_its_time_and_the_latest_
         ],
     )
     assert sorted(read_entries(entries)) == [(b"new", True), (b"new", True)]
+
+
+@pytest.mark.parametrize("key", [None, "c1", "producer/q"])
+def test_a_topic_of_other_records_is_refused(key: str | None, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="Topic 'a' has records, but no counts"):
+        stored(tmp_path, [(key, b"12.50", 0, 1)])
 
 
 @pytest.mark.broker

@@ -84,6 +84,11 @@ def batches(events: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
     return sorted((event["partition"], event["number"]) for event in events)
 
 
+class TakesNothing(WriteCallback):
+    def on_send(self) -> None:  # type: ignore[override]
+        """Hear of nothing, by mistake."""
+
+
 class FailsAtOnce(WriteCallback):
     def __init__(self, share: WriteShare) -> None:
         raise ValueError("not today")

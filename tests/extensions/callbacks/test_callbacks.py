@@ -67,6 +67,9 @@ def test_options() -> None:
         (f"{MODULE}:Nothing", "its module has no such callable. Give package.module:Class"),
         (f"{MODULE}:Misspelt", "has a method on_ack, which nothing calls. Those that are called are on_en"),
         (f"{MODULE}:Deaf", "has no method that is called. Those that are called are on_enqueue, .*close"),
+        (f"{MODULE}:Noting", r"missing a required argument: '\w+'. It is called with \(share\)"),
+        (f"{MODULE}:TakesNothing", r"method on_send .* too many .*called with \(self, batch\)"),
+        ("com.acme.Listener", "A Java class can't run here. Give package.module:Class"),
         ("C", "'callback.class': expected"),
     ],
 )
@@ -150,7 +153,7 @@ def test_close_hears_why_a_task_ended(tmp_path: Path) -> None:
         connect(tmp_path / "log").write(pa.table({"value": [b"x" * 2000]}), "t", options=options)
     (task,) = stories(tmp_path / "heard")
     assert "A record batch of" in task.of("close")[0]["error"]
-    assert not [*metrics_rows(str(tmp_path / "m"))]
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize("kind", FAILING, ids=lambda kind: kind.__name__)
@@ -178,6 +181,26 @@ def test_metrics_that_can_not_be_stored_change_no_write(
     assert connect(tmp_path / "log").read("t").read_all().num_rows == 3
     assert "its metrics are not stored" in caplog.text
     assert "Set metricsLocation to a folder that the driver can write to" in caplog.text
+
+
+def test_metrics_in_the_log_directory_are_refused(tmp_path: Path) -> None:
+    options = {"metricsLocation": str(tmp_path / "log" / "metrics")}
+    with pytest.raises(OptionError, match="'metricsLocation' is inside the log directory"):
+        connect(tmp_path / "log").write(rows(1), "t", options=options)
+    assert not (tmp_path / "log").exists()
+
+
+def test_a_folder_that_is_not_one_of_metrics_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogDirectoryError, match="a folder of metricsLocation, got one that does not exist"):
+        next(metrics_rows(str(tmp_path / "nowhere")))
+    (tmp_path / "producer" / "query" / "7").mkdir(parents=True)
+    (tmp_path / "producer" / "query" / "7" / "00000.jsonl").write_text("{}")  # of auditLocation
+    with pytest.raises(
+        LogDirectoryError, match="a folder of metricsLocation, got one that holds other files"
+    ):
+        next(metrics_rows(str(tmp_path)))
+    put_metrics(str(tmp_path), QueryBatch("q", 1), [Heard(WriteShare("q", 1, 0, 0), WriteMetrics(records=2))])
+    assert [row["records"] for row in metrics_rows(str(tmp_path))] == [2]
 
 
 def test_a_location_that_can_not_be_opened_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -303,5 +326,4 @@ def test_a_micro_batch_that_runs_again_replaces_its_file(tmp_path: Path) -> None
 def test_a_class_need_not_inherit_and_what_does_nothing_is_not_called() -> None:
     share = WriteShare("q", None, 0, 0)
     assert [*UsersObject(f"{MODULE}:FailsAtSend", share).hears] == ["on_send"]
-    assert len(UsersObject(f"{MODULE}:Noting", share).hears) == 0  # it wants a folder, too
     assert load_callback(by_value(WriteCallback)) is not None

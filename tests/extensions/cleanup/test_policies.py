@@ -160,6 +160,15 @@ def test_one_that_can_not_be_imported_is_refused_before_any_work(tmp_path: Path)
     assert not root.exists()
 
 
+def of_two(partition: TopicPartition, segments: list[LogSegment]) -> list[LogSegment]:
+    return segments
+
+
+def test_one_that_takes_other_arguments_is_refused_before_any_work() -> None:
+    with pytest.raises(OptionError, match=r"too many .*called with \(partition, segments, now_ms\)"):
+        DeletePolicy(f"{__name__}:of_two")
+
+
 def test_from_python_and_the_command_line(tmp_path: Path) -> None:
     log(tmp_path)
     kafka = connect(str(tmp_path))

@@ -141,6 +141,22 @@ def test_settings_of_a_splitter_that_is_off_are_told_once(
     assert caplog.messages == [f"Option {name} has no effect without large.message.enabled"]
 
 
+def test_linkedins_own_formats_are_told_where_nothing_looks_for_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log_once.cache_clear()
+    theirs = "com.linkedin.kafka.clients.largemessage"
+    with caplog.at_level(logging.WARNING):
+        read_options(
+            {**PLACE, "segment.deserializer.class": f"{theirs}.DefaultSegmentDeserializer"}, batch=True
+        )
+        assert split({**DIRECTORY, "segment.serializer": f"{theirs}.DefaultSegmentSerializer"}) is None
+    assert caplog.messages == [
+        f"Option {name} has no effect without large.message.enabled"
+        for name in ("segment.deserializer.class", "segment.serializer")
+    ]
+
+
 def test_settings_of_an_assembler_that_is_off_are_told(caplog: pytest.LogCaptureFixture) -> None:
     log_once.cache_clear()
     with caplog.at_level(logging.WARNING):

@@ -69,6 +69,8 @@ def test_a_directorys_configurations_that_nothing_obeys_are_named(root: Path) ->
         "of.a.later.kafka=x has no effect here: this version does not know it",
         "segment.bytes=1000 is obeyed here, but brokers since Kafka 4.0 take 1048576 or more",
     ]
+    remedies = [finding.remedy for finding in report.findings if "is obeyed here" in finding.found]
+    assert remedies == ["Leave it out when you restore the topic, by --set segment.bytes=."]
     write(root, {TopicPartition("t", 0): values(3)})
     write_topic_configs(str(root), {"t": {"segment.bytes": "large"}})
     found = one(examine({"path": str(root)}), "t")
