@@ -1,9 +1,10 @@
 """The store of an audit: an entry for each share of the work, replaced when the share is run again.
 
 An entry has the name ``<side>/<query>/<batch>/<share>``, and its counts as lines of JSON. An entry
-``committed`` beside the others of a batch says that the batch is complete, and how many shares it had. In a
-folder entries are files, and in a topic they are records, of which the last one with a name stands. So both
-say the same, whatever was killed when.
+``committed`` beside the others of a batch says that the batch is complete. It has how many shares there were;
+or, if they awaited a commit, their counts: the shares of a later run, of which nothing became visible, change
+nothing then. In a folder entries are files, and in a topic they are records, of which the last one with a
+name stands. So both say the same, whatever was killed when.
 """
 
 from __future__ import annotations
@@ -56,36 +57,53 @@ class Store(Protocol):
         :raises KafkaLogError: if it can't be stored.
         """
 
+    def has(self, name: Name) -> bool:
+        """Whether there is an entry with this name.
+
+        :raises KafkaLogError: if nothing tells.
+        """
+
 
 def batch_name(task: AuditedTask) -> str:
     """The name of a task's batch."""
     return f"{task.side}/{quote(task.query, safe='')}/{'batch' if task.batch is None else task.batch}"
 
 
-def mark_committed(store: Store, task: AuditedTask, shares: int) -> None:
-    """Note that the batch of a task is complete, and how many numbered shares it had.
+def mark_committed(store: Store, task: AuditedTask, counts: int | bytes, *, once: bool = False) -> None:
+    """Note that the batch of a task is complete.
 
+    :param counts: what counts of it: this many numbered shares, or these lines.
+    :param once: whether an older note stands.
     :raises KafkaLogError: if it can't be stored.
     """
-    store.put(Name(batch_name(task), COMMITTED), str(shares).encode())
+    name = Name(batch_name(task), COMMITTED)
+    if not (once and store.has(name)):
+        store.put(name, counts if isinstance(counts, bytes) else str(counts).encode())
 
 
 def read_entries(entries: Entries) -> Iterator[tuple[bytes, bool]]:
     """The content of each entry with counts, and whether its batch is marked as complete.
 
-    Left out are shares of an earlier run that divided the work into more shares.
+    Left out are shares of an earlier run that divided the work into more shares, and all those of a batch
+    whose counts are in its mark.
     """
     names = sorted(entries.names())
-    shares = {name.batch: int(entries.read(name) or 0) for name in names if name.share == COMMITTED}
+    marks = {name.batch: entries.read(name) or b"0" for name in names if name.share == COMMITTED}
     for name in names:
-        if name.share == COMMITTED:
-            continue
-        number = name.share.partition(".")[0]
-        if name.batch in shares and number.isdigit() and int(number) >= shares[name.batch]:
-            continue
-        data = entries.read(name)
-        if data is not None:
-            yield data, name.batch in shares
+        mark = marks.get(name.batch)
+        data = mark if name.share == COMMITTED else entries.read(name)
+        if data is not None and _counts(name.share, mark):
+            yield data, mark is not None
+
+
+def _counts(share: str, mark: bytes | None) -> bool:
+    """Whether an entry has counts that stand beside the mark of its batch."""
+    if mark is None:
+        return True
+    if not mark.isdigit():
+        return not share.isdigit()
+    number = share.partition(".")[0]
+    return share != COMMITTED and not (number.isdigit() and int(number) >= int(mark))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +131,10 @@ class FolderStore:
                 file=folder.label(file),
                 hint="Set auditLocation to a folder that all workers can write to.",
             ) from None
+
+    def has(self, name: Name) -> bool:
+        """See :meth:`Store.has`."""
+        return self.read(name) is not None
 
     def names(self) -> list[Name]:
         """See :meth:`Entries.names`."""

@@ -24,8 +24,9 @@ from pyspark_kafkalog.codec.partitioner import murmur2_partitions
 from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER
 from pyspark_kafkalog.extensions.audit.stores import Name
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Place, QueryBatch, TaskAttempt, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
-from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
+from pyspark_kafkalog.options.settings import PlaceOptions, Selection
+from pyspark_kafkalog.places import open_report
 from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.read.reader import columns_of
@@ -79,6 +80,12 @@ class TopicStore:
                 producer.append(partition, encode(one, None, settings, topic_partition=partition))
             producer.finish()
 
+    def has(self, name: Name) -> bool:
+        """See :meth:`.stores.Store.has`; it reads the topic."""
+        place = open_report(PlaceOptions(brokers=self.connection, fetch=FetchOptions()))
+        found = (_last_of(rows) for rows in _records(place, self.topic))
+        return any(str(name) in last for last in found)
+
     def _sink(self) -> BrokerSink:
         # A record that is there twice counts once, so that no producer id is needed.
         produce = replace(self.produce, acks=-1, enable_idempotence=False)
@@ -110,15 +117,9 @@ class TopicEntries:
         :raises UnknownTopicOrPartitionError: if there is no such topic.
         :raises DataLossError: if records are deleted meanwhile.
         """
-        schema = columns_of(["key", "value", "timestamp"])
-        reader = RecordReader(place, ReadRules(schema, read_committed=False, fail_on_data_loss=True))
         found: dict[str, tuple[int, bytes]] = {}
-        partitions = look_up_partitions(place, Selection(topics=(topic,)))
-        for partition, bounds in bounds_of(place, partitions).items():
-            offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
-            if offsets.start == offsets.end:
-                continue
-            for name, stored in _last_of(reader.read(Split(partition, offsets))).items():
+        for rows in _records(place, topic):
+            for name, stored in _last_of(rows).items():
                 # A topic that got more partitions has a name in two of them: the later one stands.
                 if name not in found or found[name][0] < stored[0]:
                     found[name] = stored
@@ -143,6 +144,17 @@ class TopicEntries:
             _log.warning("The counts of %s are incomplete, as the topic has deleted some", name)
             return None
         return b"".join(part for part in parts if part is not None)
+
+
+def _records(place: Place, topic: str) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The records of each partition, up to its end as it is now."""
+    schema = columns_of(["key", "value", "timestamp"])
+    reader = RecordReader(place, ReadRules(schema, read_committed=False, fail_on_data_loss=True))
+    partitions = look_up_partitions(place, Selection(topics=(topic,)))
+    for partition, bounds in bounds_of(place, partitions).items():
+        offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
+        if offsets.start < offsets.end:
+            yield reader.read(Split(partition, offsets))
 
 
 def _last_of(arrow_batches: Iterable[pa.RecordBatch]) -> dict[str, tuple[int, bytes]]:

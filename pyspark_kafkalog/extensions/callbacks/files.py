@@ -1,4 +1,4 @@
-"""The files of metrics: one for each batch, replaced when a micro-batch is run again.
+"""The files of metrics: one for each batch, replaced when a micro-batch is written again.
 
 ``<location>/<query>/<batch>.jsonl``, with a line for each task, and one of the commit if it sent requests.
 """
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 _SUFFIX = ".jsonl"
 
 
-def put_metrics(location: str, batch: QueryBatch, shares: Sequence[Heard]) -> None:
+def put_metrics(location: str, batch: QueryBatch, shares: Sequence[Heard], *, once: bool) -> None:
     """Write the file of a batch atomically.
 
+    :param once: whether an older file stands.
     :raises LogDirectoryError: if it can't be written.
     """
     now = time.time_ns() // 1_000_000
@@ -32,6 +33,8 @@ def put_metrics(location: str, batch: QueryBatch, shares: Sequence[Heard]) -> No
     folder = locate(location).child(batch.query_id)
     name = f"{'batch' if batch.batch_id is None else batch.batch_id}{_SUFFIX}"
     try:
+        if once and folder.read_replaced(name) is not None:
+            return
         folder.replace(name, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
     except OSError as e:
         raise LogDirectoryError(

@@ -86,7 +86,7 @@ def failing(options: AuditOptions, rows: pa.RecordBatch, chosen: np.ndarray) -> 
 
 
 def mark(options: AuditOptions, shares: int = 1) -> None:
-    """Note that the batch is committed."""
+    """Note that the batch is complete."""
     store = options.store
     assert store is not None
     mark_committed(store, TASK, shares)
