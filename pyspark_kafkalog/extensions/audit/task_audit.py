@@ -142,7 +142,9 @@ class TaskAudit:
             yield
         except KafkaLogError:
             raise
-        except (Exception, SystemExit) as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
             raise KafkaLogError(f"{self._what} {raised(e)}", topic_partition=partition) from e
 
 

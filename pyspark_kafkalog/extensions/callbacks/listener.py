@@ -87,7 +87,9 @@ class UsersObject:
             return None
         try:
             return hear(*given)
-        except (Exception, SystemExit) as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
             self.hears.clear()
             said = "%s %s. It is not called again in this task; the write goes on"
             _log.warning(said, self._name, raised(e))
