@@ -10,6 +10,7 @@ name stands. So both say the same, whatever was killed when.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
@@ -45,8 +46,8 @@ class Entries(Protocol):
 class Store(Protocol):
     """A place where entries are stored. Sent to the tasks, so it opens nothing by itself."""
 
-    def check(self) -> None:
-        """Look, before any work, whether it can be there.
+    def check(self, batch: str) -> None:
+        """Look, before any work, whether entries of a batch can be stored there.
 
         :raises KafkaLogError: if not.
         """
@@ -116,21 +117,18 @@ class FolderStore:
     location: str = field(repr=False)
     batch: str = ""
 
-    def check(self) -> None:
-        """See :meth:`Store.check`; a folder is made with its first file."""
+    def check(self, batch: str) -> None:
+        """See :meth:`Store.check`; the folder of the batch is made."""
+        folder = locate(self.location).child(batch)
+        with _writing(folder.label()):
+            folder.make()
 
     def put(self, name: Name, data: bytes) -> None:
         """See :meth:`Store.put`; each file is replaced as a whole."""
         file = _file_of(name)
         folder = locate(self.location).child(name.batch)
-        try:
+        with _writing(folder.label(file)):
             folder.replace(file, data)
-        except OSError as e:
-            raise LogDirectoryError(
-                f"Cannot write the audit: {e}",
-                file=folder.label(file),
-                hint="Set auditLocation to a folder that all workers can write to.",
-            ) from None
 
     def has(self, name: Name) -> bool:
         """See :meth:`Store.has`."""
@@ -150,6 +148,18 @@ class FolderStore:
     def read(self, name: Name) -> bytes | None:
         """See :meth:`Entries.read`."""
         return locate(self.location).child(name.batch).read_replaced(_file_of(name))
+
+
+@contextmanager
+def _writing(file: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise LogDirectoryError(
+            f"Cannot write the audit: {e}",
+            file=file,
+            hint="Set auditLocation to a folder that all workers can write to.",
+        ) from None
 
 
 def _file_of(name: Name) -> str:

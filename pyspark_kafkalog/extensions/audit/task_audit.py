@@ -80,7 +80,7 @@ class TaskAudit:
         self._columns = [name for name in kind.columns if name != "timestamp"]
         self._store = options.store
         if self._store is not None:
-            self._store.check()
+            self._store.check(batch_name(task))
         with self._errors():
             self._auditor = kind(task, options.bucket_ms)
 
@@ -151,7 +151,8 @@ class TaskAudit:
 class WriteAudit:
     """A context manager that audits what one task writes: attempts, and at the end their outcome.
 
-    A task that fails stores an entry for each attempt. It counts, whatever becomes of the next attempt.
+    A task that fails stores an entry for each attempt. It counts, whatever becomes of the next attempt. Once
+    rows are visible, an audit that fails is only logged.
     """
 
     def __init__(
@@ -179,13 +180,22 @@ class WriteAudit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            counts = self._audit.report(SUCCESS, awaits_commit=self._awaits_commit)
-            self.awaiting = counts if self._awaits_commit else None
+            self._end_well()
             return
         try:
             self._audit.report(FAILURE, share=self._failed_share)
         except Exception:
             _log.warning("The audit of a task that failed is lost", exc_info=True)  # must not hide the cause
+
+    def _end_well(self) -> None:
+        if self._awaits_commit:
+            counts = self._audit.report(SUCCESS, awaits_commit=True)
+            self.awaiting = [AuditCount(*count) for count in counts]  # a class of the user's may not unpickle
+            return
+        try:
+            self._audit.report(SUCCESS)
+        except Exception:  # an error would make Spark write all rows again, which are visible
+            _log.warning("The rows of a task are written, but their audit is lost", exc_info=True)
 
 
 class ReadAudit:

@@ -49,7 +49,7 @@ class TopicStore:
     connection: ConnectionOptions
     produce: ProduceOptions
 
-    def check(self) -> None:
+    def check(self, batch: str) -> None:
         """See :meth:`.stores.Store.check`.
 
         :raises UnknownTopicOrPartitionError: if there is no such topic, and brokers don't create it.

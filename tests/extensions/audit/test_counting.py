@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -196,8 +198,22 @@ def test_a_location_may_be_of_any_file_system() -> None:
 
 def test_a_location_that_cannot_be_written_to_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "producer").write_text("a file")
-    with pytest.raises(LogDirectoryError, match=r"producer/query/7/00000.*auditLocation"):
+    with pytest.raises(LogDirectoryError, match=r"producer/query/7\).*auditLocation"):
         written(AuditOptions(location=str(tmp_path)), records([10], [0]))
+
+
+@pytest.mark.parametrize("awaits_commit", [False, True])
+def test_once_rows_are_visible_an_audit_fails_no_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, awaits_commit: bool
+) -> None:
+    """Spark would run the task again, and brokers would have its rows twice."""
+    options = AuditOptions(location=str(tmp_path / "audit"))
+    outcome = pytest.raises(LogDirectoryError, match="00000") if awaits_commit else nullcontext()
+    with outcome, WriteAudit(options, TASK, attempt=0, awaits_commit=awaits_commit) as audit:
+        audit.attempted(PARTITION, records([10], [0]), None)
+        shutil.rmtree(tmp_path / "audit")
+        (tmp_path / "audit").write_text("a full disk is as bad")
+    assert ("The rows of a task are written, but their audit is lost" in caplog.text) != awaits_commit
 
 
 class Telling(Auditor):
