@@ -9,9 +9,13 @@ name stands. So both say the same, whatever was killed when.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -85,16 +89,51 @@ def mark_committed(store: Store, task: AuditedTask, counts: int | bytes, *, once
 def read_entries(entries: Entries) -> Iterator[tuple[bytes, bool]]:
     """The content of each entry with counts, and whether its batch is marked as complete.
 
-    Left out are shares of an earlier run that divided the work into more shares, and all those of a batch
-    whose counts are in its mark.
+    Left out are shares of an earlier run that divided the work otherwise, and all those of a batch whose
+    counts are in its mark.
     """
-    names = sorted(entries.names())
+    names = sorted(_once_read(entries.names()))
     marks = {name.batch: entries.read(name) or b"0" for name in names if name.share == COMMITTED}
     for name in names:
         mark = marks.get(name.batch)
         data = mark if name.share == COMMITTED else entries.read(name)
         if data is not None and _counts(name.share, mark):
             yield data, mark is not None
+
+
+_RANGE = re.compile(r"(.+)\.([0-9]+)-([0-9]+)")
+"""The share of a reader: the partition, and a range of offsets."""
+
+
+def _once_read(names: Iterable[Name]) -> Iterator[Name]:
+    """The names without ranges of offsets that overlap others of their batch: most offsets are left."""
+    ranges: defaultdict[tuple[str, str], list[tuple[int, int, Name]]] = defaultdict(list)
+    for name in names:
+        found = _RANGE.fullmatch(name.share)
+        if found is None:
+            yield name
+        else:
+            ranges[name.batch, found[1]].append((int(found[3]), int(found[2]), name))
+    for of_partition in ranges.values():
+        yield from _apart(sorted(of_partition))
+
+
+def _apart(ranges: Sequence[tuple[int, int, Name]]) -> Iterator[Name]:
+    """The ranges with most offsets that don't overlap, of some given by end and start, in order."""
+    most = [0]
+    """The most offsets of the first ranges, for each number of them."""
+    before = [
+        bisect_right(ranges, start, hi=row, key=itemgetter(0)) for row, (_, start, _) in enumerate(ranges)
+    ]
+    for (end, start, _), count in zip(ranges, before, strict=True):
+        most.append(max(most[-1], most[count] + end - start))
+    left = len(ranges)
+    while left:
+        if most[left] > most[left - 1]:
+            yield ranges[left - 1][2]
+            left = before[left - 1]
+        else:
+            left -= 1
 
 
 def _counts(share: str, mark: bytes | None) -> bool:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from pyspark_kafkalog.extensions.audit.auditor import (
 from pyspark_kafkalog.extensions.audit.counting import counted
 from pyspark_kafkalog.extensions.audit.counts import audit_counts, audit_rows
 from pyspark_kafkalog.extensions.audit.options import AuditOptions
-from pyspark_kafkalog.extensions.audit.stores import FolderStore, mark_committed
+from pyspark_kafkalog.extensions.audit.stores import FolderStore, Name, _once_read, mark_committed
 from pyspark_kafkalog.extensions.audit.task_audit import ReadAudit, WriteAudit, auditor_class
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
@@ -178,6 +179,38 @@ def test_a_run_that_divided_the_work_otherwise_does_not_count_beside_the_last(tm
     written(options, records([10, 10], [0, 0]), awaits_commit=True)
     mark(options)
     assert totals(tmp_path) == {"ATTEMPT": (2, 20), "SUCCESS": (2, 20)}
+
+
+def read_of(location: Path, start: int, end: int, *, topic: str = "t.1-2") -> None:
+    """Count a range of offsets as read, a message at each."""
+    partition = TopicPartition(topic, 3)
+    task = AuditedTask("consumer", "query", 7, f"{partition}.{start}-{end}")
+    audit = ReadAudit(AuditOptions(location=str(location)), task, partition)
+    list(audit.passing([records([1] * (end - start), [0] * (end - start)).drop_columns(["timestamp"])]))
+
+
+def test_a_micro_batch_that_is_read_again_in_other_splits_counts_once(tmp_path: Path) -> None:
+    """A leader has moved, or minPartitions has changed, and the first run was killed or not."""
+    for splits in ([(0, 10), (10, 20)], [(0, 5), (5, 12)], [(0, 20)]):
+        for start, end in splits:
+            read_of(tmp_path, start, end)
+            read_of(tmp_path, start, end, topic="other")
+        assert totals(tmp_path)["SUCCESS"] == (40, 40)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), max_size=8))
+def test_the_most_offsets_that_do_not_overlap(found: list[tuple[int, int]]) -> None:
+    names = {Name("b", f"t-0.{start}-{start + size}"): range(start, start + size) for start, size in found}
+    left = [*_once_read(names)]
+    chosen = [offset for name in left for offset in names[name]]
+    assert len(chosen) == len(set(chosen))
+    most = 0
+    for count in range(len(names) + 1):
+        for some in combinations(names.values(), count):
+            offsets = [offset for each in some for offset in each]
+            if len(offsets) == len(set(offsets)):
+                most = max(most, len(offsets))
+    assert len(chosen) == most
 
 
 def test_nothing_but_whole_files_is_left(tmp_path: Path) -> None:
