@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from pyspark_kafkalog.errors import LogDirectoryError
-from pyspark_kafkalog.extensions.audit.auditor import AuditedTask
+from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER, AuditedTask
 from pyspark_kafkalog.filesystem.locate import locate
 
 COMMITTED = "committed"
@@ -35,6 +35,16 @@ class Name(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.batch}/{self.share}"
+
+
+def names_in(texts: Iterable[str]) -> list[Name]:
+    """The names of entries among these texts: metrics of writes, for one, may be in the same folder."""
+    split = (text.split("/") for text in texts)
+    return [
+        Name("/".join(parts[:3]), parts[3])
+        for parts in split
+        if len(parts) == 4 and parts[0] in (PRODUCER, CONSUMER)
+    ]
 
 
 class Entries(Protocol):
@@ -177,12 +187,8 @@ class FolderStore:
         """See :meth:`Entries.names`."""
         top, narrowed = locate(self.location), f"{self.batch}/" if self.batch else ""
         found = (top.child(self.batch) if self.batch else top).replaced_files()
-        names = []
-        for path in found:
-            batch, _, file = f"{narrowed}{path}".rpartition("/")
-            if file == COMMITTED or file.endswith(_SUFFIX):
-                names.append(Name(batch, file.removesuffix(_SUFFIX)))
-        return names
+        paths = (f"{narrowed}{path}" for path in found if path.endswith((_SUFFIX, COMMITTED)))
+        return names_in(path.removesuffix(_SUFFIX) for path in paths)
 
     def read(self, name: Name) -> bytes | None:
         """See :meth:`Entries.read`."""

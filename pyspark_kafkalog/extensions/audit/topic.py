@@ -21,8 +21,7 @@ from pyspark_kafkalog.broker.produce.sink import BrokerSink
 from pyspark_kafkalog.client.partitions import bounds_of
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.partitioner import murmur2_partitions
-from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER
-from pyspark_kafkalog.extensions.audit.stores import Name
+from pyspark_kafkalog.extensions.audit.stores import Name, names_in
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Place, QueryBatch, TaskAttempt, TopicPartition
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection
@@ -127,12 +126,7 @@ class TopicEntries:
 
     def names(self) -> list[Name]:
         """See :meth:`.stores.Entries.names`."""
-        split = (name.split("/") for name in self.found)
-        return [
-            Name("/".join(parts[:3]), parts[3])
-            for parts in split
-            if len(parts) == 4 and parts[0] in (PRODUCER, CONSUMER)
-        ]
+        return names_in(self.found)
 
     def read(self, name: Name) -> bytes | None:
         """See :meth:`.stores.Entries.read`; None also for an entry that lacks parts, which are deleted."""

@@ -70,6 +70,7 @@ def metrics_rows(location: str) -> Iterator[dict[str, Any]]:
     """The metrics at a location, a row for each task of each batch; times in ms."""
     top = locate(location)
     for path in top.replaced_files():
-        data = top.read_replaced(path) if path.endswith(_SUFFIX) else None
+        is_ours = path.endswith(_SUFFIX) and path.count("/") == 1  # an audit may be in the same folder
+        data = top.read_replaced(path) if is_ours else None
         for line in (data or b"").splitlines():
             yield json.loads(line)

@@ -107,6 +107,14 @@ def test_a_batch_that_is_there_keeps_its_counts_and_metrics(tmp_path: Path) -> N
     assert [row["records"] for row in metrics_rows(metrics)] == [10, 20, 5]
 
 
+def test_an_audit_and_metrics_in_one_folder(tmp_path: Path) -> None:
+    both = str(tmp_path / "both")
+    options = {"auditLocation": both, "metricsLocation": both}
+    connect(tmp_path / "log").write(rows(), "t", options=options)
+    assert counts(tmp_path / "both") == {("producer", "ATTEMPT"): COUNT, ("producer", "SUCCESS"): COUNT}
+    assert [row["records"] for row in metrics_rows(both)] == [COUNT]
+
+
 def test_counts_that_are_lost_are_settled_by_the_next_run(tmp_path: Path) -> None:
     audit, metrics = tmp_path / "audit", tmp_path / "metrics"
     options = {"auditLocation": str(audit), "metricsLocation": str(metrics)}
