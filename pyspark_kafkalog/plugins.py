@@ -114,7 +114,9 @@ class PlugIn:
         """
         try:
             return self.function(*given)
-        except (Exception, SystemExit) as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
             raise self.error(raised(e), kind=kind, hint=hint, **place) from e
 
     def check_takes(self, *given: str) -> None:

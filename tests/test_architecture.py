@@ -312,7 +312,7 @@ WRITE, READ = (
 def test_a_plain_use_loads_the_core_alone(tmp_path: Path) -> None:
     """Only a first look at each value, for a mark of large messages, is of an extension."""
     watching = {"extensions.large_messages", "extensions.large_messages.watching"}
-    for use, most, of_others in (WRITE, 99, set()), (READ, 81, watching):
+    for use, most, of_others in (WRITE, 100, set()), (READ, 81, watching):
         command = [sys.executable, "-c", PLAIN.format(use), str(tmp_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         loaded = {name.removeprefix(f"{NAME}.") for name in done.stdout.split()}

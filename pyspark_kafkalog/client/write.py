@@ -16,6 +16,7 @@ from pyspark_kafkalog.options.contracts import transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, place_options, write_options
 from pyspark_kafkalog.places import open_place, open_sink
 from pyspark_kafkalog.write.columns import Shaped, as_columns
+from pyspark_kafkalog.write.completing import TaskNews, complete
 from pyspark_kafkalog.write.counting import write_counting_of
 from pyspark_kafkalog.write.listening import listening_of
 from pyspark_kafkalog.write.routing import Router
@@ -43,7 +44,7 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
     is_encoded = bool(written_values_of(settings).encoded)
     batch, plan = numbered or (settings.batch or QueryBatch(uuid.uuid4().hex), Plan())
     sink = open_sink(settings, None if numbered else batch)
-    messages: list[Any] = []
+    finished: list[Any] = []
     attempt, awaits_commit = TaskAttempt(stage=0, task=0, attempt=0), sink.needs_commit
     try:
         with (
@@ -58,21 +59,17 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
                     written += records.num_rows
                     write_rows([records], router, task, splitter=splitter, count=count)
                     task.advance(flush=True)
-                messages.append(task.finish())
+                finished.append(task.finish())
             except KafkaLogError as e:
                 raise _with_count(e, task.visible_records()) from e
             except Exception:
                 _log.warning("Writing ended with an error. %s", _visible(task.visible_records()))
                 raise
-        with listening.of_commit(batch, [listening.heard(listener)]) as of_commit:
-            sink.commit(batch, messages, plan, of_commit)
+        news = TaskNews(finished[0], listening.heard(listener), counting.counted(count))
+        complete(settings, sink, batch, [news], plan, tasks=1)
     except BaseException:
-        sink.abort(batch, messages)
+        sink.abort(batch, finished)
         raise
-    try:
-        counting.committed(batch, tasks=1)
-    except Exception:  # what is written must not be written again
-        _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
     return written
 
 

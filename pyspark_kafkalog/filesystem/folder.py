@@ -333,6 +333,13 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    def make(self) -> None:
+        """Make the folder, and those above it, if they are missing.
+
+        :raises OSError: if it cannot be made.
+        """
+        self.filesystem.create_dir(self.path, recursive=True)
+
     def replace(self, name: str, data: bytes, *, flush: bool = False) -> None:
         """Put a whole new file ``name`` in place of the old one, if any; the folder is made if it is missing.
 
@@ -342,7 +349,7 @@ class Folder:
         :param flush: whether it must outlast a loss of power. Other file systems than local ones see to that.
         :raises OSError: if it cannot be written.
         """
-        self.filesystem.create_dir(self.path, recursive=True)
+        self.make()
         path, new = self._join(name), self._join(name + NEW_SUFFIX)
         if self.is_store:
             self._write(path, data)

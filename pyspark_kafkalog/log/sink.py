@@ -138,7 +138,7 @@ class DirectorySink:
         finished: Sequence[Staged],
         plan: Plan,
         listener: WriteListener | None = None,
-    ) -> None:
+    ) -> bool:
         """Publish what all tasks have staged, unless the batch was published before; then clean up.
 
         A listener hears once of all record batches of a partition, with the offset of the first record.
@@ -165,6 +165,7 @@ class DirectorySink:
             from pyspark_kafkalog.model.sinks import JOB_SKIPPED
 
             _log.warning(JOB_SKIPPED, batch.batch_id)
+        return not published.skipped
 
     def _cleanup(self) -> Callable[[Published, Callable[[], None]], None]:
         """The cleanup that follows a commit. It is loaded here: nothing may fail once records are visible."""

@@ -62,6 +62,9 @@ class WriteListener(Protocol):
     def retried(self, batch: BatchOnItsWay, reason: str) -> None:
         """Hear that a batch was not acknowledged, and waits to be sent again."""
 
+    def found_there(self) -> None:
+        """Hear, in a commit, that the whole batch was there already, and nothing is written now."""
+
     def failed(self, batch: BatchOnItsWay, reason: str) -> None:
         """Hear that a batch was not acknowledged, and is not sent again: it may or may not be in the log."""
 

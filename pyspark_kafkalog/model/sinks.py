@@ -81,10 +81,11 @@ class Sink(Protocol[FinishedT]):
         finished: Sequence[FinishedT],
         plan: Plan,
         listener: WriteListener | None = None,
-    ) -> None:
+    ) -> bool:
         """Complete a batch, which is planned so, with what :meth:`TaskSink.finish` gave. Can be repeated.
 
         :param listener: hears of record batches that are sent, or become visible, only now.
+        :return: False if the batch was there already, perhaps with other rows, and nothing was written now.
         """
 
     def abort(self, batch: QueryBatch, finished: Sequence[FinishedT]) -> None:

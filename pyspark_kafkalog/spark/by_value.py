@@ -29,8 +29,8 @@ def by_value(function: Callable[..., Any]) -> str:
     """
     if not callable(function):
         raise TypeError(
-            f"Expected a function or a class, got an object of {type(function).__name__}. Give it without quotes"
-            " and without calling it: by_value(mask). An import path is an option's value as it is."
+            f"Expected a function or a class, got an object of {type(function).__name__}. Give it without"
+            " quotes and without calling it: by_value(mask). An import path is an option's value as it is."
         )
     name = re.sub(r"\W", "", getattr(function, "__name__", type(function).__name__)) or "function"
     try:

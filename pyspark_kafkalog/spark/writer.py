@@ -23,6 +23,7 @@ from pyspark_kafkalog.saying import name_work
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
+from pyspark_kafkalog.write.completing import TaskNews, complete
 from pyspark_kafkalog.write.counting import write_counting_of
 from pyspark_kafkalog.write.listening import listening_of
 from pyspark_kafkalog.write.splitting import splitting_of
@@ -122,15 +123,11 @@ def _in_arrow(schema: StructType) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The message of a task to the driver.
-
-    Its batch, what the sink needs to commit its rows, its query, and what its listener heard.
-    """
+    """The message of a task to the driver: its batch, what the commit needs to know, and its query."""
 
     batch: QueryBatch
-    finished: Any
+    news: TaskNews
     query: RunningQuery | None = None
-    heard: Any = None
 
 
 class _Writer:
@@ -178,7 +175,8 @@ class _Writer:
                 write_rows(rows, router, sink, splitter=splitter, count=count)
                 finished = sink.finish()
         freeze_modules()
-        return Written(batch, finished, query, listening.heard(listener))
+        news = TaskNews(finished, listening.heard(listener), counting.counted(count))
+        return Written(batch, news, query)
 
     def _commit(
         self,
@@ -195,21 +193,9 @@ class _Writer:
             raise KafkaLogError(
                 f"{missing} of {len(messages)} tasks sent no commit message, so nothing was published"
             )
-        heard = [message.heard for message in written]
-        with listening_of(self._options).of_commit(batch, heard) as listener:
-            self._sink.commit(batch, [message.finished for message in written], plan, listener)
-        self._complete_count(batch, len(messages))
+        news = [message.news for message in written]
+        complete(self._options, self._sink, batch, news, plan, tasks=len(messages))
         freeze_modules()
-
-    def _complete_count(self, batch: QueryBatch, tasks: int) -> None:
-        """Count the batch, written by this many tasks, as visible.
-
-        Never raises: a failed count must not make Spark write all rows again.
-        """
-        try:
-            write_counting_of(self._options).committed(batch, tasks)
-        except Exception:
-            _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
 
 
 @with_short_errors
@@ -246,7 +232,7 @@ class LogBatchWriter(_Writer, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Undo what was written, as far as possible; never raises, as that would hide the cause."""
-        self._sink.abort(self._batch, [message.finished for message in _written(messages)])
+        self._sink.abort(self._batch, [message.news.finished for message in _written(messages)])
 
 
 @with_short_errors
@@ -324,7 +310,9 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         """
         for query_id in _queries(messages):
             batch = QueryBatch(query_id, batchId)
-            self._sink.abort(batch, [each.finished for each in _written(messages) if each.batch == batch])
+            self._sink.abort(
+                batch, [each.news.finished for each in _written(messages) if each.batch == batch]
+            )
 
 
 def _task() -> TaskContext:

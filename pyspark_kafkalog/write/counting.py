@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_kafkalog.options.contracts import ExtensionOptions, implementing
 
@@ -42,9 +43,16 @@ class WriteCounting(ExtensionOptions):
         """
         return nullcontext()
 
-    def committed(self, batch: QueryBatch, tasks: int) -> None:
+    def counted(self, count: CountsRows | None) -> Any:
+        """The counts of a task for :meth:`committed`, once its context has ended well; they are pickled."""
+        return None
+
+    def committed(self, batch: QueryBatch, tasks: int, counted: Sequence[Any], *, is_new: bool) -> None:
         """Count a batch, written by this many tasks, as visible.
 
+        :param counted: the counts of the tasks.
+        :param is_new: whether their rows are what is visible; if not, the batch was visible before, and what
+            was counted of it then stands.
         :raises KafkaLogError: if that can't be noted.
         """
 

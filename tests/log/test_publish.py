@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -26,7 +27,12 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.filesystem import folder as filesystem
 from pyspark_kafkalog.log import lock
 from pyspark_kafkalog.log.journal_file import PartitionEnd
-from pyspark_kafkalog.log.layout import JOURNAL_FILE, JOURNAL_SEPARATOR
+from pyspark_kafkalog.log.layout import (
+    JOURNAL_FILE,
+    JOURNAL_SEPARATOR,
+    OFFSET_CHECKPOINTS,
+    format_offset_checkpoint,
+)
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish import publish as publish_module
 from pyspark_kafkalog.log.publish.undo import Undo
@@ -208,6 +214,19 @@ def test_commit_that_fails(tmp_path, monkeypatch):
         with pytest.raises(LogDirectoryError, match=r"planted.*Check the disk.*Nothing was published"):
             write_batch(tmp_path, 0, {T0: values(3)})
     assert snapshot(tmp_path) == before
+
+
+def test_a_new_topic_inherits_nothing_of_a_folder_that_was_removed(tmp_path):
+    write(tmp_path, {T0: values(90), T1: values(90)}, num_partitions=2)
+    other = TopicPartition("u", 0)
+    for name in OFFSET_CHECKPOINTS:
+        (tmp_path / name).write_bytes(format_offset_checkpoint({T0: 55, T1: 55, other: 7}))
+    for partition in T0, T1:
+        shutil.rmtree(tmp_path / str(partition))
+    write(tmp_path, {T0: values(20)}, num_partitions=2)
+    assert read(tmp_path) == {T0: values(20), T1: []}
+    for name in OFFSET_CHECKPOINTS:
+        assert (tmp_path / name).read_bytes() == format_offset_checkpoint({other: 7})
 
 
 def test_partition_that_a_topic_does_not_have(tmp_path):

@@ -21,6 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_kafkalog.broker.produce.state import PartitionResult
 from pyspark_kafkalog.model import QueryBatch, TopicPartition
 from pyspark_kafkalog.spark.writer import Written, batch_writer, stream_writer
+from pyspark_kafkalog.write.completing import TaskNews
 from tests.broker.producing import consume, unused_topic, values_of
 from tests.codec.strategies import COMPRESSIONS
 from tests.kafka import Broker
@@ -249,7 +250,7 @@ def test_the_commit_tells_what_was_written(caplog: pytest.LogCaptureFixture) -> 
             {a: PartitionResult(5, 1, 10, 14), TopicPartition("a", 1): PartitionResult(5, 1, 0, 4)},
             {},
         ]
-        messages = [Written(QueryBatch("query", 7), results) for results in finished]
+        messages = [Written(QueryBatch("query", 7), TaskNews(results)) for results in finished]
         writer.commit([*messages, None], 7)
     assert [record.message for record in caplog.records] == [
         "Micro-batch 7 wrote 20 records in 4 record batches to 2 partitions of topic a",

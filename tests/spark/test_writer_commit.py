@@ -11,9 +11,10 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
 from pyspark_kafkalog.extensions.audit import stores
 from pyspark_kafkalog.model import QueryBatch
-from pyspark_kafkalog.spark import writer as writer_module
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.writer import Written, batch_writer, stream_writer
+from pyspark_kafkalog.write import completing
+from pyspark_kafkalog.write.completing import TaskNews
 from tests.log.writing import T0, read, stage, values
 
 SCHEMA = StructType([StructField("value", BinaryType())])
@@ -35,17 +36,17 @@ def test_audit_that_cannot_be_completed(
 ) -> None:
     if error is not None:
 
-        def fail(*_: object) -> None:
+        def fail(*_: object, **given: object) -> None:
             raise error
 
         monkeypatch.setattr(stores, "mark_committed", fail)
     job = batch_writer(options, SCHEMA, overwrite=False)
     (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
-    job.commit([Written(job._batch, file)])
+    job.commit([Written(job._batch, TaskNews(file))])
     assert "was written, but its audit is incomplete" in caplog.text
     query = stream_writer(options, SCHEMA)
     (file,) = stage(tmp_path / "log", "query-0", {T0: values(3, start=3)})
-    message = Written(QueryBatch("query", 0), file, RunningQuery("query", 0, name=""))
+    message = Written(QueryBatch("query", 0), TaskNews(file), RunningQuery("query", 0, name=""))
     query.commit([message], 0)
     query.commit([message], 0)
     assert read(tmp_path / "log")[T0] == values(6)
@@ -74,9 +75,9 @@ def test_commit_that_fails_before_says_so(
     job = batch_writer(options, SCHEMA, overwrite=False)
     (file,) = stage(tmp_path / "log", job._batch.job, {T0: values(3)})
     (tmp_path / "log" / file.name).unlink()
-    monkeypatch.setattr(writer_module.LogBatchWriter, "_complete_count", None)
+    monkeypatch.setattr(completing, "write_counting_of", None)
     with pytest.raises(LogDirectoryError, match="staged file is gone"):
-        job.commit([Written(job._batch, file)])
+        job.commit([Written(job._batch, TaskNews(file))])
 
 
 def test_a_partitioner_that_can_not_be_imported_is_refused_where_a_write_is_planned(tmp_path: Path) -> None:

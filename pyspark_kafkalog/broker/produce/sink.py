@@ -60,7 +60,7 @@ class BrokerSink:
         finished: Sequence[Finished],
         plan: Plan,
         listener: WriteListener | None = None,
-    ) -> None:
+    ) -> bool:
         """Log what was written."""
         by_topic: defaultdict[str, list[tuple[int, PartitionResult]]] = defaultdict(list)
         for results in finished:
@@ -75,6 +75,7 @@ class BrokerSink:
                 len({partition for partition, _ in written}),
                 topic,
             )
+        return True
 
     def abort(self, batch: QueryBatch, finished: Sequence[Finished]) -> None:
         """Do nothing: produced records cannot be withdrawn."""

@@ -99,7 +99,9 @@ def _from_callable(path: str, given: dict[str, str]) -> str:
         raise AuthenticationError(e.message, hint=e.hint) from e
     try:
         result = provider(given) if _takes_one(provider) else provider()
-    except (Exception, SystemExit) as e:  # from the user's code
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # from the user's code
         raise AuthenticationError(f"{HANDLER} {raised(e)}") from e
     token = result[0] if isinstance(result, tuple) and result else result
     if not isinstance(token, str) or not is_token(token):

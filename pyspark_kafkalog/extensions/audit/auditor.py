@@ -83,7 +83,7 @@ class Auditor(ABC):
 
     Derive from :class:`CountingAuditor` to count by keys of your own, and from this class for all else. Each
     task makes one, as ``Class(task, bucket_ms)``. An error that it raises fails the task, unless the task
-    has already failed.
+    has already failed, or brokers have all its rows: then it is logged.
     """
 
     columns: ClassVar[Collection[str]] = COLUMNS

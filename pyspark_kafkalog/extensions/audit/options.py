@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.filesystem.hadoop import check_outside
@@ -21,10 +21,10 @@ from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import COUNTING
 from pyspark_kafkalog.plugins import shown
 from pyspark_kafkalog.read.counting import ReadCounting
-from pyspark_kafkalog.write.counting import WriteCounting
+from pyspark_kafkalog.write.counting import CountsRows, WriteCounting
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.extensions.audit.auditor import Auditor
+    from pyspark_kafkalog.extensions.audit.auditor import AuditCount, Auditor
     from pyspark_kafkalog.extensions.audit.stores import Store
     from pyspark_kafkalog.extensions.audit.task_audit import ReadAudit, WriteAudit
     from pyspark_kafkalog.model import QueryBatch, TaskAttempt
@@ -103,9 +103,11 @@ class AuditOptions(ReadCounting, WriteCounting):
 
     def all_read(self, batch: QueryBatch, splits: int) -> None:
         """See :meth:`.read.counting.ReadCounting.all_read`."""
-        from pyspark_kafkalog.extensions.audit.auditor import CONSUMER
+        from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, AuditedTask
+        from pyspark_kafkalog.extensions.audit.stores import mark_committed
 
-        self._mark(CONSUMER, batch, splits)
+        if (store := self.store) is not None:
+            mark_committed(store, AuditedTask(CONSUMER, *batch, ""), splits)
 
     def of_task(self, batch: QueryBatch, attempt: TaskAttempt, *, awaits_commit: bool) -> WriteAudit:
         """See :meth:`.write.counting.WriteCounting.of_task`."""
@@ -115,19 +117,25 @@ class AuditOptions(ReadCounting, WriteCounting):
         task = AuditedTask(PRODUCER, *batch, f"{attempt.task:05d}")
         return WriteAudit(self, task, attempt=attempt.attempt, awaits_commit=awaits_commit)
 
-    def committed(self, batch: QueryBatch, tasks: int) -> None:
+    def counted(self, count: CountsRows | None) -> list[AuditCount] | None:
+        """See :meth:`.write.counting.WriteCounting.counted`; None if the rows are visible by now."""
+        from pyspark_kafkalog.extensions.audit.task_audit import WriteAudit
+
+        assert isinstance(count, WriteAudit), "of_task has made it"
+        return count.awaiting
+
+    def committed(self, batch: QueryBatch, tasks: int, counted: Sequence[Any], *, is_new: bool) -> None:
         """See :meth:`.write.counting.WriteCounting.committed`."""
-        from pyspark_kafkalog.extensions.audit.auditor import PRODUCER
-
-        self._mark(PRODUCER, batch, tasks)
-
-    def _mark(self, side: str, batch: QueryBatch, shares: int) -> None:
-        from pyspark_kafkalog.extensions.audit.auditor import AuditedTask
+        from pyspark_kafkalog.extensions.audit.auditor import PRODUCER, AuditedTask
         from pyspark_kafkalog.extensions.audit.stores import mark_committed
+        from pyspark_kafkalog.extensions.audit.task_audit import lines_of, total
 
-        store = self.store
-        if store is not None:
-            mark_committed(store, AuditedTask(side, *batch, ""), shares)
+        if (store := self.store) is None:
+            return
+        task = AuditedTask(PRODUCER, *batch, "")
+        counts = total(count for of_task in counted if of_task is not None for count in of_task)
+        mark = lines_of(task, counts, self.bucket_ms) if counts else tasks
+        mark_committed(store, task, mark, once=not is_new)
 
 
 def audit_options(user: UserOptions) -> AuditOptions | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -24,6 +25,7 @@ from pyspark_kafkalog.extensions.audit.auditor import (
     Auditor,
     CountingAuditor,
     LoggingAuditor,
+    in_order,
 )
 from pyspark_kafkalog.extensions.audit.counting import message_sizes
 from pyspark_kafkalog.extensions.audit.stores import Name, batch_name
@@ -97,7 +99,7 @@ class TaskAudit:
         self._columns = [name for name in kind.columns if name != "timestamp"]
         self._store = options.store
         if self._store is not None:
-            self._store.check()
+            self._store.check(batch_name(task))
         with self._errors():
             self._auditor = kind(task, options.bucket_ms)
 
@@ -133,8 +135,10 @@ class TaskAudit:
         with self._errors():
             self._auditor.dropped(topic, reason, sizes)
 
-    def report(self, outcome: str, *, share: str | None = None, awaits_commit: bool = False) -> None:
-        """Close the auditor, and store its counts.
+    def report(
+        self, outcome: str, *, share: str | None = None, awaits_commit: bool = False
+    ) -> list[AuditCount]:
+        """Close the auditor, store its counts, and return them.
 
         :param share: replaces the share of the task.
         :param awaits_commit: successes count only once the batch is marked as committed.
@@ -145,13 +149,10 @@ class TaskAudit:
         wrong = next((count for count in counts if not isinstance(count, AuditCount)), None)
         if wrong is not None:
             raise KafkaLogError(f"{self._what} returned {type(wrong).__name__}, expected AuditCount")
-        if self._store is None:
-            return
-        rows = [_row(self._task, count, self._options.bucket_ms) for count in counts]
-        for row in rows:
-            row["awaitsCommit"] = awaits_commit and row["kind"] == SUCCESS
-        data = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
-        self._store.put(Name(batch_name(self._task), share or self._task.share), data)
+        if self._store is not None:
+            data = lines_of(self._task, counts, self._options.bucket_ms, awaits_commit=awaits_commit)
+            self._store.put(Name(batch_name(self._task), share or self._task.share), data)
+        return counts
 
     @contextmanager
     def _errors(self, partition: TopicPartition | None = None) -> Iterator[None]:
@@ -160,14 +161,17 @@ class TaskAudit:
             yield
         except KafkaLogError:
             raise
-        except (Exception, SystemExit) as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
             raise KafkaLogError(f"{self._what} {raised(e)}", topic_partition=partition) from e
 
 
 class WriteAudit:
     """A context manager that audits what one task writes: attempts, and at the end their outcome.
 
-    A task that fails stores an entry for each attempt. It counts, whatever becomes of the next attempt.
+    A task that fails stores an entry for each attempt. It counts, whatever becomes of the next attempt. Once
+    rows are visible, an audit that fails is only logged.
     """
 
     def __init__(
@@ -176,6 +180,8 @@ class WriteAudit:
         self._audit = TaskAudit(options, task)
         self._failed_share = f"{task.share}.failed-{attempt}"
         self._awaits_commit = awaits_commit
+        self.awaiting: list[AuditCount] | None = None
+        """The counts of a task that has ended well, and whose rows await the commit."""
         self._of: pa.RecordBatch | None = None
         self._sizes = self._timestamps = np.zeros(0, np.int64)
 
@@ -193,12 +199,22 @@ class WriteAudit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._audit.report(SUCCESS, awaits_commit=self._awaits_commit)
+            self._end_well()
             return
         try:
             self._audit.report(FAILURE, share=self._failed_share)
         except Exception:
             _log.warning("The audit of a task that failed is lost", exc_info=True)  # must not hide the cause
+
+    def _end_well(self) -> None:
+        if self._awaits_commit:
+            counts = self._audit.report(SUCCESS, awaits_commit=True)
+            self.awaiting = [AuditCount(*count) for count in counts]  # a class of the user's may not unpickle
+            return
+        try:
+            self._audit.report(SUCCESS)
+        except Exception:  # an error would make Spark write all rows again, which are visible
+            _log.warning("The rows of a task are written, but their audit is lost", exc_info=True)
 
 
 class ReadAudit:
@@ -257,6 +273,30 @@ def _milliseconds(rows: pa.RecordBatch) -> np.ndarray | None:
         return None
     micros: np.ndarray = rows.column("timestamp").cast(pa.int64()).fill_null(-1000).to_numpy()
     return micros // 1000
+
+
+def total(counts: Iterable[AuditCount]) -> list[AuditCount]:
+    """The sums of the counts of several tasks."""
+    sums: defaultdict[AuditCount, list[int]] = defaultdict(lambda: [0, 0])
+    for count in counts:
+        found = sums[count._replace(messages=0, bytes=0)]
+        found[0] += count.messages
+        found[1] += count.bytes
+    summed = (count._replace(messages=messages, bytes=size) for count, (messages, size) in sums.items())
+    return sorted(summed, key=in_order)
+
+
+def lines_of(
+    task: AuditedTask, counts: Iterable[AuditCount], bucket_ms: int, *, awaits_commit: bool = False
+) -> bytes:
+    """The counts as an entry has them.
+
+    :param awaits_commit: successes count only once the batch is marked as committed.
+    """
+    rows = [_row(task, count, bucket_ms) for count in counts]
+    for row in rows:
+        row["awaitsCommit"] = awaits_commit and row["kind"] == SUCCESS
+    return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
 
 
 def _row(task: AuditedTask, count: AuditCount, bucket_ms: int) -> dict[str, Any]:

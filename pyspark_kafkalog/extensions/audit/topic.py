@@ -22,11 +22,11 @@ from pyspark_kafkalog.client.partitions import bounds_of
 from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.codec.partitioner import murmur2_partitions
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER
-from pyspark_kafkalog.extensions.audit.stores import Name
+from pyspark_kafkalog.extensions.audit.stores import Name, names_in
 from pyspark_kafkalog.model import EncodeSettings, OffsetRange, Place, QueryBatch, TaskAttempt, TopicPartition
-from pyspark_kafkalog.options.brokers import ConnectionOptions, ProduceOptions
-from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions, ProduceOptions
+from pyspark_kafkalog.options.settings import PlaceOptions, Selection
+from pyspark_kafkalog.places import open_report
 from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.read.ranges import ReadRules, RecordReader
 from pyspark_kafkalog.read.reader import columns_of
@@ -49,7 +49,7 @@ class TopicStore:
     connection: ConnectionOptions
     produce: ProduceOptions
 
-    def check(self) -> None:
+    def check(self, batch: str) -> None:
         """See :meth:`.stores.Store.check`.
 
         :raises UnknownTopicOrPartitionError: if there is no such topic, and brokers don't create it.
@@ -79,6 +79,12 @@ class TopicStore:
                 one, settings = records.slice(row, 1), producer.settings(partition)
                 producer.append(partition, encode(one, None, settings, topic_partition=partition))
             producer.finish()
+
+    def has(self, name: Name) -> bool:
+        """See :meth:`.stores.Store.has`; it reads the topic."""
+        place = open_report(PlaceOptions(brokers=self.connection, fetch=FetchOptions()))
+        found = (_last_of(rows) for rows in _records(place, self.topic))
+        return any(str(name) in last for last in found)
 
     def _sink(self) -> BrokerSink:
         # A record that is there twice counts once, so that no producer id is needed.
@@ -112,17 +118,11 @@ class TopicEntries:
         :raises OptionError: if it has only other records.
         :raises DataLossError: if records are deleted meanwhile.
         """
-        schema = columns_of(["key", "value", "timestamp"])
-        reader = RecordReader(place, ReadRules(schema, read_committed=False, fail_on_data_loss=True))
         found: dict[str, tuple[int, bytes]] = {}
         has_records = False
-        partitions = look_up_partitions(place, Selection(topics=(topic,)))
-        for partition, bounds in bounds_of(place, partitions).items():
-            offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
-            if offsets.start == offsets.end:
-                continue
+        for rows in _records(place, topic):
             has_records = True
-            for name, stored in _last_of(reader.read(Split(partition, offsets))).items():
+            for name, stored in _last_of(rows).items():
                 # A topic that got more partitions has a name in two of them: the later one stands.
                 if name not in found or found[name][0] < stored[0]:
                     found[name] = stored
@@ -135,12 +135,7 @@ class TopicEntries:
 
     def names(self) -> list[Name]:
         """See :meth:`.stores.Entries.names`."""
-        split = (name.split("/") for name in self.found)
-        return [
-            Name("/".join(parts[:3]), parts[3])
-            for parts in split
-            if len(parts) == 4 and parts[0] in (PRODUCER, CONSUMER)
-        ]
+        return names_in(self.found)
 
     def read(self, name: Name) -> bytes | None:
         """See :meth:`.stores.Entries.read`; None also for an entry that lacks parts, which are deleted."""
@@ -152,6 +147,17 @@ class TopicEntries:
             _log.warning("The counts of %s are incomplete, as the topic has deleted some", name)
             return None
         return b"".join(part for part in parts if part is not None)
+
+
+def _records(place: Place, topic: str) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The records of each partition, up to its end as it is now."""
+    schema = columns_of(["key", "value", "timestamp"])
+    reader = RecordReader(place, ReadRules(schema, read_committed=False, fail_on_data_loss=True))
+    partitions = look_up_partitions(place, Selection(topics=(topic,)))
+    for partition, bounds in bounds_of(place, partitions).items():
+        offsets = OffsetRange(bounds.log_start_offset, bounds.high_watermark)
+        if offsets.start < offsets.end:
+            yield reader.read(Split(partition, offsets))
 
 
 def _last_of(arrow_batches: Iterable[pa.RecordBatch]) -> dict[str, tuple[int, bytes]]:

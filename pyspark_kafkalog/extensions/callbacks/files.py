@@ -1,4 +1,4 @@
-"""The files of metrics: one for each batch, replaced when a micro-batch is run again.
+"""The files of metrics: one for each batch, replaced when a micro-batch is written again.
 
 ``<location>/<query>/<batch>.jsonl``, with a line for each task, and one of the commit if it sent requests.
 """
@@ -22,9 +22,10 @@ _SUFFIX = ".jsonl"
 _FILE = re.compile(rf"[^/]+/[^/]+{re.escape(_SUFFIX)}")
 
 
-def put_metrics(location: str, batch: QueryBatch, shares: Sequence[Heard]) -> None:
+def put_metrics(location: str, batch: QueryBatch, shares: Sequence[Heard], *, once: bool) -> None:
     """Write the file of a batch atomically.
 
+    :param once: whether an older file stands.
     :raises LogDirectoryError: if it can't be written.
     """
     now = time.time_ns() // 1_000_000
@@ -34,6 +35,8 @@ def put_metrics(location: str, batch: QueryBatch, shares: Sequence[Heard]) -> No
     folder = locate(location).child(batch.query_id)
     name = f"{'batch' if batch.batch_id is None else batch.batch_id}{_SUFFIX}"
     try:
+        if once and folder.read_replaced(name) is not None:
+            return
         folder.replace(name, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
     except OSError as e:
         raise LogDirectoryError(
@@ -71,6 +74,6 @@ def metrics_rows(location: str) -> Iterator[dict[str, Any]]:
     :raises LogDirectoryError: if it does not exist, or has only other files.
     """
     top = locate(location)
-    for path in top.replaced_files_of("metricsLocation", _FILE):
+    for path in top.replaced_files_of("metricsLocation", _FILE):  # an audit may be in the same folder
         for line in (top.read_replaced(path) or b"").splitlines():
             yield json.loads(line)

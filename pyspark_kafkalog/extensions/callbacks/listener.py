@@ -94,7 +94,9 @@ class UsersObject:
             return None
         try:
             return hear(*given)
-        except (Exception, SystemExit) as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:
             self.hears.clear()
             said = "%s %s. It is not called again in this task; the write goes on"
             _log.warning(said, self._name, raised(e))
@@ -122,6 +124,8 @@ class CallbackListener:
 
     def __init__(self, user: UsersObject, counted: Counted) -> None:
         self.metrics = WriteMetrics()
+        self.was_there = False
+        """Whether the batch was there before the commit."""
         self._user = user
         self._counted = counted
         self._sent: dict[BatchOnItsWay, tuple[int, float]] = {}
@@ -171,6 +175,10 @@ class CallbackListener:
         node, _ = self._ended(batch)
         self.metrics.errors += 1
         self._user.tell("on_error", _event(batch, node, error=reason))
+
+    def found_there(self) -> None:
+        """See :meth:`pyspark_kafkalog.model.listening.WriteListener.found_there`."""
+        self.was_there = True
 
     def committed(self, total: WriteMetrics) -> None:
         """Tell that the batch is written."""
@@ -261,7 +269,7 @@ def listener_of_commit(
     listener.committed(total)
     if options.location is not None:
         try:
-            put_metrics(options.location, batch, shares)
+            put_metrics(options.location, batch, shares, once=listener.was_there)
         except Exception:
             _log.warning("%s was written, but its metrics are not stored", batch.job, exc_info=True)
     listener.close(total, None)

@@ -13,12 +13,18 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
-from pyspark_kafkalog.errors import UNREADABLE, CorruptRecordError, LogDirectoryError, OversizedRecordError
+from pyspark_kafkalog.errors import (
+    UNREADABLE,
+    CorruptRecordError,
+    LogDirectoryError,
+    OptionError,
+    OversizedRecordError,
+)
 from pyspark_kafkalog.extensions.cleanup import deleting
 from pyspark_kafkalog.extensions.cleanup.compacting import cleanable_now, compact_held
 from pyspark_kafkalog.extensions.cleanup.compaction import CompactionSettings
 from pyspark_kafkalog.extensions.cleanup.policies import DeletePolicy
-from pyspark_kafkalog.extensions.cleanup.retention import RetentionRules, delete
+from pyspark_kafkalog.extensions.cleanup.retention import RetentionRules
 from pyspark_kafkalog.extensions.cleanup.unfinished import TimeLimit, load
 from pyspark_kafkalog.filesystem.durable import disk_errors, replace
 from pyspark_kafkalog.filesystem.locate import local_folder, open_folder
@@ -60,12 +66,7 @@ class AfterCommit:
         try:
             own = read_topic_configs(open_folder(root))
             of_topics = {topic: {**own.get(topic, {}), **configs} for topic in topics}
-            limited = {topic for topic in topics if self._may_delete(topic, of_topics[topic])}
-            compacted = {
-                topic: CompactionSettings.of(of_topic)
-                for topic, of_topic in of_topics.items()
-                if "compact" in cleanup_policies(of_topic)
-            }
+            limited, compacted = self._wanted(of_topics)
             wanted = limited | compacted.keys()
             now = deleting.now_ms()
             checked = _read_checked(root) if wanted else {}
@@ -83,9 +84,26 @@ class AfterCommit:
                 "Published, but could not apply cleanup.policy in %s; the next commit will try: %s", root, e
             )
 
-    def _may_delete(self, topic: str, configs: Mapping[str, str]) -> bool:
-        rules = RetentionRules.of(topic, configs)
-        return rules.have_limits or (rules.deletes and self._policy is not None)
+    def _wanted(
+        self, of_topics: Mapping[str, Mapping[str, str]]
+    ) -> tuple[set[str], dict[str, CompactionSettings]]:
+        """The topics that may lose segments, and those to compact, by their configurations.
+
+        Others have none that anything is due by, or some that are invalid.
+        """
+        limited: set[str] = set()
+        compacted: dict[str, CompactionSettings] = {}
+        for topic, configs in of_topics.items():
+            try:
+                rules = RetentionRules.of(topic, configs)
+                if "compact" in cleanup_policies(configs):
+                    compacted[topic] = CompactionSettings.of(configs)
+            except (LogDirectoryError, OptionError) as e:
+                _log.warning("Published, but could not apply cleanup.policy to topic %s: %s", topic, e)
+                continue
+            if rules.have_limits or (rules.deletes and self._policy is not None):
+                limited.add(topic)
+        return limited, compacted
 
     def _delete(
         self,
@@ -99,10 +117,8 @@ class AfterCommit:
             return set()
         log_root = LogRoot(open_folder(root))
         with disk_errors("Could not delete records", root):
-            deletions, failures = deleting.due(
-                topics, configs, self._policy, log_root, deleting.partition_in_order
-            )
-            delete(log_root, deletions, progress)
+            planned = deleting.due(topics, configs, self._policy, log_root, deleting.partition_in_order)
+        deletions, failures = deleting.carry_out(log_root, planned, progress)
         for deletion in deletions:
             if deletion.segments:
                 _log.info(

@@ -189,9 +189,22 @@ def _carried_out(
             progress()
 
         planned = [plan(root, partition_in_order) for root in roots]
-        for root, (deletions, _) in zip(roots, planned, strict=True):
-            delete(root, deletions, advance)
-        return _together(planned)
+        return _together(carry_out(root, found, advance) for root, found in zip(roots, planned, strict=True))
+
+
+def carry_out(root: LogRoot, planned: Deletions, progress: Callable[[], None]) -> Deletions:
+    """Carry out the deletions of a root; those that fail are among the errors, and can be planned again."""
+    done: list[Deletion] = []
+    failures = dict(planned[1])
+    for deletion in planned[0]:
+        try:
+            with disk_errors(_ACTION, deletion.folder):
+                delete(root, deletion, progress)
+        except LogDirectoryError as e:
+            failures[deletion.partition] = e
+        else:
+            done.append(deletion)
+    return done, failures
 
 
 def _together(found: Iterable[Deletions]) -> Deletions:

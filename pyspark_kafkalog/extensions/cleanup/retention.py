@@ -236,29 +236,26 @@ def _files_below(names: Iterable[str], first_base: int) -> tuple[str, ...]:
     return tuple(name for _, _, name in sorted(old))
 
 
-def delete(root: LogRoot, deletions: Iterable[Deletion], progress: Callable[[], None] = lambda: None) -> None:
+def delete(root: LogRoot, deletion: Deletion, progress: Callable[[], None] = lambda: None) -> None:
     """Carry out what :func:`plan_deletion` has planned; the caller holds the directory's lock.
 
     :raises OSError: if files can't be written or deleted; what is left to do is planned again.
     :raises LogDirectoryError: if a checkpoint can't be understood.
     """
-    wanted = [deletion for deletion in deletions if not deletion.is_empty]
-    if not wanted:
+    if deletion.is_empty:
         return
-    folder = root.folder.label()
+    folder, partition = root.folder.label(), deletion.partition
     with journal.unclean(folder):
-        for deletion in wanted:
-            _keep_producers(deletion, progress)
-            if deletion.at_end:
-                begin_segment(deletion.folder, deletion.first_base)
-                sync_folder(deletion.folder)
-        _set_starts(folder, {deletion.partition: deletion.new_start for deletion in wanted})
-        for deletion in wanted:
-            _cut_epochs(deletion)
-            _delete_files(deletion)
-            progress()
-        shown = [d.partition for d in wanted if d.new_start == d.first_base]
-        _set_starts(folder, {partition: 0 for partition in shown if not root.knows_start_of(partition)})
+        _keep_producers(deletion, progress)
+        if deletion.at_end:
+            begin_segment(deletion.folder, deletion.first_base)
+            sync_folder(deletion.folder)
+        _set_start(folder, partition, deletion.new_start)
+        _cut_epochs(deletion)
+        _delete_files(deletion)
+        progress()
+        if deletion.new_start == deletion.first_base and not root.knows_start_of(partition):
+            _set_start(folder, partition, 0)
 
 
 def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:
@@ -281,10 +278,10 @@ def _keep_producers(deletion: Deletion, progress: Callable[[], None]) -> None:
         replace(path, producers.snapshot())
 
 
-def _set_starts(folder: str, starts: Mapping[TopicPartition, int]) -> None:
-    """Change entries of the checkpoint of log start offsets; 0 removes one."""
+def _set_start(folder: str, partition: TopicPartition, start: int) -> None:
+    """Change an entry of the checkpoint of log start offsets; 0 removes it."""
     known = read_offsets(folder, LOG_START_OFFSET_CHECKPOINT)
-    changed = {partition: offset for partition, offset in {**known, **starts}.items() if offset}
+    changed = {partition: offset for partition, offset in {**known, partition: start}.items() if offset}
     if changed != known:
         write_offsets(folder, LOG_START_OFFSET_CHECKPOINT, changed)
 

@@ -549,10 +549,11 @@ class Committing:
         return Deadline.after_ms(self._options.delivery_timeout_ms)
 
 
-def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> None:
+def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work: Work) -> bool:
     """Commit a batch in one transaction, unless it is a micro-batch that was committed before.
 
     :param timeout_ms: how long the transaction may be open (transaction.timeout.ms).
+    :return: False if there is nothing to commit, or the batch was committed before.
     """
     batch = work.batch
     requests = Requests(cluster, work.transactional_id)
@@ -568,3 +569,4 @@ def commit_work(cluster: Cluster, options: ProduceOptions, timeout_ms: int, work
     if marker is not None:
         marker.confirm()
     stop_at("confirmed")
+    return is_written

@@ -110,7 +110,7 @@ class TransactionalSink:
         finished: Sequence[Staged],
         plan: Plan,
         listener: WriteListener | None = None,
-    ) -> None:
+    ) -> bool:
         """Commit one transaction, unless the micro-batch was committed before, and remove what was staged."""
         with loading():
             from pyspark_kafkalog.broker.cluster.cluster import cluster_of
@@ -129,8 +129,9 @@ class TransactionalSink:
             required=options.fail_on_missing_marker,
             listener=listener,
         )
-        commit_work(cluster_of(self.connection), self.produce, options.timeout_ms, work)
+        is_new = commit_work(cluster_of(self.connection), self.produce, options.timeout_ms, work)
         self._sweep(batch)
+        return is_new
 
     def abort(self, batch: QueryBatch, finished: Sequence[Staged]) -> None:
         """Remove the staged rows. Failed tasks have removed their own.

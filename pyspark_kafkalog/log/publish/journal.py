@@ -36,8 +36,8 @@ from pyspark_kafkalog.errors import LogDirectoryError
 from pyspark_kafkalog.filesystem.durable import replace, sync_folder
 from pyspark_kafkalog.filesystem.locate import local_folder
 from pyspark_kafkalog.log import renewal
-from pyspark_kafkalog.log.backup_file import store_written
-from pyspark_kafkalog.log.checkpoints import read_flushed, store_flushed
+from pyspark_kafkalog.log.backup_file import read_backup_file, store_written, write_backup_file
+from pyspark_kafkalog.log.checkpoints import read_flushed, read_offsets, store_flushed, write_offsets
 from pyspark_kafkalog.log.journal_file import (
     Journal,
     Ledger,
@@ -52,6 +52,7 @@ from pyspark_kafkalog.log.layout import (
     HIGH_WATERMARK_CHECKPOINT,
     JOURNAL_FILE,
     JOURNAL_SEPARATOR,
+    OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
 )
 from pyspark_kafkalog.log.publish.undo import ForeignError, plan_undo
@@ -81,14 +82,18 @@ def begin(
 ) -> Journal:
     """Write the journal, and return it. Only then may partitions be appended to.
 
+    A new partition inherits nothing of an older one of its name, whose folder somebody has removed.
+
     :param batches: the record batches to append, of dtype :data:`.journal_file.BATCH`.
     :param append_time: the timestamp, in ms, that those of some topics will get; None if none will.
     :param configured: new topics whose configurations go with an undo.
     :param plan: a digest of the plan of a micro-batch, for the ledger; empty if that is not known.
     :param written: the last record batches that its query will have written, for the ledger.
-    :raises LogDirectoryError: if a checkpoint that :func:`commit` changes is malformed; nothing has begun.
+    :raises LogDirectoryError: if a file that this or :func:`commit` changes is malformed; nothing has begun.
     """
     read_flushed(root)
+    if created := {partition for partition, end in ends.items() if end.created}:
+        forget(root, created)
     journal = Journal(
         ends,
         batches,
@@ -107,6 +112,21 @@ def begin(
         os.unlink(os.path.join(root, CLEAN_SHUTDOWN_FILE))
         sync_folder(root)
     return journal
+
+
+def forget(root: str, gone: Collection[TopicPartition]) -> None:
+    """Take partitions that are not there out of all files that tell of them.
+
+    :raises LogDirectoryError: if one is malformed.
+    """
+    for name in OFFSET_CHECKPOINTS:
+        offsets = read_offsets(root, name)
+        left = {partition: offset for partition, offset in offsets.items() if partition not in gone}
+        if len(left) < len(offsets):
+            write_offsets(root, name, left)
+    file = read_backup_file(local_folder(root))
+    if file is not None and (rest := file.without(gone)) != file:
+        write_backup_file(root, rest)
 
 
 def commit(root: str, journal: Journal, ends: Mapping[TopicPartition, int] = _NO_ENDS) -> None:

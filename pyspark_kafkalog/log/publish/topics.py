@@ -20,9 +20,7 @@ import numpy as np
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.locate import open_folder
-from pyspark_kafkalog.log.backup_file import read_backup_file, write_backup_file
-from pyspark_kafkalog.log.checkpoints import read_offsets, write_offsets
-from pyspark_kafkalog.log.layout import OFFSET_CHECKPOINTS, deleted_folder, is_deleted_folder
+from pyspark_kafkalog.log.layout import deleted_folder, is_deleted_folder
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import create_folder, new_partition
@@ -137,14 +135,7 @@ def _forget(root: str, gone: Collection[TopicPartition]) -> None:
 
     :raises LogDirectoryError: if one is malformed.
     """
-    for name in OFFSET_CHECKPOINTS:
-        offsets = read_offsets(root, name)
-        left = {partition: offset for partition, offset in offsets.items() if partition not in gone}
-        if len(left) < len(offsets):
-            write_offsets(root, name, left)
-    file = read_backup_file(open_folder(root))
-    if file is not None and (rest := file.without(gone)) != file:
-        write_backup_file(root, rest)
+    journal.forget(root, gone)
     forget_topic_configs(root, {partition.topic for partition in gone})
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ from pyspark_kafkalog.extensions.audit.auditor import (
 from pyspark_kafkalog.extensions.audit.counting import counted
 from pyspark_kafkalog.extensions.audit.counts import audit_counts, audit_rows
 from pyspark_kafkalog.extensions.audit.options import AuditOptions
-from pyspark_kafkalog.extensions.audit.stores import FolderStore, mark_committed
+from pyspark_kafkalog.extensions.audit.stores import FolderStore, Name, _once_read, mark_committed
 from pyspark_kafkalog.extensions.audit.task_audit import ReadAudit, WriteAudit, auditor_class
 from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptions
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
@@ -86,7 +89,7 @@ def failing(options: AuditOptions, rows: pa.RecordBatch, chosen: np.ndarray) -> 
 
 
 def mark(options: AuditOptions, shares: int = 1) -> None:
-    """Note that the batch is committed."""
+    """Note that the batch is complete."""
     store = options.store
     assert store is not None
     mark_committed(store, TASK, shares)
@@ -178,6 +181,38 @@ def test_a_run_that_divided_the_work_otherwise_does_not_count_beside_the_last(tm
     assert totals(tmp_path) == {"ATTEMPT": (2, 20), "SUCCESS": (2, 20)}
 
 
+def read_of(location: Path, start: int, end: int, *, topic: str = "t.1-2") -> None:
+    """Count a range of offsets as read, a message at each."""
+    partition = TopicPartition(topic, 3)
+    task = AuditedTask("consumer", "query", 7, f"{partition}.{start}-{end}")
+    audit = ReadAudit(AuditOptions(location=str(location)), task, partition)
+    list(audit.passing([records([1] * (end - start), [0] * (end - start)).drop_columns(["timestamp"])]))
+
+
+def test_a_micro_batch_that_is_read_again_in_other_splits_counts_once(tmp_path: Path) -> None:
+    """A leader has moved, or minPartitions has changed, and the first run was killed or not."""
+    for splits in ([(0, 10), (10, 20)], [(0, 5), (5, 12)], [(0, 20)]):
+        for start, end in splits:
+            read_of(tmp_path, start, end)
+            read_of(tmp_path, start, end, topic="other")
+        assert totals(tmp_path)["SUCCESS"] == (40, 40)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), max_size=8))
+def test_the_most_offsets_that_do_not_overlap(found: list[tuple[int, int]]) -> None:
+    names = {Name("b", f"t-0.{start}-{start + size}"): range(start, start + size) for start, size in found}
+    left = [*_once_read(names)]
+    chosen = [offset for name in left for offset in names[name]]
+    assert len(chosen) == len(set(chosen))
+    most = 0
+    for count in range(len(names) + 1):
+        for some in combinations(names.values(), count):
+            offsets = [offset for each in some for offset in each]
+            if len(offsets) == len(set(offsets)):
+                most = max(most, len(offsets))
+    assert len(chosen) == most
+
+
 def test_nothing_but_whole_files_is_left(tmp_path: Path) -> None:
     written(AuditOptions(location=f"file://{tmp_path}/new-folder"), records([10], [0]))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -207,8 +242,22 @@ def test_a_location_may_be_of_any_file_system() -> None:
 
 def test_a_location_that_cannot_be_written_to_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "producer").write_text("a file")
-    with pytest.raises(LogDirectoryError, match=r"producer/query/7/00000.*auditLocation"):
+    with pytest.raises(LogDirectoryError, match=r"producer/query/7\).*auditLocation"):
         written(AuditOptions(location=str(tmp_path)), records([10], [0]))
+
+
+@pytest.mark.parametrize("awaits_commit", [False, True])
+def test_once_rows_are_visible_an_audit_fails_no_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, awaits_commit: bool
+) -> None:
+    """Spark would run the task again, and brokers would have its rows twice."""
+    options = AuditOptions(location=str(tmp_path / "audit"))
+    outcome = pytest.raises(LogDirectoryError, match="00000") if awaits_commit else nullcontext()
+    with outcome, WriteAudit(options, TASK, attempt=0, awaits_commit=awaits_commit) as audit:
+        audit.attempted(PARTITION, records([10], [0]), None)
+        shutil.rmtree(tmp_path / "audit")
+        (tmp_path / "audit").write_text("a full disk is as bad")
+    assert ("The rows of a task are written, but their audit is lost" in caplog.text) != awaits_commit
 
 
 class Telling(Auditor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import uuid
@@ -116,7 +117,7 @@ class FailsAtRetry(WriteCallback):
 
 class FailsAtCommit(WriteCallback):
     def on_commit(self, metrics: WriteMetrics) -> None:
-        raise ValueError("not this commit")
+        raise asyncio.CancelledError("not this commit")
 
 
 class FailsAtClose(WriteCallback):

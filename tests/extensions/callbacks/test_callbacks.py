@@ -317,8 +317,13 @@ def test_a_micro_batch_that_runs_again_replaces_its_file(tmp_path: Path) -> None
     location, batch = str(tmp_path), QueryBatch("q", 3)
     for records in 5, 7:
         shares = [Heard(WriteShare("q", 3, task, records), WriteMetrics(records=records)) for task in (1, 0)]
-        put_metrics(location, batch, shares)
-    put_metrics(location, QueryBatch("q"), [Heard(WriteShare("q", None, None, 0), WriteMetrics(requests=1))])
+        put_metrics(location, batch, shares, once=False)
+    put_metrics(
+        location,
+        QueryBatch("q"),
+        [Heard(WriteShare("q", None, None, 0), WriteMetrics(requests=1))],
+        once=False,
+    )
     found = [(row["batch"], row["task"], row["attempt"], row["records"]) for row in metrics_rows(location)]
     assert found == [(3, 0, 7, 7), (3, 1, 7, 7), (None, None, 0, 0)]
 

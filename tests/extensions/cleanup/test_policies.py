@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,10 @@ def fails(partition: TopicPartition, segments: list[LogSegment], now_ms: int) ->
     raise ValueError("no idea")
 
 
+def is_cancelled(partition: TopicPartition, segments: list[LogSegment], now_ms: int) -> list[LogSegment]:
+    raise asyncio.CancelledError
+
+
 def newest(partition: TopicPartition, segments: list[LogSegment], now_ms: int) -> list[LogSegment]:
     return segments
 
@@ -95,6 +100,7 @@ def text(partition: TopicPartition, segments: list[LogSegment], now_ms: int) -> 
 
 BAD = {
     fails: r"raised ValueError \(line \d+ of .*test_policies\.py\): no idea",
+    is_cancelled: r"raised CancelledError \(line \d+ of .*test_policies\.py\)",
     newest: "named the active segment, at offset 80",
     with_a_gap: "named later segments, but not the one at offset 0",
     numbers: "returned 0, which is not one of the segments",

@@ -491,6 +491,47 @@ def test_a_topic_that_fails_is_tried_again_and_others_get_theirs(
     assert retained(rolled=False) == (60, 20)
 
 
+@pytest.mark.parametrize("configs", [{"retention.ms": "soon"}, {"cleanup.policy": "compost"}])
+def test_an_invalid_configuration_keeps_no_other_topic_from_its_limits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, configs: dict[str, str]
+) -> None:
+    u0 = TopicPartition("u", 0)
+    for partition in (T0, u0):
+        log(tmp_path, 4, partition)
+    write_topic_configs(str(tmp_path), {"t": configs, "u": {"retention.bytes": str(BATCH)}})
+    after_commit.AfterCommit()(str(tmp_path), {"t", "u"}, {}, rolled=True)
+    assert (start_of(tmp_path), start_of(tmp_path, u0)) == (0, 20)
+    assert caplog.text.count("could not apply cleanup.policy to topic t:") == 1
+
+
+def test_a_bad_disk_keeps_no_other_partition_from_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    u0, real = TopicPartition("u", 0), os.replace
+    for partition in (T0, u0):
+        log(tmp_path, 4, partition)
+    (tmp_path / ".kafka_cleanshutdown").write_text("0")
+
+    def replace(old: str, new: str) -> None:
+        if new.endswith(".deleted") and "/t-0/" in new:
+            raise OSError(5, "Input/output error", old)
+        real(old, new)
+
+    monkeypatch.setattr(os, "replace", replace)
+    limit = {"retention.bytes": str(BATCH)}
+    found, failures = retain([str(tmp_path)], None, limit, execute=True)
+    assert ([each.partition for each in found if each.segments], list(failures)) == ([u0], [T0])
+    assert (bases(tmp_path), start_of(tmp_path, u0)) == ([0, 20], 20)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    log(tmp_path, 4, u0)
+    after_commit.AfterCommit()(str(tmp_path), {"t", "u"}, limit, rolled=True)
+    assert (bases(tmp_path), start_of(tmp_path, u0)) == ([0, 20], 60)
+    assert caplog.text.count("could not apply retention to t-0") == 1
+    monkeypatch.undo()
+    after_commit.AfterCommit()(str(tmp_path), {"t", "u"}, limit, rolled=False)
+    assert bases(tmp_path) == [20]
+
+
 def test_a_compacted_topic_takes_no_rows_without_keys(tmp_path: Path) -> None:
     attempt = TaskAttempt(0, 0, 0)
     for policy in ("compact", "compact,delete", "delete"):
