@@ -6,7 +6,8 @@ implements the contracts by which the core calls it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,13 @@ from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from pyspark_kafkalog.broker.wire.clouds import Clouds
     from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
     from pyspark_kafkalog.log.sink import CleanUp
+    from pyspark_kafkalog.model import TopicPartition
     from pyspark_kafkalog.model.groups import GroupOffsets
     from pyspark_kafkalog.options.brokers import ProduceOptions
     from pyspark_kafkalog.options.contracts import ExtensionOptions, OffsetsStore
@@ -171,6 +174,22 @@ def directory_groups() -> type[DirectoryGroups]:
     from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 
     return DirectoryGroups
+
+
+def commit_tombstones(
+    root: str, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, np.ndarray]:
+    """The record batches that delete what groups have committed for partitions of a log directory.
+
+    They are by the partition of ``__consumer_offsets`` to append to. The caller holds the directory's lock.
+
+    :raises GroupError: if a group that may be reading one of ``partitions`` has live members.
+    """
+    from pyspark_kafkalog.model.topics import OFFSETS_TOPIC
+
+    if not any(name.startswith(f"{OFFSETS_TOPIC}-") for name in os.listdir(root)):
+        return {}
+    return directory_groups().open(root, lock_timeout=None).tombstones(partitions)
 
 
 def commit_cleanup(delete_policy: str | None = None) -> CleanUp:

@@ -12,7 +12,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog import extensions
@@ -157,6 +157,7 @@ class DirectorySink:
             self.configs,
             num_partitions=self.num_partitions,
             history=history,
+            tombstones=partial(extensions.commit_tombstones, self.root),
             then=self._cleanup(),
         )
         if listener is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from pyspark_kafkalog import extensions
 from pyspark_kafkalog.errors import LogDirectoryError, OptionError
@@ -80,6 +81,7 @@ class DirectoryTopics:
         on_disk.create_topics(
             self._root(),
             {topic.topic: (topic.partitions or 1, topic.configs) for topic in new},
+            partial(extensions.commit_tombstones, self._root()),
             validate_only=validate_only,
         )
         if not validate_only:
@@ -91,8 +93,7 @@ class DirectoryTopics:
 
         :raises GroupError: if a group that may be reading them has live members; then nothing is deleted.
         """
-        groups = extensions.directory_groups().open(self._paths, lock_timeout=None)
-        on_disk.delete_topics(self._root(), topics, groups.tombstones)
+        on_disk.delete_topics(self._root(), topics, partial(extensions.commit_tombstones, self._root()))
 
     def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
         """See :meth:`pyspark_kafkalog.model.topics.Topics.add_partitions`."""

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 
+from pyspark_kafkalog import NewTopic, connect
 from pyspark_kafkalog.codec.offsets_topic import (
     decode_key,
     decode_offset,
@@ -860,3 +863,17 @@ def test_a_failed_compaction_does_not_unsay_the_commit(
         groups.commit("g", {T0: CommittedOffset(offset)})
     assert "Could not compact" in caplog.text
     assert offsets(groups, "g") == {T0: 4}
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["by topics create", "by a write"])
+def test_a_group_has_no_commits_for_a_topic_that_is_made_again(tmp_path: Path, is_made: bool) -> None:
+    """A folder that was removed by hand leaves them: the group would skip records."""
+    kafka, u0 = connect(tmp_path), TopicPartition("u", 0)
+    write(tmp_path, {T0: values(80), u0: values(80)}, num_partitions=1)
+    kafka.groups.commit("g", {T0: CommittedOffset(50), u0: CommittedOffset(7)})
+    shutil.rmtree(tmp_path / "t-0")
+    if is_made:
+        kafka.topics.create([NewTopic("t")])
+    kafka.write(pa.table({"value": [b"v"] * 80}), "t")
+    found = DirectoryGroups.open(str(tmp_path)).committed("g")
+    assert {partition: commit.offset for partition, commit in found.items()} == {u0: 7}

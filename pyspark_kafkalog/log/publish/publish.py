@@ -52,6 +52,9 @@ _log = logging.getLogger("pyspark_kafkalog")
 _NO_HISTORY = Provenance()
 _THREADS = 4
 """Partitions appended to at the same time: one is copied while others are flushed."""
+Tombstones = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, np.ndarray]]
+"""Gives the record batches that delete what groups have committed for partitions, by the partition of
+``__consumer_offsets`` to append to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ def publish(
     num_partitions: int,
     history: Provenance = _NO_HISTORY,
     lock_timeout: float = 10,
+    tombstones: Tombstones = lambda partitions: {},
     then: Callable[[Published, Callable[[], None]], None] = lambda *_: None,
 ) -> Published:
     """Append all records of the staged files to their partitions, visible at once; then remove the files.
@@ -88,6 +92,7 @@ def publish(
     :param configs: of all topics; they take precedence over their own.
     :param num_partitions: the partitions of a topic that does not exist yet.
     :param history: what its query knows of the batch, and of the one before.
+    :param tombstones: see :data:`Tombstones`. Called under the lock, if topics are new.
     :param then: is called, still under the lock, with what was published, and with what shows other writers
         that this one goes on. Must not raise.
     :param lock_timeout: seconds to wait for a broker; the wait for a writer lasts while it makes progress.
@@ -125,6 +130,10 @@ def publish(
         else:
             with StagedFiles(root, staged) as files:
                 pending = _read_all(files, settings, progress)
+                new = {partition.topic for partition in partitions} - existing.keys()
+                forget_commits(
+                    root, {TopicPartition(t, n) for t in new for n in range(num_partitions)}, tombstones
+                )
                 published = _append_at_once(
                     root, pending, existing, settings, num_partitions, ledger, progress
                 )
@@ -132,6 +141,18 @@ def publish(
         sweep(root, batch.job, staged)
         then(published, progress)
         return published
+
+
+def forget_commits(root: str, partitions: Collection[TopicPartition], tombstones: Tombstones) -> None:
+    """Delete what groups have committed for partitions that are new, or about to go.
+
+    The caller holds the directory's lock. A topic that was removed by hand has left its commits, which a
+    group would take for those of a new topic with its name, and skip records.
+
+    :raises GroupError: if a group that may be reading them has live members.
+    """
+    for holder, batch in tombstones(partitions).items() if partitions else ():
+        append_batch(root, holder, batch, num_partitions=1)  # it exists
 
 
 def append_batch(root: str, partition: TopicPartition, data: np.ndarray, num_partitions: int) -> OffsetRange:

@@ -12,10 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-
-import numpy as np
 
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
@@ -25,7 +23,7 @@ from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.log.publish.appender import create_folder, new_partition
 from pyspark_kafkalog.log.publish.existing import numbers_of
-from pyspark_kafkalog.log.publish.publish import append_batch
+from pyspark_kafkalog.log.publish.publish import Tombstones, append_batch, forget_commits
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.read.root import LogRoot
 from pyspark_kafkalog.log.topic_configs import forget_topic_configs, read_topic_configs, write_topic_configs
@@ -57,10 +55,15 @@ def _locked(root: str, doing: str, *, validate_only: bool = False) -> Iterator[N
 
 
 def create_topics(
-    root: str, new: Mapping[str, tuple[int, Mapping[str, str]]], *, validate_only: bool = False
+    root: str,
+    new: Mapping[str, tuple[int, Mapping[str, str]]],
+    tombstones: Tombstones = lambda partitions: {},
+    *,
+    validate_only: bool = False,
 ) -> None:
     """Create topics, each with a number of partitions and its configurations: all, or none.
 
+    :param tombstones: called under the lock with the new partitions.
     :raises TopicExistsError: if one exists already.
     :raises LogDirectoryLockedError: if a broker runs on the directory.
     """
@@ -71,16 +74,14 @@ def create_topics(
                 raise TopicExistsError(f"Topic {topic} exists already", file=root)
         if validate_only:
             return
-        _make(
-            root,
-            {
-                TopicPartition(topic, number): topic_id
-                for topic, (partitions, _) in new.items()
-                for topic_id in [random_uuid()]
-                for number in range(partitions)
-            },
-            {topic: dict(configs) for topic, (_, configs) in new.items()},
-        )
+        made = {
+            TopicPartition(topic, number): topic_id
+            for topic, (partitions, _) in new.items()
+            for topic_id in [random_uuid()]
+            for number in range(partitions)
+        }
+        forget_commits(root, made, tombstones)
+        _make(root, made, {topic: dict(configs) for topic, (_, configs) in new.items()})
 
 
 def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = False) -> None:
@@ -106,12 +107,11 @@ def add_partitions(root: str, topic: str, count: int, *, validate_only: bool = F
 def delete_topics(
     root: str,
     topics: Collection[str],
-    tombstones: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, np.ndarray]],
+    tombstones: Tombstones,
 ) -> None:
     """Delete topics with all their partitions, and groups' offsets of them. If interrupted, it can run again.
 
-    :param tombstones: gives, for partitions that are deleted, the record batches that delete groups' offsets
-        of them, by the partition of ``__consumer_offsets`` to append to. Called under the lock.
+    :param tombstones: called under the lock with the partitions.
     :raises UnknownTopicOrPartitionError: if one does not exist; then nothing is deleted.
     :raises LogDirectoryError: if a file that tells of partitions is malformed; then nothing is deleted.
     """

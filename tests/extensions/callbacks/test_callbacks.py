@@ -199,7 +199,12 @@ def test_a_folder_that_is_not_one_of_metrics_is_refused(tmp_path: Path) -> None:
         LogDirectoryError, match="a folder of metricsLocation, got one that holds other files"
     ):
         next(metrics_rows(str(tmp_path)))
-    put_metrics(str(tmp_path), QueryBatch("q", 1), [Heard(WriteShare("q", 1, 0, 0), WriteMetrics(records=2))])
+    put_metrics(
+        str(tmp_path),
+        QueryBatch("q", 1),
+        [Heard(WriteShare("q", 1, 0, 0), WriteMetrics(records=2))],
+        once=False,
+    )
     assert [row["records"] for row in metrics_rows(str(tmp_path))] == [2]
 
 
