@@ -40,6 +40,7 @@ _NONE = np.empty(0, TXN_ENTRY)
 _MISSING = 0, "The index is missing"
 _NOT_CLOSED = 0, "The index lacks its last entry, or has room behind it, as in no closed segment"
 _HINT = "Delete it while the directory is not in use; a broker rebuilds it."
+_HINT_MISSING = "kafkalog repair makes it again, and so does a broker when it starts."
 
 
 class _Index(NamedTuple):
@@ -99,7 +100,11 @@ class IndexCheck:
                     segment_file(self._segment.base_offset, suffix + self._segment.suffix)
                 )
                 error = CorruptRecordError(
-                    message, topic_partition=partition, file=file, position=position, hint=_HINT
+                    message,
+                    topic_partition=partition,
+                    file=file,
+                    position=position,
+                    hint=_HINT_MISSING if fault is _MISSING else _HINT,
                 )
                 yield suffix, error
 

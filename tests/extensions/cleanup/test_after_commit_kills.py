@@ -76,6 +76,7 @@ def all_rows(batches: int) -> list[bytes]:
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_kill_at_every_step(writer: Runner, tmp_path: Path, seed: int, soak: bool) -> None:
     log = RandomLog(random.Random(seed), 10, ("none", "lz4"))
     made = tmp_path / "made"
