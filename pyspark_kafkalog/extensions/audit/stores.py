@@ -8,6 +8,7 @@ say the same, whatever was killed when.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -109,7 +110,7 @@ class FolderStore:
             folder.replace(file, data)
         except OSError as e:
             raise LogDirectoryError(
-                f"Cannot write the audit: {e}",
+                f"Cannot write the audit: {os.strerror(e.errno) if e.errno else e}",
                 file=folder.label(file),
                 hint="Set auditLocation to a folder that all workers can write to.",
             ) from None
