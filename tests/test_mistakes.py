@@ -1014,7 +1014,7 @@ COMMANDS = [
     (["{}"], 2, r"A place comes after the command, such as kafkalog topics /.*/log$"),
     (["host:9092", "topics"], 2, "A place comes after the command, such as kafkalog topics host:9092$"),
     (["topics", "list"], 2, r"Missing argument 'PLACE'\. Write kafkalog topics show PLACE"),
-    (["help", "cat"], 2, "Write kafkalog --help, or --help after a command"),
+    (["help", "cat"], 2, "Write --help, alone or after a command"),
     (["topics", "rename", "{}", "orders", "new"], 2, "kafkalog restore --rename OLD=NEW"),
     # Files.
     (
@@ -1082,7 +1082,7 @@ COMMANDS = [
         3,
         "orders-9. Topic orders has 2 part",
     ),
-    (["retain", "host:9092"], 2, r"kafkalog topics alter --set retention\.ms=VALUE\.$"),
+    (["retain", "host:9092"], 2, r"kafkalog topics alter --set retention\.ms=7d\.$"),
     (["produce", "s3://bucket/logs", "orders", "{file}"], 2, "can be read but not written"),
     (
         ["cat", "{}", "orders", "--value-format", "json"],

@@ -64,7 +64,7 @@ def retain(
     if place.brokers is not None:
         raise OptionError(
             "Brokers apply retention by themselves",
-            hint="Set it on the topics: kafkalog topics alter --set retention.ms=VALUE.",
+            hint="Set it on the topics: kafkalog topics alter --set retention.ms=7d.",
         )
     given = UserOptions({**configs, "path": ""}, Use.WRITE)
     for name in sorted(set(configs) - set(RETENTION_CONFIGS)):

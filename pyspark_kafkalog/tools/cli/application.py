@@ -220,7 +220,7 @@ def _usage_message(error: click.UsageError) -> str:
 
 
 def _expected_file(found: re.Match[str]) -> str:
-    """The text of click about what is not there, or is no file or folder, in words."""
+    """The text of click about a file or a folder that is needed, in words."""
     name, why = found[1], found[2].lower()
     if why == "is a file":
         return f"expected a folder, got the file {name!r}"

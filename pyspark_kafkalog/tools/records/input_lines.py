@@ -204,7 +204,7 @@ def _integer(found: dict[str, Any], name: str, lowest: int, highest: int) -> Any
 
 
 def _kind(found: Any) -> str:
-    """What stands in a line, without its text, which nobody else may see."""
+    """The kind of what stands in a line; its text may be a secret."""
     return _KINDS.get(type(found), "a number")
 
 
