@@ -34,6 +34,7 @@ from pyspark_kafkalog import (
     LocalBroker,
     NewTopic,
     QueryCheckpoint,
+    RecordSelection,
     ResetTo,
     connect,
     dead_letters,
@@ -773,6 +774,11 @@ MISTAKES: list[Mistake] = [
                 r"a whole number, got '5'\. Write {TopicPartition\(\"orders\", 0\): 5000}",
             ),
             (
+                "select since a datetime",
+                lambda k: k.records.select("orders", RecordSelection(since=datetime(2026, 1, 31))),
+                r"a whole number, got datetime\. Write milliseconds since 1970: since=int\(when\.timestamp.*",
+            ),
+            (
                 "forget by text",
                 lambda k: k.logs.forget_queries("365d"),
                 "a whole number, got '365d'.*milliseconds.*",
@@ -1035,7 +1041,7 @@ COMMANDS = [
     (
         ["topics", "{}", "--config", "{binary}"],
         2,
-        r"^.*Not valid UTF-8: .* \(file /.*/binary\)\. Save it as UTF-8\.$",
+        r"not valid UTF-8: .* \(file /.*/binary\)\. Save it as UTF-8\.$",
     ),
     (
         ["offsets", "import", "{}", "{json}"],

@@ -294,7 +294,9 @@ def in_file(file: Any) -> Iterator[None]:
         yield
     except UnicodeDecodeError as e:
         raise OptionError(
-            f"Not valid UTF-8: {e.reason} at byte {e.start}", file=file.name, hint="Save it as UTF-8."
+            f"The file is not valid UTF-8: {e.reason} at byte {e.start}",
+            file=file.name,
+            hint="Save it as UTF-8.",
         ) from None
     except OptionError as e:
         raise OptionError(e.message, topic_partition=e.topic_partition, file=file.name, hint=e.hint) from None
