@@ -48,7 +48,7 @@ _NO_COMMANDS = ("kafkalog member of", "kafkalog demo")
 """Names of a thread, and of a session."""
 _ARGUMENT = re.compile(r"\{…\}|[A-Z]+|(\{…\}|[a-z]+)=VALUE|--[a-z-]+")
 _FLAG = re.compile(r"(?<![-\w])--[a-z][a-z-]+")
-_OTHER_FLAGS = {"--help", "--start-offset", "--topic"}
+_OTHER_FLAGS = {"--help", "--version", "--start-offset", "--topic"}
 """Of click, and of kafka-transactions.sh."""
 
 _NAME = re.compile(
@@ -61,7 +61,7 @@ _OF_BROKERS = {
     *("advertised.listeners", "alter.config.policy.class.name", "auto.create.topics.enable"),
     *("create.topic.policy.class.name", "delete.topic.enable", "group.consumer.assignors"),
     *("group.consumer.session.timeout.ms", "group.max.session.timeout.ms", "group.max.size", "log.dirs"),
-    *("group.min.session.timeout.ms", "message.max.bytes", "offset.metadata.max.bytes"),
+    *("group.min.session.timeout.ms", "message.max.bytes", "num.partitions", "offset.metadata.max.bytes"),
     *("transaction.max.timeout.ms", "transactional.id.expiration.ms", "zookeeper.connect"),
 }
 _OTHERS = {

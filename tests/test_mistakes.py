@@ -27,7 +27,21 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pyspark_kafkalog import DefaultSource, LagListener, QueryCheckpoint, connect, doctor, register
+from pyspark_kafkalog import (
+    CommittedOffset,
+    DefaultSource,
+    LagListener,
+    LocalBroker,
+    NewTopic,
+    QueryCheckpoint,
+    RecordSelection,
+    ResetTo,
+    connect,
+    dead_letters,
+    doctor,
+    reassemble,
+    register,
+)
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.user_options import log_once
@@ -53,6 +67,16 @@ class Given:
         (folder / "parquet").mkdir()
         (folder / "parquet" / "part-0.parquet").write_bytes(b"PAR1")
         (folder / "parquet" / ".part-0.parquet.crc").write_bytes(b"crc")
+
+        (folder / "binary").write_bytes(b"\xff\xfe")
+        (folder / "offsets.json").write_text('{"orders":{"0":3}}')
+        (folder / "empty").mkdir()
+
+    @property
+    def words(self) -> dict[object, object]:
+        """The words of a command that stand for a path."""
+        files = {"{file}": "file.txt", "{binary}": "binary", "{json}": "offsets.json", "{empty}": "empty"}
+        return {"{}": self.root, **{word: self.folder / name for word, name in files.items()}}
 
     def _source(self, options: dict[str, object], **more: object) -> DefaultSource:
         """With the options as Spark hands them over; the log directory is the place if they name none."""
@@ -588,17 +612,17 @@ MISTAKES: list[Mistake] = [
     (
         "create names",
         lambda g: connect(str(g.root)).topics.create(["new"]),  # type: ignore[list-item]
-        r"Expected a list of NewTopic, got str in it. Write kafka.topics.create\(\[NewTopic",
+        r"Expected a list of NewTopic, got 'new' in it. Write kafka.topics.create\(\[NewTopic",
     ),
     (
         "delete names",
         lambda g: connect(str(g.root)).topics.delete(["orders"]),  # type: ignore[list-item]
-        r"Expected a list of TopicToDelete, got str in it. Write kafka.topics.delete\(kafka.topics.plan_",
+        r"Expected a list of TopicToDelete, got 'orders' in it. Write kafka.topics.delete\(kafka.topics",
     ),
     (
         "alter names",
         lambda g: connect(str(g.root)).topics.alter(["orders"]),  # type: ignore[list-item]
-        r"Expected a list of TopicChange, got str in it. Write kafka.topics.alter\(kafka.topics.plan_",
+        r"Expected a list of TopicChange, got 'orders' in it. Write kafka.topics.alter\(kafka.topics.plan_",
     ),
     ("lag of brokers", lambda g: LagListener("h:1"), r'Give a dict, such as \{"kafka'),  # type: ignore[arg-type]
     ("doctor of brokers", lambda g: doctor(SESSION, "h:1"), r'Give a dict, such as \{"kafka'),
@@ -658,7 +682,7 @@ MISTAKES: list[Mistake] = [
     (
         "writeStream of a table's name",
         lambda g: QueryCheckpoint(SESSION, "/c").writeStream("orders"),  # type: ignore[arg-type]
-        r"^Expected the rows as a DataFrame, got str\. Write checkpoint\.writeStream\(rows\)",
+        r"^Expected the rows as a DataFrame, got 'orders'\. Write checkpoint\.writeStream\(rows\)",
     ),
     (
         "schema of values",
@@ -667,6 +691,143 @@ MISTAKES: list[Mistake] = [
         r' \.option\("value\.format", "json"\)'
         r'\.option\("value\.schema", "id int, `full name` string"\)\.$',
     ),
+    # Other kinds of arguments than a call takes.
+    (
+        "brokers with semicolons",
+        lambda g: connect("h1:9092;h2:9092"),
+        r"^Brokers are separated by commas, got 'h1:9092;h2:9092'\. Write h1:9092,h2:9092\.$",
+    ),
+    *(
+        (name, lambda g, call=call: call(connect(str(g.root))), rf"^Expected {says}\.$")
+        for name, call, says in (
+            (
+                "partitions of a name",
+                lambda k: k.topics.partitions("orders"),
+                r"""Selection, got 'orders'\. Write Selection\(topics=\("orders",\)\)""",
+            ),
+            ("segments of names", lambda k: k.topics.segments(["orders"]), "Selection, got list\\. Write .*"),
+            ("lags of a name", lambda k: k.groups.lags(["etl"], "orders"), "Selection, got 'orders'.*"),
+            ("batches of a name", lambda k: k.records.batches("orders"), "Selection, got 'orders'.*"),
+            (
+                "create with text",
+                lambda k: k.topics.create([NewTopic("new", "3")]),
+                r"a whole number, got '3'\. Write NewTopic\('orders', partitions=3\)",
+            ),
+            (
+                "commit a number",
+                lambda k: k.groups.commit("etl", {TopicPartition("orders", 0): 5}),
+                r'CommittedOffset, got int\. Write {TopicPartition\("orders", 0\): CommittedOffset\(23\)}',
+            ),
+            (
+                "commit by names",
+                lambda k: k.groups.commit("etl", {"orders": CommittedOffset(5)}),
+                r"a list of TopicPartition, got 'orders' in it\. Write {TopicPartition\(.*",
+            ),
+            (
+                "reset a name",
+                lambda k: k.groups.plan_reset("etl", "orders", ResetTo.LATEST),
+                r"""a list of TopicPartition, got 'orders'\. Write \[TopicPartition\("orders", 0\)\]""",
+            ),
+            (
+                "reset without a plan",
+                lambda k: k.groups.reset(["etl"]),
+                r"a list of ResetStep, .*plan_reset\(.*",
+            ),
+            (
+                "delete by names",
+                lambda k: k.groups.delete_offsets("etl", ["orders"]),
+                "a list of TopicPart.*",
+            ),
+            (
+                "verify names",
+                lambda k: k.records.verify(["orders"]),
+                "a list of TopicPartition, got 'orders'.*",
+            ),
+            (
+                "repair folders",
+                lambda k: k.logs.repair(["orders-0"]),
+                "a list of TopicPartition, got 'orders-0'.*",
+            ),
+            (
+                "dump a folder",
+                lambda k: k.records.dump("orders-0"),
+                r"TopicPartition, got 'orders-0'\. Write dump.*",
+            ),
+            (
+                "dump a pair",
+                lambda k: k.records.dump(TopicPartition("orders", 0), (0, 5)),
+                r"OffsetRange, got tuple\. Write dump\(TopicPartition\(.*, OffsetRange\(0, 100\)\)",
+            ),
+            (
+                "select by a dict",
+                lambda k: k.records.select("orders", {"tail": 3}),
+                r"RecordSelection, got dict\. Write RecordSelection\(tail=10\)",
+            ),
+            (
+                "count topics",
+                lambda k: k.records.count(["orders"]),
+                r"a text, got list\. Write the name of one.*",
+            ),
+            (
+                "delete records by text",
+                lambda k: k.logs.delete_records({TopicPartition("orders", 0): "5"}),
+                r"a whole number, got '5'\. Write {TopicPartition\(\"orders\", 0\): 5000}",
+            ),
+            (
+                "select since a datetime",
+                lambda k: k.records.select("orders", RecordSelection(since=datetime(2026, 1, 31))),
+                r"a whole number, got datetime\. Write milliseconds since 1970: since=int\(when\.timestamp.*",
+            ),
+            (
+                "forget by text",
+                lambda k: k.logs.forget_queries("365d"),
+                "a whole number, got '365d'.*milliseconds.*",
+            ),
+            (
+                "restore to a name",
+                lambda k: k.logs.restore("h:1"),
+                r"Kafka, got 'h:1'\. .*restore\(connect\(.*",
+            ),
+            (
+                "retain by a function",
+                lambda k: k.logs.retain(delete_policy=len),
+                r"a text, .*by_value\(function\)",
+            ),
+            (
+                "options in a list",
+                lambda k: k.read("orders", options=[("a", "b")]),
+                "options as a dict, got list.*",
+            ),
+        )
+    ),
+    (
+        "dead letters of text",
+        lambda g: dead_letters("rows", "dead"),
+        r"Write dead_letters\(rows, 'orders-dead'\)",
+    ),  # type: ignore[arg-type]
+    (
+        "reassemble text",
+        lambda g: reassemble("rows"),
+        r"as a DataFrame, got 'rows'\. Write reassemble\(rows\)",
+    ),  # type: ignore[arg-type]
+    (
+        "settings of a broker",
+        lambda g: LocalBroker(settings=["a"]),  # type: ignore[arg-type]
+        r'Expected a dict, got list\. Write LocalBroker\(settings={"num\.partitions": 3}\)\.$',
+    ),
+    (
+        "reset a partition",
+        lambda g: connect(str(g.root)).groups.plan_reset(
+            "etl", [TopicPartition("orders", 9)], ResetTo.LATEST
+        ),
+        r"^No such partition: orders-9\. Topic orders has 2 partitions, 0 to 1\.$",
+    ),
+    (
+        "read one partition",
+        lambda g: connect(str(g.root)).read("orders:0"),
+        "Leave out the partition: orders\\.$",
+    ),
+    ("a column twice", lambda g: connect(str(g.root)).read("orders", columns=["value"] * 2), "Name it once"),
     ("connect options", lambda g: connect({"path": "/log", "sbscribe": "x"}), r"Did you mean subscribe"),
 ]
 
@@ -831,6 +992,109 @@ COMMANDS = [
     (["topics", "create", "{}", "a,b"], 2, "Illegal topic name 'a,b'. Name one topic, without commas"),
     (["cat", "nosuch", "orders:0"], 3, "The log directory does not exist"),
     (["compact", "C:/kafka/logs"], 2, "of this machine, got one of Windows"),
+    # What the parser of options says.
+    (
+        ["topics", "create", "{}", "new", "--partitions"],
+        2,
+        r"requires an argument\. Write --partitions NUMBER\.$",
+    ),
+    (["cat", "{}", "orders", "--header"], 2, r"requires an argument\. Write --header KEY\[=VALUE\]\.$"),
+    (["lag", "{}", "--sort"], 2, r"requires an argument\. Write --sort group\|lag\.$"),
+    (["redrive", "{}", "orders", "--group"], 2, r"Write --group GROUP\.$"),
+    (["lag", "{}", "--sort", "name"], 2, "expected one of group, lag, got 'name'"),
+    (["lag", "{}", "--watch", "x"], 2, "expected a number, got 'x'"),
+    (["topics", "{}", "-o", "secret"], 2, "expected NAME=VALUE, such as security.protocol=SSL. Try "),
+    (
+        ["topics", "create", "{}", "new", "--set", "a"],
+        2,
+        r"expected NAME=VALUE, such as retention\.ms=7d\. Try ",
+    ),
+    (
+        ["cat", "{}", "orders", "--frmat", "x"],
+        2,
+        "Did you mean '--format' or '--key-format' or '--value-format'?",
+    ),
+    (["offsets", "reset", "{}", "--group", "g", "--to", 5], 2, r"Write --to-offset N, --to-earliest"),
+    (["verify", "{}", "--execute"], 2, r"Write kafkalog repair PLACE\.$"),
+    (["copy", "{}", "out", "--execute"], 2, "only commands that can lose something have it"),
+    (["{}"], 2, r"A place comes after the command, such as kafkalog topics /.*/log$"),
+    (["host:9092", "topics"], 2, "A place comes after the command, such as kafkalog topics host:9092$"),
+    (["topics", "list"], 2, r"Missing argument 'PLACE'\. Write kafkalog topics show PLACE"),
+    (["help", "cat"], 2, "Write --help, alone or after a command"),
+    (["topics", "rename", "{}", "orders", "new"], 2, "kafkalog restore --rename OLD=NEW"),
+    # Files.
+    (
+        ["topics", "{}", "--config", "nosuch.properties"],
+        2,
+        r"expected a file, got 'nosuch\.properties', and /.*/nosuch\.properties does not exist\. Try ",
+    ),
+    (
+        ["produce", "{}", "orders", "{}"],
+        2,
+        "Invalid value for 'FILE': expected a file, got the folder '/.*/log'",
+    ),
+    (
+        ["copy", "{}", "{file}"],
+        2,
+        r"Invalid value for 'BACKUP': expected a folder, got the file '/.*/file\.txt'",
+    ),
+    (
+        ["topics", "{}", "--config", "{binary}"],
+        2,
+        r"not valid UTF-8: .* \(file /.*/binary\)\. Save it as UTF-8\.$",
+    ),
+    (
+        ["offsets", "import", "{}", "{json}"],
+        2,
+        r"names no group \(file /.*/offsets\.json\)\. Name it: --group GROUP",
+    ),
+    (
+        ["offsets", "import", "{}", "{file}", "--group", "g"],
+        2,
+        r"expected topic,partition,.*\(file /.*/file\.txt\)",
+    ),
+    (
+        ["delete-records", "{}", "--offset-json-file", "{file}"],
+        2,
+        r"not JSON.* \(file /.*/file\.txt\)\. Write",
+    ),
+    (["restore", "{}", "h:1", "--to-offsets", "{file}"], 2, r"\(file /.*/file\.txt\)"),
+    (
+        ["produce", "{}", "orders", "--json", "{json}"],
+        3,
+        r"Line 1: expected .*, got one with 'orders' \(file /",
+    ),
+    (["export", "{}", "orders", "s3://bucket/o.csv"], 2, "Expected a file of this machine, got one of s3:"),
+    (["export", "{}", "orders", "-"], 2, "To print records, write kafkalog cat --json"),
+    # Names and places.
+    (["topics", "{}", "orders:0"], 2, r"Illegal topic name 'orders:0'\. Leave out the partition: orders\.$"),
+    (["topics", "delete", "{}", "ord.*"], 2, "Patterns are not taken here: write each name out"),
+    (
+        ["topics", "delete", "{}", "ordres"],
+        3,
+        r"Did you mean orders\? Otherwise leave it out, or give --if-exists\.$",
+    ),
+    (["cat", "{}", "orders", "-o", "bootstrap.servers=h:1"], 2, "both name a place. Leave the option out.$"),
+    (["dump", "{empty}"], 3, "There is no partition. See kafkalog topics PLACE.$"),
+    (["dump", "{}"], 2, "Name one of the 2 partitions, such as orders:0"),
+    (["delete-records", "{}", "orders"], 2, "got 'orders'. Write, for example, orders=5000, "),
+    (
+        ["delete-records", "{}", "orders:0=1", "orders:0=2"],
+        2,
+        r"Two offsets .*\(partition orders-0\)\. Give one",
+    ),
+    (
+        ["offsets", "reset", "{}", "--group", "g", "orders:9", "--to-latest"],
+        3,
+        "orders-9. Topic orders has 2 part",
+    ),
+    (["retain", "host:9092"], 2, r"kafkalog topics alter --set retention\.ms=7d\.$"),
+    (["produce", "s3://bucket/logs", "orders", "{file}"], 2, "can be read but not written"),
+    (
+        ["cat", "{}", "orders", "--value-format", "json"],
+        2,
+        'Give -o value.schema, "id bigint, name string"',
+    ),
 ]
 
 
@@ -840,7 +1104,7 @@ COMMANDS = [
 def test_a_wrong_command_is_an_error_of_one_line(
     given: Given, words: list[object], code: int, says: str
 ) -> None:
-    done = run(*(given.root if word == "{}" else word for word in words))
+    done = run(*(given.words.get(word, word) for word in words))
     assert (done.code, done.out) == (code, "")
     (line,) = [line for line in done.err.splitlines() if not line.endswith(" …")]
     assert re.search(says, line)

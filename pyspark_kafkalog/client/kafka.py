@@ -120,6 +120,11 @@ def options_of(place: str) -> dict[str, str]:
             f"Expected brokers as host:port without a path, got {place!r}",
             hint=f"ZooKeeper with a chroot is {_ZOOKEEPER_SCHEME}{place}. A folder would be ./{place}.",
         )
+    listed = re.split(r"[;\s]+", place)
+    if len(listed) > 1 and all(map(names_brokers, listed)):
+        raise OptionError(
+            f"Brokers are separated by commas, got {place!r}", hint=f"Write {','.join(listed)}."
+        )
     for host in place.split(","):
         if _PORTLESS.fullmatch(host):
             raise OptionError(
@@ -357,6 +362,11 @@ class Kafka:
 
         :raises OptionError: for ``view``, and where two name the topic.
         """
+        if not isinstance(options, Mapping | None):
+            raise OptionError(
+                f"Expected options as a dict, got {type(options).__name__}",
+                hint='Write, for example, options={"startingOffsets": "earliest"}.',
+            )
         named = {name: value for name, value in more.items() if value is not None}
         for name in options or ():
             if name.lower() in named and (options or {})[name] != named[name.lower()]:
@@ -364,11 +374,6 @@ class Kafka:
                     f"The topic is {named[name.lower()]!r}, and option {name!r} names others",
                     hint="Leave one of them out.",
                 )
-        if not isinstance(options, Mapping | None):
-            raise OptionError(
-                f"Expected options as a dict, got {type(options).__name__}",
-                hint='Write, for example, options={"startingOffsets": "earliest"}.',
-            )
         found = {**self.options, **(options or {}), **named}
         if "view" in {name.lower() for name in found}:
             raise OptionError(

@@ -14,6 +14,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.model import Files, Place, StoredSize, TopicPartition, Watermarks
 from pyspark_kafkalog.model.rows import BIGINT, BOOLEAN, INT, NOTE, SIZE, STRING, TIMESTAMP, column
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.options.user_options import partitions_like
 from pyspark_kafkalog.read.partitions import look_up_partitions
 
 
@@ -137,8 +138,20 @@ def bounds_of(place: Place, partitions: Collection[TopicPartition]) -> dict[Topi
     except BrokerError as e:
         raise e if len(partitions) < 2 else with_way_out(e) from e
     if missing := set(partitions).difference(bounds):
-        raise no_such_partition(missing)
+        check_exist(place, partitions)
+        raise no_such_partition(missing)  # it was made meanwhile
     return bounds
+
+
+def check_exist(place: Place, partitions: Collection[TopicPartition]) -> None:
+    """Refuse partitions that do not exist.
+
+    :raises UnknownTopicOrPartitionError: naming those that the topic has, or the topics that there are.
+    """
+    topics = place.topics()
+    known = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+    if missing := set(partitions).difference(known):
+        raise no_such_partition(missing, hint=partitions_like(missing, known))
 
 
 def describe_partitions(place: Place, partitions: Collection[TopicPartition]) -> list[PartitionState]:

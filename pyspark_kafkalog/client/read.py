@@ -274,7 +274,10 @@ class Changes:
         filters: Filters | None,
     ) -> None:
         if not isinstance(group, str) or not group:
-            raise OptionError(f"Expected the name of a consumer group, got {group!r}")
+            raise OptionError(
+                f"Expected the name of a consumer group, got {group!r}",
+                hint='Write changes("orders", group="etl").',
+            )
         for name in options:
             if name.lower().startswith(_NOT_OF_CHANGES) and name.lower() != _WITHOUT_COMMIT:
                 raise OptionError(

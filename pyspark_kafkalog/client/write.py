@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark_kafkalog.errors import AuthorizationError, KafkaLogError, LogDirectoryError, OptionError
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
 from pyspark_kafkalog.options.contracts import transforms_of
-from pyspark_kafkalog.options.settings import WriteOptions, place_options, write_options
+from pyspark_kafkalog.options.settings import WriteOptions, local_root, place_options, write_options
 from pyspark_kafkalog.places import open_place, open_sink
 from pyspark_kafkalog.write.columns import Shaped, as_columns
 from pyspark_kafkalog.write.completing import TaskNews, complete
@@ -75,8 +75,11 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
 
 def is_missing(options: Mapping[str, str], topic: str) -> bool:
     """Whether there is no such topic yet, which a write creates if the place lets it."""
+    found = place_options(options)
+    for path in found.paths:
+        local_root(path)  # a store may take seconds to say that it is not there
     try:
-        return topic not in open_place(place_options(options)).topics([topic])
+        return topic not in open_place(found).topics([topic])
     except LogDirectoryError:  # it is not there yet, either
         return True
     except AuthorizationError:  # the write says which right is missing

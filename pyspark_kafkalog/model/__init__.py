@@ -56,18 +56,27 @@ ERROR_HEADERS = "__connect.errors."
 """The prefix of the headers in which Kafka Connect says what is wrong with a dead letter."""
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+_WITH_PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249}):[0-9,]+")
 
 
 def check_topic(topic: str) -> str:
     """Return ``topic``; :class:`OptionError` if Kafka would refuse it (Kafka's Topic.validate)."""
     if not _LEGAL_TOPIC.match(topic) or topic in (".", ".."):
-        one = "Name one topic, without commas. " if "," in topic else ""
         raise OptionError(
             f"Illegal topic name {topic[:300]!r}",
-            hint=f"{one}Topic names have 1 to 249 of the characters a-z A-Z 0-9 . _ - and are not '.' or"
-            " '..'.",
+            hint=_instead_of(topic)
+            or "Topic names have 1 to 249 of the characters a-z A-Z 0-9 . _ - and are not '.' or '..'.",
         )
     return topic
+
+
+def _instead_of(topic: str) -> str:
+    """The sentence about what an illegal name was probably meant for; none if that is not clear."""
+    if "," in topic:
+        return "Name one topic, without commas."
+    if with_partition := _WITH_PARTITION.fullmatch(topic):
+        return f"Leave out the partition: {with_partition[1]}."
+    return "Patterns are not taken here: write each name out." if set(topic) & set("*?[(|") else ""
 
 
 class TopicPartition(NamedTuple):

@@ -126,7 +126,7 @@ def check_different(names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise OptionError(f"Column {name!r} occurs twice")
+            raise OptionError(f"Column {name!r} occurs twice", hint="Name it once.")
         seen.add(name)
 
 

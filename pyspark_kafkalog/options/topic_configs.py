@@ -118,5 +118,5 @@ def check_topic_configs(configs: Mapping[str, str | None], names: Collection[str
             )
             raise OptionError(f"Unknown topic configuration {name!r}", hint=hint)
         expected, is_valid = TOPIC_CONFIGS.get(name, _ANY)
-        if value is not None and not is_valid(value):
+        if value is not None and not (isinstance(value, str) and is_valid(value)):
             raise OptionError(f"Topic configuration {name!r}: expected {expected}, got {value!r}")

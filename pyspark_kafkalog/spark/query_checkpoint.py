@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, overload
 
 from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.arguments import check_rows
 from pyspark_kafkalog.spark.session import check_session
 from pyspark_kafkalog.spark.source import DefaultSource
 
@@ -18,7 +19,7 @@ _DEFAULT = "spark.sql.streaming.checkpointLocation"
 _OPTION = "checkpointLocation"
 
 
-_WRITE = 'Write checkpoint.writeStream(rows).format("console").start(), with a DataFrame as rows.'
+_EXAMPLE = 'checkpoint.writeStream(rows).format("console").start(), with a DataFrame as rows'
 _OF_WRITERS = frozenset(
     {"clusterBy", "foreach", "foreachBatch", "format", "option", "options", "outputMode", "partitionBy"}
     | {"queryName", "start", "table", "toTable", "trigger"}
@@ -38,7 +39,8 @@ class _WriteStream:
     def __getattr__(self, name: str) -> NoReturn:
         if name in _OF_WRITERS:
             raise OptionError(
-                f"The writeStream of a checkpoint is called with the rows before .{name}", hint=_WRITE
+                f"The writeStream of a checkpoint is called with the rows before .{name}",
+                hint=f"Write {_EXAMPLE}.",
             )
         raise AttributeError(name)
 
@@ -100,8 +102,7 @@ class QueryCheckpoint:
     @_CalledWithRows
     def writeStream(self, rows: DataFrame) -> DataStreamWriter:  # noqa: N802 - as Spark's
         """``rows.writeStream`` with this checkpoint and name, for any format, table or function."""
-        if not hasattr(rows, "writeStream"):
-            raise OptionError(f"Expected the rows as a DataFrame, got {type(rows).__name__}", hint=_WRITE)
+        check_rows(rows, _EXAMPLE)
         writer = rows.writeStream.option(_OPTION, self.location)
         return writer if self.query_name is None else writer.queryName(self.query_name)
 

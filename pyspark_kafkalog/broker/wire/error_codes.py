@@ -70,7 +70,10 @@ class ErrorCode(enum.IntEnum):
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3, _REFRESHED, UnknownTopicOrPartitionError
+    UNKNOWN_TOPIC_OR_PARTITION = (
+        *(3, _REFRESHED, UnknownTopicOrPartitionError),
+        "Check its name and number: kafkalog topics shows what there is.",
+    )
     LEADER_NOT_AVAILABLE = 5, _REFRESHED
     NOT_LEADER_OR_FOLLOWER = 6, _REFRESHED
     REQUEST_TIMED_OUT = 7, _PAUSED

@@ -9,6 +9,7 @@ name stands. So both say the same, whatever was killed when.
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from collections import defaultdict
@@ -204,7 +205,7 @@ def _writing(file: str) -> Iterator[None]:
         yield
     except OSError as e:
         raise LogDirectoryError(
-            f"Cannot write the audit: {e}",
+            f"Cannot write the audit: {os.strerror(e.errno) if e.errno else e}",
             file=file,
             hint="Set auditLocation to a folder that all workers can write to.",
         ) from None

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.model import DROPPED_FIELD, HEADERS_FIELD, ROW_FIELDS
+from pyspark_kafkalog.options.arguments import check_rows
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.spark.features import arrow_schema, nullable
@@ -70,6 +71,7 @@ def reassemble(
         unpack,
     )
 
+    check_rows(df, "reassemble(rows)")
     _check_columns(df.schema)
     plan, schema = _plan(df.schema, options or {}, extra_columns)
     packed = df.mapInArrow(pack, PACKED)

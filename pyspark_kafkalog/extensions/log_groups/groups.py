@@ -490,7 +490,9 @@ def _holds(target: GroupPartition, group: str, partition: TopicPartition) -> boo
 def _check(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
     """:raises GroupError: if a broker would refuse the commit."""
     if not group or any("\ud800" <= character <= "\udfff" for character in group):
-        raise GroupError("Expected a group id of valid Unicode that is not empty")
+        raise GroupError(
+            "Expected a group id of valid Unicode that is not empty", hint="Name the group, such as 'etl'."
+        )
     for partition, committed in offsets.items():
         if committed.offset < 0:
             raise GroupError(

@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import CORRUPT_FIELD, ERROR_HEADERS, HEADERS_FIELD, check_topic
+from pyspark_kafkalog.options.arguments import check_rows
 from pyspark_kafkalog.options.columns import SINK_FIELDS
 from pyspark_kafkalog.options.user_options import suggestion
 
@@ -37,6 +38,7 @@ def dead_letters(df: DataFrame, topic: str, good: Mapping[str, Column] | None = 
         among them ``topic`` and ``value``. So one write has all rows, and reads them once.
     :raises OptionError: for a DataFrame without the column, and for columns that a sink does not take.
     """
+    check_rows(df, "dead_letters(rows, 'orders-dead')")
     check_topic(topic)
     kinds = {field.name: field.dataType.simpleString() for field in df.schema}
     name, kind = CORRUPT_FIELD

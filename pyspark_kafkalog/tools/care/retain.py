@@ -63,7 +63,8 @@ def retain(
     """
     if place.brokers is not None:
         raise OptionError(
-            "Brokers apply retention by themselves", hint="Set retention.ms or retention.bytes on the topics."
+            "Brokers apply retention by themselves",
+            hint="Set it on the topics: kafkalog topics alter --set retention.ms=7d.",
         )
     given = UserOptions({**configs, "path": ""}, Use.WRITE)
     for name in sorted(set(configs) - set(RETENTION_CONFIGS)):

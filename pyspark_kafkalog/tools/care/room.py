@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from numbers import Integral
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.client.kafka import names_brokers, options_of
+from pyspark_kafkalog.client.kafka import Kafka, names_brokers, options_of
 from pyspark_kafkalog.client.partitions import bounds_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.options.arguments import check_kind, check_offsets, check_partitions
 from pyspark_kafkalog.options.settings import (
     local_root,
     place_options,
@@ -20,7 +22,6 @@ from pyspark_kafkalog.options.settings import (
 from pyspark_kafkalog.places import check_usable
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.client.kafka import Kafka
     from pyspark_kafkalog.tools.backup.copies.adopt import AdoptedPartition
     from pyspark_kafkalog.tools.backup.plan import BackedUpPartition, BackupRules
     from pyspark_kafkalog.tools.backup.restore import Restored, RestoreSettings
@@ -161,11 +162,14 @@ class LogCare:
         """
         from pyspark_kafkalog.tools.backup.restore import Restore, RestoreSettings
 
+        settings = RestoreSettings() if settings is None else settings
+        check_kind(target, Kafka, 'kafka.logs.restore(connect("host:9092"))')
+        check_kind(settings, RestoreSettings, 'RestoreSettings(topics=("orders",))')
         work = Restore(
             self._kafka.source_options,
             write_options(target.options),
             place_options(target.options),
-            settings or RestoreSettings(),
+            settings,
         )
         return work.run(execute=execute, progress=progress)
 
@@ -196,6 +200,7 @@ class LogCare:
         from pyspark_kafkalog.tools.care.partition_repair import RepairMode
         from pyspark_kafkalog.tools.care.repair import repair
 
+        check_partitions(partitions)
         mode = RepairMode(execute=execute, salvage=salvage, discard=discard)
         return repair(self.root(MEND), partitions, mode, progress=progress)
 
@@ -227,6 +232,8 @@ class LogCare:
         """
         from pyspark_kafkalog.tools.care.retain import retain
 
+        if delete_policy is not None:
+            check_kind(delete_policy, str, 'delete_policy="package.module:function", or by_value(function)')
         return retain(
             self._kafka.place_options,
             several_or_none(topics),
@@ -254,6 +261,7 @@ class LogCare:
         """
         from pyspark_kafkalog.tools.care.retain import delete_records
 
+        check_offsets(offsets, Integral, "5000")
         return delete_records(self._kafka.place_options, offsets, execute=execute)
 
     def forget_queries(self, older_than_ms: int, *, execute: bool = False) -> list[ForgottenQuery]:
@@ -271,6 +279,7 @@ class LogCare:
         """
         from pyspark_kafkalog.tools.care.forget import forget_queries
 
+        check_kind(older_than_ms, Integral, "milliseconds: forget_queries(365 * 86_400_000)")
         return forget_queries(self.root(), older_than_ms, execute=execute)
 
     def offsets_before(
@@ -284,6 +293,7 @@ class LogCare:
         """
         from pyspark_kafkalog.read.times import offsets_at
 
+        check_partitions(partitions)
         place = self._kafka.place
         check_usable(self._kafka.place_options, partitions)
         return offsets_at(place, bounds_of(place, partitions), timestamp)

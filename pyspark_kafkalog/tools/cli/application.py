@@ -48,6 +48,12 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
 _VERBS = ("list", "ls", "describe")
 """The words of other tools for ``show``."""
 _WHOLE_NUMBER = re.compile(r"(\S+) is not a valid integer(?: range)?")
+_CHOICE = re.compile(r"('[^']*') is not one of (.+?)\.?$")
+_NO_NUMBER = re.compile(r"(\S+) is not a valid float(?: range)?")
+_NO_FILE = re.compile(
+    r"(?:File |Directory )?'([^']*)':? (No such file or directory|is a directory|is a file)\.?", re.I
+)
+_METAVAR = re.compile(r"'\[([A-Z]+)\](?:\.\.\.)?'")
 _RANGE = re.compile(r"(\S+) is not in the range (?:(\S+?)(<=?))?x(?:(>=?|<=?)(-?[\d.]*\d))?\.?")
 _UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
 
@@ -133,10 +139,11 @@ class Application(CommandGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as e:
+            e.ctx = e.ctx or ctx  # the parser's own errors have none
+            raise
         except OptionError as e:
             ctx.exit(_failed(USAGE, in_shell(str(e))))
-        except UnicodeDecodeError as e:
-            ctx.exit(_failed(USAGE, f"A file is not valid UTF-8: {e.reason} at byte {e.start}"))
         except KafkaLogError as e:
             ctx.exit(_failed(FAILED, in_shell(str(e))))
 
@@ -161,7 +168,14 @@ def _failed(code: int, message: str) -> int:
 
 def _usage_message(error: click.UsageError) -> str:
     """The error, and what to write instead, or where that is said."""
-    message = _WHOLE_NUMBER.sub(r"expected a whole number, got \1", error.format_message())
+    message = error.format_message()
+    if like := getattr(error, "possibilities", None):  # click would put several into brackets
+        message = f"{error.message} Did you mean {' or '.join(map(repr, like))}?"
+    message = _METAVAR.sub(r"'\1'", message)
+    message = _NO_FILE.sub(_expected_file, message)
+    message = _WHOLE_NUMBER.sub(r"expected a whole number, got \1", message)
+    message = _NO_NUMBER.sub(r"expected a number, got \1", message)
+    message = _CHOICE.sub(lambda found: f"expected {_either(found[2])}, got {found[1]}", message)
     message = _RANGE.sub(_expected_range, message)
     if error.ctx is None:
         return message
@@ -181,6 +195,10 @@ def _usage_message(error: click.UsageError) -> str:
             return f"{message} If {word} is a name, PLACE comes first: {written}"
     if isinstance(error, click.MissingParameter) and error.param:
         hint = _as_it_is_written(error.ctx)
+    elif isinstance(error, click.BadOptionUsage):
+        hint = _with_value(error.option_name, _named_command(typed))
+    elif unknown and not unknown["word"].startswith("-") and _is_place(unknown["word"]):
+        hint = f"A place comes after the command, such as kafkalog topics {unknown['word']}"
     elif extra := _EXTRA.fullmatch(message):
         options = {option for param in error.ctx.command.params for option in param.opts}
         meant = [option for option in ("--group",) if option in options]
@@ -195,10 +213,44 @@ def _usage_message(error: click.UsageError) -> str:
         isinstance(error, click.BadParameter)
         and error.param
         and error.param.multiple
-        and ("," in message.rpartition("got ")[2])
+        and ("," in message.partition("got ")[2])
     ):
         hint = f"Repeat {error.param.opts[0]} for each."
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
+
+
+def _expected_file(found: re.Match[str]) -> str:
+    """The text of click about a file or a folder that is needed, in words."""
+    name, why = found[1], found[2].lower()
+    if why == "is a file":
+        return f"expected a folder, got the file {name!r}"
+    got = f"the folder {name!r}" if why == "is a directory" else f"{name!r}, and {os.path.abspath(name)}"
+    return f"expected a file, got {got}{' does not exist' if why.startswith('no such') else ''}"
+
+
+def _either(choices: str) -> str:
+    """The choices that click lists, as other errors list them."""
+    return f"one of {choices.replace(chr(39), '')}"
+
+
+def _named_command(typed: Sequence[str]) -> click.Command:
+    """The command that these words name, as far as they name one."""
+    command: click.Command = kafkalog
+    for word in (*typed, "show"):
+        if isinstance(command, click.Group):
+            command = command.commands.get(word, command)
+    return command
+
+
+def _with_value(name: str, command: click.Command) -> str:
+    """The hint for an option that lacks its value."""
+    for param in command.params:
+        if name in param.opts:
+            choices = "|".join(map(str, getattr(param.type, "choices", ())))
+            is_number = isinstance(param.type, click.IntRange | click.FloatRange | type(click.INT))
+            kind = "NUMBER" if is_number else param.opts[-1].lstrip("-").upper()
+            return f"Write {name} {param.metavar or choices or kind}."
+    return f"Try '{command.name} --help'."
 
 
 def _expected_range(found: re.Match[str]) -> str:
@@ -282,8 +334,9 @@ class Shown(click.Command):
 
 
 def _without_verb(args: list[str], commands: Collection[str] = ()) -> list[str]:
-    is_verb = len(args) > 1 and args[0] in _VERBS and args[0] not in commands
-    return args[1:] if is_verb else args
+    is_verb = bool(args) and args[0] in _VERBS and args[0] not in commands
+    is_place = len(args) == 1 and os.path.exists(args[0])
+    return args[1:] if is_verb and not is_place else args
 
 
 def _is_verb(args: list[str]) -> bool:

@@ -38,6 +38,10 @@ _OF_ANY: Mapping[str, str] = {
     "--from-beginning": "Leave it out: cat begins there.",
     "--add-config": "Write --set NAME=VALUE.",
     "--delete-config": "Write --unset NAME.",
+    **dict.fromkeys(
+        ("--execute", "--dry-run"), "Leave it out: only commands that can lose something have it."
+    ),
+    "--partitions": "Write TOPIC:0,1 for partitions 0 and 1.",
 }
 
 OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
@@ -51,6 +55,9 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("list", "get"), "Write kafkalog topics, or kafkalog groups."),
         **dict.fromkeys(("cluster", "info", "api-versions", "metadata-quorum"), "Write kafkalog brokers."),
         "metadata": "Write kafkalog brokers, or kafkalog topics describe.",
+        "ls": "Write kafkalog topics, or kafkalog groups.",
+        "help": "Write --help, alone or after a command.",
+        "version": "Write --version.",
         "describe": "Write kafkalog topics describe, or kafkalog offsets host:9092 --group GROUP.",
         "configs": "Write kafkalog topics describe, or kafkalog topics alter.",
         "create": "Write kafkalog topics create.",
@@ -67,6 +74,7 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
         "add-partitions": f"{_ALTER} --partitions N.",
         **dict.fromkeys(("config", "alter-config"), f"{_ALTER} --set NAME=VALUE."),
         "trim-prefix": _DELETE_RECORDS,
+        "rename": "Kafka renames none. Copy it: kafkalog backup, then kafkalog restore --rename OLD=NEW.",
     },
     "show": dict.fromkeys(
         ("--under-replicated-partitions", "--unavailable-partitions", "--topics-with-overrides"), _DESCRIBE
@@ -107,8 +115,9 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("delete", "--delete"), f"Write {_DELETE_GROUP}"),
         **dict.fromkeys(("reset", "seek"), _RESET),
     },
-    "offsets": {"seek": _RESET},
+    "offsets": dict.fromkeys(("seek", "commit", "set"), _RESET),
     "reset": {
+        "--to": "Write --to-offset N, --to-earliest or --to-latest.",
         "--by-duration": "Write --to-datetime 1h for an hour ago.",
         "--export": "Write kafkalog offsets export host:9092 --group GROUP.",
     },
@@ -118,9 +127,11 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
     },
     "delete-records": {**dict.fromkeys(("-t", "--topic", "--offset"), _DELETE_RECORDS)},
     "repair": dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC:PARTITION, such as orders:0."),
-    **dict.fromkeys(
-        ("compact", "retain", "verify"), dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC.")
-    ),
+    **dict.fromkeys(("compact", "retain"), dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC.")),
+    "verify": {
+        **dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC."),
+        **dict.fromkeys(("--repair", "--fix", "--execute"), "Write kafkalog repair PLACE."),
+    },
     **dict.fromkeys(
         ("backup", "copy"), dict.fromkeys(("-t", "--topic"), "Write {command} PLACE BACKUP TOPIC.")
     ),

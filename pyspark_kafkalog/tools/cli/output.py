@@ -18,6 +18,7 @@ from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.printable import one_line, printable
 
 _Item = TypeVar("_Item")
+_OPTION = re.compile(r"\b([Gg]ive|[Ss]et) ((?:key|value|kafka|schema)\.[a-z])")
 _ARGUMENT = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b")
 
 wide_option = click.option(
@@ -100,8 +101,8 @@ def said_until_first(doing: str, items: Iterable[_Item]) -> Iterator[_Item]:
 
 
 def in_shell(text: str) -> str:
-    """A text for people, with a flag where it names an argument of Python."""
-    return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", text)
+    """A text for people, with a flag for an argument of Python, and -o before an option to give."""
+    return _OPTION.sub(r"\1 -o \2", _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')}", text))
 
 
 def say(text: str) -> None:

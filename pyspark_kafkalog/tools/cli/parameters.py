@@ -152,7 +152,7 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def with_place(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
-        properties = parse_properties(config.read()) if config is not None else {}
+        properties = parse_properties(text_of(config)) if config is not None else {}
         level = properties.pop("isolation.level", "read_uncommitted")
         if "read_committed" in rest:  # of a command that reads records
             rest["read_committed"] |= BY_NAME["kafka.isolation.level"].parser("isolation.level", level)
@@ -192,6 +192,8 @@ def _folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(incomplete, type="dir")]
 
 
+_EXAMPLES = {"-o": "security.protocol=SSL", "--set": "retention.ms=7d", "--rename": "orders=again"}
+"""A value of each option that takes a pair; what was given may be a secret."""
 _WHERE_EXPANDED = {"~": "without quotes around it", "$": "without single quotes around it"}
 
 
@@ -242,7 +244,7 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
             f" ./{sign}.",
         )
     (named,) = options_of(place).items()
-    if again := [name for name in options if name.lower() == named[0]]:
+    if again := [name for name in options if name.lower() in (named[0], "path", "paths", SERVERS)]:
         raise OptionError(f"PLACE and option {again[0]!r} both name a place", hint="Leave the option out.")
     return dict([*options.items(), named])
 
@@ -278,8 +280,36 @@ def parse_configs(ctx: click.Context, param: click.Parameter, given: Sequence[st
 def _pair(option: str, given: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     name, equals, text = given.partition("=")
     if not equals or not name.strip():
-        raise click.BadParameter(f"expected {form}", param_hint=f"'{option}'")
+        example = _EXAMPLES.get(option, "")
+        raise click.BadParameter(
+            f"expected {form}{example and f', such as {example}'}", param_hint=f"'{option}'"
+        )
     return name.strip(), text
+
+
+@contextmanager
+def in_file(file: Any) -> Iterator[None]:
+    """Name the file in the errors of what it holds."""
+    try:
+        yield
+    except UnicodeDecodeError as e:
+        raise OptionError(
+            f"The file is not valid UTF-8: {e.reason} at byte {e.start}",
+            file=file.name,
+            hint="Save it as UTF-8.",
+        ) from None
+    except OptionError as e:
+        raise OptionError(e.message, topic_partition=e.topic_partition, file=file.name, hint=e.hint) from None
+
+
+def text_of(file: Any) -> str:
+    """The text of a file that is named on the command line.
+
+    :raises OptionError: if it is not UTF-8.
+    """
+    with in_file(file):
+        text: str = file.read()
+    return text
 
 
 def parse_time(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
@@ -370,8 +400,13 @@ def one_partition(place: Place, name: str | None) -> TopicPartition:
     """
     if name is None:
         partitions = partitions_of(place)
-        if len(partitions) != 1:
-            raise click.UsageError(f"Name one of the {len(partitions)} partitions, such as orders:0.")
+        if not partitions:
+            raise UnknownTopicOrPartitionError("There is no partition", hint="See kafkalog topics PLACE.")
+        if len(partitions) > 1:
+            first = partitions[0]
+            raise click.UsageError(
+                f"Name one of the {len(partitions)} partitions, such as {first.topic}:{first.partition}."
+            )
         return partitions[0]
     partition = parse_partition(name)
     existing = partitions_of(place, Selection(topics=(partition.topic,)))

@@ -66,7 +66,7 @@ def parse(text: str, *, group: str | None = None) -> WantedOffsets:
     for named, partition, offset, _ in rows:
         group_id = named if named is not None else group
         if group_id is None:
-            raise OptionError("The file names no group", hint="Give the group of these offsets.")
+            raise OptionError("The file names no group", hint="Name it: --group GROUP.")
         if group is None or group_id == group:
             if partition in wanted.setdefault(group_id, {}):
                 raise OptionError(

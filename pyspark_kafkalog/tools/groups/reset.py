@@ -12,7 +12,7 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark_kafkalog.client.partitions import bounds_of, existing
+from pyspark_kafkalog.client.partitions import bounds_of, check_exist, existing
 from pyspark_kafkalog.errors import GroupError, OptionError
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition, Watermarks
@@ -80,6 +80,8 @@ def plan_reset(
         names = ", ".join(each.value for each in ResetTo)
         raise OptionError(f"Expected one of {names} to reset to, got {to!r}") from None
     check_inactive(groups, group)
+    if partitions is not None:
+        check_exist(place, partitions)  # brokers would be asked again and again
     committed = groups.committed(group, partitions)
     if partitions is None:
         partitions = existing(place, committed)

@@ -13,6 +13,7 @@ from pyspark_kafkalog.extensions.large_messages.options import assembler_setting
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import Rows
+from pyspark_kafkalog.options.arguments import check_all, check_offsets, check_partitions, check_selection
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, place_options, several_or_none
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -91,6 +92,8 @@ class GroupAdmin:
         :raises KafkaLogError: if no group at all can be read.
         """
 
+        check_selection(selection)
+
         def found(place: Place | None) -> list[GroupOffset]:
             rows = consumer_groups.group_offsets(
                 place, self._shown, several_or_none(names), selection, read_committed=read_committed
@@ -120,6 +123,7 @@ class GroupAdmin:
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """The commits of ``group`` for all or these partitions; those without a commit are left out."""
+        check_partitions(partitions)
         return self._groups.committed(group, partitions)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
@@ -127,6 +131,7 @@ class GroupAdmin:
 
         :raises GroupError: if the group has live members, or can't be written to.
         """
+        check_offsets(offsets, CommittedOffset, "CommittedOffset(23)")
         self._groups.commit(group, offsets)
 
     def plan_reset(
@@ -146,6 +151,7 @@ class GroupAdmin:
         :raises GroupError: if the group has live members, or a shift has no committed offset to start from.
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         """
+        check_partitions(partitions)
         steps = reset.plan_reset(self.place, self._groups, group, partitions, to, value)
         return self._for_whole_messages(steps) if large_messages else steps
 
@@ -202,6 +208,8 @@ class GroupAdmin:
 
         :raises GroupError: if a group has live members by now, or its offsets can't be written.
         """
+        example = "kafka.groups.reset(kafka.groups.plan_reset('etl', None, ResetTo.LATEST))"
+        check_all(steps, ResetStep, example)
         reset.execute(self._groups, steps)
 
     def plan_deletion(
@@ -211,6 +219,7 @@ class GroupAdmin:
 
         :raises GroupError: if there is no such group, or it holds an exactly-once marker.
         """
+        check_partitions(partitions)
         consumer_groups.groups(self._groups, [group])
         extensions.check_no_marker(self._groups, group, "gone")
         return self._groups.committed(group, partitions)
@@ -220,6 +229,7 @@ class GroupAdmin:
 
         :raises GroupError: if a live member is subscribed to their topics, or it is an exactly-once marker.
         """
+        check_partitions(partitions)
         consumer_groups.delete_offsets(self._groups, group, partitions)
 
     def delete(self, group: str) -> None:

@@ -43,6 +43,8 @@ def format_of(path: str) -> FileFormat:
 
     :raises OptionError: for any other suffix.
     """
+    if path == "-":
+        raise OptionError("Expected a file, got -", hint="To print records, write kafkalog cat --json.")
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
         raise OptionError(
@@ -104,6 +106,11 @@ def checked_format(path: str, file_format: FileFormat | None, *, overwrite: bool
 
     :raises OptionError: if the file exists, its folder doesn't, and for an unknown suffix.
     """
+    if "://" in path:
+        raise OptionError(
+            f"Expected a file of this machine, got one of {path.partition(':')[0]}:",
+            hint="Write to a file, and copy that.",
+        )
     file_format = file_format or format_of(path)
     _check_new(path, overwrite=overwrite)
     folder = os.path.dirname(path)

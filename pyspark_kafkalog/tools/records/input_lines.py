@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,6 +19,15 @@ from pyspark_kafkalog.options.offsets_json import where_not_json
 _CHUNK = 1 << 20
 """The most bytes to read at a time."""
 _PARTITIONS = 1 << 31
+_KINDS: Mapping[type, str] = {
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+    bool: "a boolean",
+    type(None): "null",
+}
+_NAMED = 5
+"""The number of fields that a message names."""
 _EXAMPLE = 'an object such as {"key": "k", "value": "v"}'
 
 _JSON_SCHEMA = pa.schema(
@@ -174,7 +183,9 @@ def _record(found: Any) -> dict[str, Any]:
             ' [{"key": "k", "value": "v"}]'
         )
     if not isinstance(found, dict) or "value" not in found:
-        raise ValueError(f"expected {_EXAMPLE}")
+        names = ", ".join(map(repr, [*found][:_NAMED])) if isinstance(found, dict) else ""
+        got = f"one with {names}" if names else _kind(found)
+        raise ValueError(f"expected {_EXAMPLE}, got {got}")
     timestamp = _integer(found, "timestamp", -1, MAX_TIMESTAMP)
     return {
         "key": _bytes("key", found.get("key")),
@@ -189,14 +200,21 @@ def _integer(found: dict[str, Any], name: str, lowest: int, highest: int) -> Any
     value = found.get(name)
     if value is None or (type(value) is int and lowest <= value <= highest):
         return value
-    raise ValueError(f"expected a whole number from {lowest} to {highest} as {name}")
+    raise ValueError(f"expected a whole number from {lowest} to {highest} as {name}, got {_kind(value)}")
+
+
+def _kind(found: Any) -> str:
+    """The kind of what stands in a line; its text may be a secret."""
+    return _KINDS.get(type(found), "a number")
 
 
 def _headers(found: Any) -> list[dict[str, Any]] | None:
     if not found:
         return None
     if not isinstance(found, list) or not all(isinstance(header, dict) for header in found):
-        raise ValueError('expected a list such as [{"key": "k", "value": "v"}] as headers')
+        raise ValueError(
+            f'expected a list such as [{{"key": "k", "value": "v"}}] as headers, got {_kind(found)}'
+        )
     if not all(isinstance(header.get("key"), str) for header in found):
         raise ValueError("expected a string as the key of a header")
     return [
@@ -221,4 +239,6 @@ def _bytes(name: str, found: Any) -> bytes | None:
                 return bytes.fromhex(text)
     except (binascii.Error, ValueError):
         pass
-    raise ValueError(f'expected a string, null, {{"base64": "..."}} or {{"hex": "..."}} as {name}')
+    raise ValueError(
+        f'expected a string, null, {{"base64": "..."}} or {{"hex": "..."}} as {name}, got {_kind(found)}'
+    )

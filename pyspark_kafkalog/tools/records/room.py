@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.large_messages.options import assembler_settings
 from pyspark_kafkalog.extensions.typed_values.options import ID_COLUMNS
 from pyspark_kafkalog.model import OffsetRange, OnCorrupt, TopicPartition
+from pyspark_kafkalog.options.arguments import check_kind, check_partitions, check_selection
 from pyspark_kafkalog.options.settings import Selection, read_options
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions
@@ -82,9 +83,11 @@ class Records:
         :raises OversizedRecordError: at a record of more than ``maxRecordBytes``, always.
         :raises DataLossError: if records are deleted while they are read.
         """
-        from pyspark_kafkalog.tools.records.select import ALL_RECORDS, COLUMNS, read_records
+        from pyspark_kafkalog.tools.records.select import ALL_RECORDS, COLUMNS, RecordSelection, read_records
 
-        selection = selection or ALL_RECORDS
+        check_kind(topic, str, 'the name of one topic, such as "orders"')
+        selection = ALL_RECORDS if selection is None else selection
+        check_kind(selection, RecordSelection, "RecordSelection(tail=10)")
         given = UserOptions(self._kafka.options, Use.ADMIN)
         given.check_names()
         settings = assembler_settings(given)
@@ -143,6 +146,7 @@ class Records:
         """
         from pyspark_kafkalog.extensions.views.batch_headers import batches
 
+        check_selection(selection)
         return batches(
             self._kafka.place,
             selection,
@@ -169,6 +173,9 @@ class Records:
         """
         from pyspark_kafkalog.tools.records.dump import dump
 
+        check_kind(partition, TopicPartition, 'dump(TopicPartition("orders", 0))')
+        if offsets is not None:
+            check_kind(offsets, OffsetRange, 'dump(TopicPartition("orders", 0), OffsetRange(0, 100))')
         return dump(
             self._kafka.place, partition, offsets, limits=self._limits, records=records, on_corrupt=on_corrupt
         )
@@ -188,6 +195,7 @@ class Records:
         """
         from pyspark_kafkalog.tools.care.verify import verify
 
+        check_partitions(partitions)
         place = self._kafka.report_place
         wanted = partitions_of(place, internal=True) if partitions is None else partitions
         return verify(place, wanted, limits=self._limits, progress=progress)

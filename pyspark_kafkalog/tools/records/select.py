@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from numbers import Integral
 from typing import TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ from pyspark_kafkalog.extensions.large_messages.options import LargeMessageOptio
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings
 from pyspark_kafkalog.extensions.large_messages.whole_messages import WholeMessageReader
 from pyspark_kafkalog.model import OffsetRange, Place, Seen, TopicPartition, Watermarks
+from pyspark_kafkalog.options.arguments import check_kind
 from pyspark_kafkalog.options.settings import ReadOptions, Selection
 from pyspark_kafkalog.options.user_options import partitions_like
 from pyspark_kafkalog.read.filters import Bounds, offsets_within
@@ -80,6 +82,9 @@ class RecordSelection:
     large_messages: bool = False
 
     def __post_init__(self) -> None:
+        for moment in self.since, self.until:
+            if moment is not None:
+                check_kind(moment, Integral, "milliseconds since 1970: since=int(when.timestamp() * 1000)")
         if self.grep is not None:
             try:
                 pc.match_substring_regex(pa.array([b""], pa.binary()), self.grep)

@@ -10,6 +10,7 @@ from pyspark_kafkalog.client import partitions
 from pyspark_kafkalog.client.partitions import EVERY_TOPIC, PartitionState, SegmentState
 from pyspark_kafkalog.model.rows import Rows
 from pyspark_kafkalog.model.topics import NewTopic, TopicDescription, Topics
+from pyspark_kafkalog.options.arguments import check_selection
 from pyspark_kafkalog.options.settings import Selection, several
 from pyspark_kafkalog.places import open_topics
 from pyspark_kafkalog.tools.topics import topic_changes
@@ -40,6 +41,7 @@ class TopicAdmin:
         :param internal: include internal topics, such as ``__consumer_offsets``, even if not named.
         :raises UnknownTopicOrPartitionError: if a named topic does not exist.
         """
+        check_selection(selection)
         return Rows(PartitionState, partitions.topics(self._kafka.report_place, selection, internal=internal))
 
     def segments(self, selection: Selection = EVERY_TOPIC, *, internal: bool = False) -> list[SegmentState]:
@@ -47,6 +49,7 @@ class TopicAdmin:
 
         Parameters and errors are those of :meth:`partitions`.
         """
+        check_selection(selection)
         return Rows(SegmentState, partitions.segments(self._kafka.place, selection, internal=internal))
 
     def describe(self, names: Collection[str] | None = None) -> list[TopicDescription]:

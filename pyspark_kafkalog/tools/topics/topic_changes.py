@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from pyspark_kafkalog.client.partitions import of_some
 from pyspark_kafkalog.errors import OptionError, TopicExistsError, UnknownTopicOrPartitionError, listed, why
 from pyspark_kafkalog.model import Place, TopicPartition, check_topic
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, SIZE, STRING, Kind, column
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topics
+from pyspark_kafkalog.options.arguments import check_all, check_kind
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
+from pyspark_kafkalog.options.user_options import near_names
 
 _NAMED = 20
 """The number of topics that a message names."""
@@ -99,13 +102,16 @@ def create_topics(
 
 
 def _check_new(topics: Topics, new: Sequence[NewTopic]) -> None:
-    _check_kind(new, NewTopic, "create([NewTopic('orders', partitions=3)])")
+    check_all(new, NewTopic, "kafka.topics.create([NewTopic('orders', partitions=3)])")
     for topic in new:
         if check_topic(topic.topic) in INTERNAL_TOPICS:
             raise OptionError(
                 f"{topic.topic} is an internal topic, which brokers alone create",
                 hint="Name another topic. Brokers create this one when they first need it.",
             )
+        for number in topic.partitions, topic.replication_factor:
+            if number is not None:
+                check_kind(number, Integral, "NewTopic('orders', partitions=3)")
         if topic.partitions is not None and not 1 <= topic.partitions <= _MOST_PARTITIONS:
             raise OptionError(
                 f"Topic {topic.topic}: expected 1 to {_MOST_PARTITIONS} partitions, got {topic.partitions}"
@@ -136,7 +142,7 @@ def plan_deletion(place: Place, names: Collection[str], *, if_exists: bool = Fal
             " own kafka-topics.",
         )
     found = place.topics([check_topic(name) for name in names])
-    _check_exist(names, found, if_exists=if_exists)
+    _check_exist(place, names, found, if_exists=if_exists)
     partitions = [TopicPartition(topic, number) for topic in found for number in found[topic]]
     bounds, failures = place.try_watermarks(partitions) if partitions else ({}, {})
     sizes = place.stored_sizes(bounds) if bounds else {}
@@ -163,7 +169,7 @@ def delete_topics(topics: Topics, deletion: Sequence[TopicToDelete]) -> None:
 
     See :meth:`.kafka.TopicAdmin.delete`.
     """
-    _check_kind(deletion, TopicToDelete, "delete(kafka.topics.plan_deletion(['orders']))")
+    check_all(deletion, TopicToDelete, "kafka.topics.delete(kafka.topics.plan_deletion(['orders']))")
     if deletion:
         topics.delete([row.topic for row in deletion])
 
@@ -185,7 +191,7 @@ def plan_alteration(
     if wanted:
         check_topic_configs(wanted, topics.config_names())
     found = place.topics([check_topic(name) for name in names])
-    _check_exist(names, found, if_exists=if_exists)
+    _check_exist(place, names, found, if_exists=if_exists)
     own = topics.configs(list(found)) if wanted else {}
     changes = []
     for topic in sorted(found):
@@ -208,7 +214,8 @@ def plan_alteration(
 
 def alter_topics(topics: Topics, changes: Sequence[TopicChange]) -> None:
     """Carry out what :func:`plan_alteration` gave."""
-    _check_kind(changes, TopicChange, "alter(kafka.topics.plan_alteration(['orders'], partitions=3))")
+    example = "kafka.topics.alter(kafka.topics.plan_alteration(['orders'], partitions=3))"
+    check_all(changes, TopicChange, example)
     for topic in dict.fromkeys(change.topic for change in changes):
         own = {change.name: change.new for change in changes if change.topic == topic}
         partitions = own.pop(PARTITIONS, None)
@@ -218,22 +225,11 @@ def alter_topics(topics: Topics, changes: Sequence[TopicChange]) -> None:
             topics.alter_configs(topic, own)
 
 
-def _check_kind(given: Sequence[object], kind: type, example: str) -> None:
-    if isinstance(given, kind):
-        raise OptionError(
-            f"Expected a list of {kind.__name__}, got one by itself", hint=f"Write kafka.topics.{example}."
-        )
-    for one in given:
-        if not isinstance(one, kind):
-            raise OptionError(
-                f"Expected a list of {kind.__name__}, got {type(one).__name__} in it",
-                hint=f"Write kafka.topics.{example}.",
-            )
-
-
-def _check_exist(names: Collection[str], found: Collection[str], *, if_exists: bool) -> None:
+def _check_exist(place: Place, names: Collection[str], found: Collection[str], *, if_exists: bool) -> None:
     missing = sorted(name for name in names if name not in found)
     if missing and not if_exists:
+        near = near_names(missing[0], place.topics())
+        meant = f"Did you mean {' or '.join(near)}? Otherwise leave it out" if near else "Leave it out"
         raise UnknownTopicOrPartitionError(
-            f"No such topic: {missing[0]}", hint="Leave it out, or give if_exists=True."
+            f"No such topic: {missing[0]}", hint=f"{meant}, or give if_exists=True."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from typing import NoReturn
 from pyspark_kafkalog.client.kafka import connect
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model.kafka_uuid import random_uuid
+from pyspark_kafkalog.options.arguments import check_kind
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.tools.try_out.jars import java, kafka_jars
 from pyspark_kafkalog.tools.try_out.java_server import (
@@ -43,6 +45,8 @@ ONE_BROKER: dict[str, object] = {
 REGISTERED_SOON = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 """A broker that was killed is not let in again before its session has ended, by default after 9 seconds."""
 _HEAP = "-Xmx512m"
+_REASON = re.compile(r"^Exception in thread [^:]*: (.+)", re.MULTILINE)
+"""The first line of what ended a process of Java, behind the class of the exception."""
 
 
 class LocalBroker:
@@ -75,6 +79,8 @@ class LocalBroker:
         port: int = 0,
         settings: Mapping[str, object] | None = None,
     ) -> None:
+        if settings is not None:
+            check_kind(settings, Mapping, 'LocalBroker(settings={"num.partitions": 3})')
         free_port, controller_port = free_ports(2)
         self._port = port or free_port
         self.address = f"{HOST}:{self._port}"
@@ -201,9 +207,10 @@ class LocalBroker:
                     [*command, "-t", random_uuid(), "-c", str(file)], check=False, stdout=log, stderr=log
                 )
             if done.returncode != 0:
+                why = _REASON.search(self.log_tail())
                 raise KafkaLogError(
-                    f"The broker's folder could not be formatted: {self.log_tail()}",
-                    hint="It needs Java 17 or newer.",
+                    f"The broker's folder could not be formatted: {why[1] if why else self.log_tail()}",
+                    hint="Correct its settings. It needs Java 17 or newer.",
                 )
         server = JavaServer(class_path, "kafka.Kafka", file, self._output, [_HEAP])
         self._at_end.callback(server.stop, kill=True)

@@ -106,7 +106,7 @@ def test_settings_of_clients() -> None:
         (["topics", "h:1", "-o", "secret"], "expected NAME=VALUE"),
         (
             ["restore", "/log", "h:1", "--rename", "a:b"],
-            "'--rename': expected OLD=NEW, the names of topics. Try",
+            "'--rename': expected OLD=NEW, the names of topics, such as orders=again. Try",
         ),
         (["lag", "h:1", "--max-lag", "1k"], "'--max-lag': expected a whole number, got '1k'. Try"),
         (["topics", "h:1", "-o", "startingOffset=secret"], "Unknown option 'startingOffset'"),
@@ -286,7 +286,7 @@ def test_words_of_other_tools(root: Path) -> None:
         ("topics localhost", "Brokers need a port, got 'localhost'. Write localhost:9092."),
         ("topics b-1.kafka.example.com,b-2.kafka.example.com:9092", "got 'b-1.kafka.example.com'"),
         ("topics broker1", "If broker1 is a host: brokers need a port, such as broker1:9092."),
-        ("topics t -o nonsense", "expected NAME=VALUE."),
+        ("topics t -o nonsense", "expected NAME=VALUE, such as security.protocol=SSL."),
     ],
 )
 def test_habits_are_told_what_to_type(typed: str, said: str) -> None:

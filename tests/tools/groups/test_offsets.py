@@ -140,7 +140,7 @@ def test_partitions_of_a_file_that_are_not_there(
     assert run(*words).code == 0
     Path("offsets.csv").write_text("t,0,3\nt,x,3\n")
     assert run(*words).err.endswith(
-        "Line 2 of the file: expected a partition and an offset of 0 or more, got 't,x,3'\n"
+        "of the file: expected a partition and an offset of 0 or more, got 't,x,3' (file offsets.csv)\n"
     )
     Path("offsets.json").write_text('{"t":{"9":0}}')
     other = run("offsets", "reset", root, "--group", "new", "--from-file", "offsets.json")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyspark_kafkalog.client.kafka import Kafka
-from pyspark_kafkalog.model import not_copied
+from pyspark_kafkalog.model import TopicPartition, not_copied
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import TIME_FORMS
@@ -24,6 +25,7 @@ from pyspark_kafkalog.tools.cli.output import (
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
+    in_file,
     named_topics,
     on_place,
     options_for,
@@ -31,6 +33,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     parse_time,
     rate_option,
     set_option,
+    text_of,
     topics_argument,
 )
 from pyspark_kafkalog.tools.cli.printable import printable
@@ -116,7 +119,7 @@ def restore(
     from pyspark_kafkalog.tools.backup.restore import RestoredPartition
 
     chosen = _settings(**settings)
-    properties = parse_properties(source_config.read()) if source_config is not None else {}
+    properties = parse_properties(text_of(source_config)) if source_config is not None else {}
     origin = Kafka(options_for(source, source_given, properties))
     with progress("Restoring" if execute else "Reading", None, in_bytes=True) as done:
         restored = origin.logs.restore(kafka, chosen, execute=execute, progress=done)
@@ -157,7 +160,7 @@ def _settings(
         exclude=exclude,
         rename=pairs("--rename", rename, "OLD=NEW, the names of topics"),
         configs=configs,
-        ends=None if to_offsets is None else parse_ends(to_offsets.read()),
+        ends=None if to_offsets is None else _ends(to_offsets),
         groups=() if no_groups else groups or None,
         **rest,
     )
@@ -186,3 +189,8 @@ def _say_what_is_missing(restored: Restored) -> None:
             "To have them, too, restore all into topics with other names (--rename), and another --state.",
             err=True,
         )
+
+
+def _ends(file: Any) -> Mapping[TopicPartition, int]:
+    with in_file(file):
+        return parse_ends(file.read())

@@ -19,6 +19,7 @@ from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, show_rows
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
+    in_file,
     named_partitions,
     named_topics,
     on_place,
@@ -122,7 +123,8 @@ def delete_records(
     if until is not None and any("=" in word for word in words):
         raise click.UsageError("Give either OFFSET or --until.")
     if offset_json_file is not None:
-        wanted = parse_offset_json(offset_json_file.read())
+        with in_file(offset_json_file):
+            wanted = parse_offset_json(offset_json_file.read())
     elif until is not None:
         wanted = kafka.logs.offsets_before(named_partitions(kafka.place, words), until)
     else:
@@ -136,9 +138,14 @@ def _offsets(kafka: Kafka, texts: Sequence[str]) -> dict[TopicPartition, int]:
     for text in texts:
         match = _OFFSET.fullmatch(text)
         if match is None or int(match["offset"]) > MAX_LONG:
-            raise OptionError(f"Expected TOPIC=OFFSET or TOPIC:PARTITIONS=OFFSET, got {text!r}")
+            raise OptionError(
+                f"Expected TOPIC=OFFSET or TOPIC:PARTITIONS=OFFSET, got {text!r}",
+                hint="Write, for example, orders=5000, orders:0,1=-1 for all records, or orders --until 7d.",
+            )
         for partition in named_partitions(kafka.place, (match["partitions"],)):
             if partition in wanted:
-                raise OptionError("Two offsets were given", topic_partition=partition)
+                raise OptionError(
+                    "Two offsets were given", topic_partition=partition, hint="Give one of them."
+                )
             wanted[partition] = int(match["offset"])
     return wanted

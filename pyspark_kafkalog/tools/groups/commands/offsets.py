@@ -24,6 +24,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     execute_option,
     group_names,
     group_option,
+    in_file,
     named_partitions,
     offsets_of,
     on_place,
@@ -168,7 +169,8 @@ def safe(
         raise click.UsageError("Give one of TOPIC, --from-file and --checkpoint.")
     place = kafka.groups.place
     if from_file is not None:
-        ends = parse_ends(from_file.read())
+        with in_file(from_file):
+            ends = parse_ends(from_file.read())
     else:
         ends = positions(place, named_partitions(place, topics) if checkpoint is None else checkpoint)
     found = kafka.groups.safe_offsets(ends)
@@ -302,8 +304,9 @@ def _planned_import(
     :raises UnknownTopicOrPartitionError: if it names a partition that the place does not have, with the place
         in the file.
     """
-    text = file.read()
-    wanted = parse(text, group=group)
+    with in_file(file):
+        text = file.read()
+        wanted = parse(text, group=group)
     try:
         return kafka.groups.plan_import(wanted, large_messages=large_messages)
     except UnknownTopicOrPartitionError as e:

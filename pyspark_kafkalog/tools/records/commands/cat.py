@@ -139,8 +139,9 @@ def _decoding(kafka: Kafka, topic: str, column: str, given: str | None, form: Fo
         raise click.UsageError(f"Topic {topic} is decoded by itself: leave out --{column}-format.")
     if given.lower() not in VALUE_FORMATS:
         raise click.UsageError(
-            f"--{column}-format knows {', '.join(VALUE_FORMATS)}, not {given}. Leave it out: {column}s are"
-            f" shown as text, and with --{column}-as hex or --{column}-as base64 as their bytes."
+            f"--{column}-format: expected one of {', '.join(VALUE_FORMATS)}, got {given!r}. Leave it"
+            f" out: {column}s are shown as text, and with --{column}-as hex or"
+            f" --{column}-as base64 as their bytes."
         )
     return Kafka({**kafka.options, f"{column}.format": given})
 
