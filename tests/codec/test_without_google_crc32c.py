@@ -10,6 +10,7 @@ import pytest
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_codec_with_crcmod() -> None:
     """All tests of this folder that take no long time pass in a process that lacks google-crc32c."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.codec.without_google_crc32c"]
