@@ -919,6 +919,7 @@ COMMANDS = [
         "got brokers. Brokers mend theirs when they start. Give a folder, such as /data",
     ),
     (["adopt", "host:9092", "out"], 2, "got brokers. Give a folder, such as /data"),
+    (["copy", "{}", "host:9092"], 2, "Brokers are written to by kafkalog restore"),
     (["export", "{}", "orders", "out"], 2, r"no suffix. End it in one of \.parquet .*, or give --format"),
     (["export", "{}", "orders", "out.xml"], 2, r"the suffix \.xml. End it in one of"),
     (

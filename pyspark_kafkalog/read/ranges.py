@@ -21,6 +21,7 @@ from pyspark_kafkalog.model import (
     EARLIEST,
     GO_ON,
     LATEST,
+    TO_NEXT_BATCH,
     Fetch,
     OffsetRange,
     Place,
@@ -215,7 +216,7 @@ def _decoded(place: Place, wanted: Fetch, rules: ReadRules) -> Iterator[Decoded]
             visible.expect(piece.aborted)
         elif rules.aborted is not None:
             rules.aborted.add(wanted.partition, piece.buffer, batches_of(piece), OffsetRange(position, end))
-        for result in decode_slice(
+        found = decode_slice(
             piece,
             topic_partition=wanted.partition,
             offsets=OffsetRange(position, end),
@@ -223,9 +224,15 @@ def _decoded(place: Place, wanted: Fetch, rules: ReadRules) -> Iterator[Decoded]
             schema=rules.schema,
             limits=rules.limits,
             on_corrupt=wanted.on_corrupt,
-        ):
-            position = result.next_offset
-            yield result
+        )
+        try:
+            for result in found:
+                position = result.next_offset
+                yield result
+        except CorruptRecordError as e:
+            if wanted.on_corrupt is None and e.hint is None:
+                raise e.with_hint(TO_NEXT_BATCH) from e
+            raise
 
 
 def _remaining(place: Place, split: Split, offsets: OffsetRange, rules: ReadRules) -> OffsetRange | None:

@@ -381,6 +381,7 @@ def test_broken_bytes_are_an_error_or_left_out_and_counted(
     with pytest.raises(CorruptRecordError) as caught:
         offsets(root, ALL)
     assert (caught.value.offset, caught.value.file, caught.value.position) == (20, str(file), 0)
+    assert caught.value.hint == "Set failOnDataLoss=false to continue at the next valid batch."
     with caplog.at_level(logging.WARNING, "pyspark_kafkalog"):
         found = offsets(root, ALL, fail_on_data_loss=False)
     assert found == [*range(20), *range(30, 60)]

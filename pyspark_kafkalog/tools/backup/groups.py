@@ -217,10 +217,13 @@ class RestoredOffset:
 
 def restore_groups(
     source: GroupOffsets,
-    target: GroupOffsets | None,
+    target: GroupOffsets,
     names: Collection[str] | None,
     partitions: Sequence[PlannedPartition],
     offsets: Mapping[TopicPartition, RestoredOffsets],
+    *,
+    execute: bool = True,
+    missing: Collection[str] = (),
 ) -> list[RestoredOffset]:
     """Commit the offsets of groups for restored partitions, and return them.
 
@@ -228,8 +231,9 @@ def restore_groups(
     exactly-once queries are left out: their offsets are batch numbers, and prove only what their own cluster
     has.
 
-    :param target: None to commit nothing.
     :param names: of the groups; None for all.
+    :param execute: False to commit nothing.
+    :param missing: topics that the target does not have, for which no group can have committed.
     :raises KafkaLogError: of the first group that can't be read, after the others are committed.
     """
     planned = {partition.source: partition for partition in partitions}
@@ -245,7 +249,8 @@ def restore_groups(
         if marked_query(group, answer.values()) is not None:
             continue
         committed = {partition: offset for partition, offset in answer.items() if partition in planned}
-        found = target.committed(group, [planned[p].destination for p in committed]) if target else {}
+        there = [to for p in committed if (to := planned[p].destination).topic not in missing]
+        found = target.committed(group, there) if there else {}
         wanted: dict[TopicPartition, CommittedOffset] = {}
         own = []
         for partition, old in sorted(committed.items()):
@@ -259,7 +264,7 @@ def restore_groups(
             else:
                 wanted[destination] = CommittedOffset(new, metadata=old.metadata)
             own.append(RestoredOffset(group, *partition, old.offset, destination.topic, new, note))
-        if target is not None and wanted:
+        if execute and wanted:
             try:
                 target.commit(group, wanted)
             except BrokerConnectionError:

@@ -236,8 +236,15 @@ class Restore:
         elif not state.is_done:
             self._write(state, progress)
         was_complete = state is not None and state.is_done
-        groups = self._groups if execute else None
-        rows = restore_groups(self._source_groups, groups, self._settings.groups, partitions, offsets)
+        rows = restore_groups(
+            self._source_groups,
+            self._groups,
+            self._settings.groups,
+            partitions,
+            offsets,
+            execute=execute,
+            missing=() if execute else {topic.topic for topic in new},
+        )
         if execute and state is not None and not state.is_done:
             state.finish()
         restored = self._restored(partitions, offsets, rows, new, path)

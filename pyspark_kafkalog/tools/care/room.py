@@ -348,9 +348,9 @@ class LogCare:
 def _folder_to_write(place: str) -> str:
     """The path of a log directory on this machine, which may not be there yet."""
     if "path" not in options_of(place):
-        got = "brokers" if names_brokers(place) else "ZooKeeper"
+        hint, to_brokers = "Give one on this machine, such as /data/backup.", names_brokers(place)
         raise OptionError(
-            f"Expected a folder to write to, got {got}",
-            hint="Give one on this machine, such as /data/backup.",
+            f"Expected a folder to write to, got {'brokers' if to_brokers else 'ZooKeeper'}",
+            hint=f"{hint} Brokers are written to by kafkalog restore." if to_brokers else hint,
         )
     return local_root(place)

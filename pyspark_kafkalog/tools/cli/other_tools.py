@@ -103,7 +103,9 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
     },
     "produce": {
         **dict.fromkeys(("-k", "--key"), "Write -K :, and lines such as key:value."),
-        "-H": "Write --json, and lines such as those of kafkalog cat --json.",
+        **dict.fromkeys(
+            ("-H", "--header", "--headers"), "Write --json, and lines as kafkalog cat --json has."
+        ),
         "--value": "Values come from files or stdin: echo VALUE | kafkalog produce host:9092 TOPIC",
         "--property": "Write -K SEPARATOR.",
         "--request-required-acks": "Write -o acks=all.",

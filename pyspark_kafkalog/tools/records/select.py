@@ -211,6 +211,8 @@ class _Reading:
         read = {*record_columns(decoded, columns), *selection.conditions, "offset"} | (
             {"timestamp"} if selection.tail is not None else set()
         )
+        if not selection.large_messages:
+            read |= {"value", "headers"}  # which tell message segments, as a count counts them, too
         schema = pa.schema([(name, kind) for name, kind in ROW_TYPES.items() if name in read])
         self._schema = decoded_schema(schema.names, decoded)
         self.schema = decoded_schema(columns, decoded)

@@ -44,3 +44,25 @@ def test_an_offset_beyond_the_end_is_told() -> None:
     assert target.offsets["far"][T0].offset == 110
     rows = restore_groups(source, FakeGroups(trouble=GroupError("it is in use")), None, planned, {T0: known})
     assert [(row.refused, row.note) for row in rows] == [(True, "not committed: it is in use")] * 3
+
+
+def test_a_dry_run_says_who_has_committed_in_the_target() -> None:
+    source = FakeGroups({group: {T0: CommittedOffset(4)} for group in ("gone-on", "new")})
+    commits = {"gone-on": {T0: CommittedOffset(9)}}
+    target = FakeGroups(commits)
+    planned, offsets = [PlannedPartition("t", 0, 0, 10, "t")], {T0: RestoredOffsets(0, 0)}
+    rows = restore_groups(source, target, None, planned, offsets, execute=False)
+    assert [(row.group, row.target_offset, row.note) for row in rows] == [
+        ("gone-on", 9, "committed before"),
+        ("new", 0, ""),
+    ]
+    assert target.offsets == commits
+
+
+def test_a_dry_run_asks_nothing_of_topics_that_are_missing() -> None:
+    """To find the group's coordinator would make __consumer_offsets."""
+    source = FakeGroups({"etl": {T0: CommittedOffset(4)}})
+    target = FakeGroups({"etl": {T0: CommittedOffset(9)}})
+    planned, offsets = [PlannedPartition("t", 0, 0, 10, "t")], {T0: RestoredOffsets(0, 0)}
+    (row,) = restore_groups(source, target, None, planned, offsets, execute=False, missing=["t"])
+    assert row.note == ""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from pyspark_kafkalog import connect
 from tests.fixtures_dir import case
 from tests.log.partitions import copy
 from tests.tools.cli.running import run
@@ -87,3 +89,21 @@ def test_what_cannot_be_mended_is_told(tmp_path: Path) -> None:
     done = run("repair", root, "--execute")
     assert done.code == 1
     assert "leave v2-rolled-0/partition.metadata: the topic's id is not known" in done.out
+
+
+@pytest.mark.parametrize("words", [[], ["--salvage"]])
+def test_a_damaged_end_is_told(tmp_path: Path, words: list[str]) -> None:
+    rows = [pa.table({"value": [b"v"] * 3})] * 2
+    with connect(tmp_path) as kafka:
+        for each in rows:
+            kafka.write(each, "t")
+    file = tmp_path / "t-0" / f"{0:020}.log"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    says = (
+        "t-0: what was stored from offset 3 on is {}. The log ends there, and new records get these offsets."
+    )
+    assert says.format("lost") in run("repair", tmp_path, *words).out
+    assert says.format("gone") in run("repair", tmp_path, *words, "--execute").out
+    assert "what was stored" not in run("repair", tmp_path, *words).out

@@ -113,6 +113,7 @@ TOLD = (
     ),
     _told("kcat -P -k", "produce HOST TOPIC -k key", "Write -K :", "produce HOST TOPIC -K :"),
     _told("kcat -P -H", "produce HOST TOPIC -H a=b", "Write --json"),
+    _told("rpk topic produce --header", "produce HOST TOPIC --header a=b", "Write --json"),
     _told("kcat -p 0,1", f"{_CAT} -p 0,1", "Repeat -p for each.", f"{_CAT} -p 0 -p 0"),
     _told(
         "kafka-topics --topic",

@@ -87,7 +87,8 @@ def test_message_segments_are_said_once(tmp_path: Path) -> None:
         "kafkalog: Topic scans has message segments, parts of large messages, which are shown one by one;"
         " --large-messages puts the messages together.\n"
     )
-    for words in (["cat"], ["cat", "--json", "--tail", 4], ["cat", "--skip-damaged"]):
+    every = (["cat"], ["cat", "--json", "--tail", 4], ["cat", "--skip-damaged"])
+    for words in (*every, ["cat", "--count"], ["cat", "--format", "%o"]):
         done = run(words[0], tmp_path / "log", "scans", *words[1:])
         assert (done.code, done.err) == (0, says), words
     done = run("export", tmp_path / "log", "scans", tmp_path / "o.parquet")

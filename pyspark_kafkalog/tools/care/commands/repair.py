@@ -106,6 +106,14 @@ def _about_cuts(partition: RepairedPartition, *, execute: bool, discard: bool) -
     for start, end in partition.lost:
         offsets = f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
         found.append(f"{name}: {offsets} can't be salvaged{', and are gone' if execute else ''}.")
+    end = partition.log_end_offset
+    if partition.dropped is None and any(
+        step.action == "cut" and step.offset is not None and step.offset >= end for step in partition.steps
+    ):
+        found.append(
+            f"{name}: what was stored from offset {end} on {'is gone' if execute else 'is lost'}."
+            " The log ends there, and new records get these offsets."
+        )
     if partition.cut_bytes:
         fate = "is not kept (--discard)" if discard else f"is kept in {name}/.kafkalog-cut"
         found.append(f"{name}: what is cut {fate}.")
