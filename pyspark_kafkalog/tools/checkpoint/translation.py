@@ -14,8 +14,8 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 
 EXACT, EARLIER, UNKNOWN = "exact", "earlier", "unknown"
-"""The exactness of a translation: the next record there is the one that follows here; some records before it may
-come again; nothing tells where it is.
+"""The exactness of a translation: the next record there is the one that follows here; some
+records before it may come again; nothing tells where it is.
 """
 
 

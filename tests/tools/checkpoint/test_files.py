@@ -24,7 +24,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
         (
             "v2",
             [f"clicks:{OURS}", "1:-", 'log:{"logOffset":1}', "rate:5"],
-            ["clicks", "1", "files", "rate"],
+            ["clicks", "1", "log", "rate"],
         ),
     ],
 )
