@@ -72,12 +72,18 @@ class QueryLog:
     def newest_plan(self) -> PlanDigest | None:
         """The newest planned micro-batch."""
         batch = self._newest()
-        return None if batch is None else PlanDigest(batch, plan_digest(self._planned.read(str(batch)) or b""))
+        return (
+            None if batch is None else PlanDigest(batch, plan_digest(self._planned.read(str(batch)) or b""))
+        )
 
     def plan_before(self, batch: int) -> PlanDigest | None:
         """The newest plan before a micro-batch."""
         before = max((number for number in self._numbers() if number < batch), default=None)
-        return None if before is None else PlanDigest(before, plan_digest(self._planned.read(str(before)) or b""))
+        return (
+            None
+            if before is None
+            else PlanDigest(before, plan_digest(self._planned.read(str(before)) or b""))
+        )
 
     def goes_on_from(self, stored: PlanDigest) -> bool:
         """Whether what was planned once still is, and as it was, if Spark still has that plan."""

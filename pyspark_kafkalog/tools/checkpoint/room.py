@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import Rows
-from pyspark_kafkalog.tools.checkpoint import show
+from pyspark_kafkalog.tools.checkpoint import change, rewind, show
+from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
+from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from pyspark_kafkalog.tools.checkpoint.show import CheckpointState
 from pyspark_kafkalog.tools.groups.consumer_groups import FAILED, GroupOffset
 
@@ -55,6 +58,56 @@ class CheckpointAdmin:
             except KafkaLogError as e:
                 rows.append(GroupOffset(location, None, None, None, state=FAILED, note=str(e)))
         return Rows(GroupOffset, rows)
+
+    def plan_rewind(
+        self,
+        location: Location,
+        to: RewindTo | str,
+        value: int | str | Mapping[TopicPartition, int] = 0,
+        *,
+        sources: Collection[str] | None = None,
+        topics: Collection[TopicPartition | str] | None = None,
+        with_state: bool = False,
+        with_sink: Kafka | None = None,
+        stopped: bool = False,
+    ) -> CheckpointChange:
+        """The change that sets a query back, or forward; nothing is changed before :meth:`execute`.
+
+        ::
+
+            from pyspark_kafkalog import RewindTo, connect
+
+            checkpoints = connect("host:9092").checkpoints
+            change = checkpoints.plan_rewind("/checkpoints/orders", RewindTo.TIMESTAMP, 1796033623458)
+            print(change.steps, change.notes)
+            checkpoints.execute(change)
+
+        :param value: milliseconds, the number of a micro-batch, the name of a group, or offsets by partition.
+        :param sources: the names of those sources of the query that change, or their numbers as text.
+        :param topics: the topics, or partitions, whose positions change.
+        :param with_state: keep the state of stateful operators as it is, though it does not fit.
+        :param with_sink: the place that the query writes to exactly once, by ``kafkalog``.
+        :param stopped: that the query does not run, even if Spark has just written to its checkpoint.
+        :raises KafkaLogError: if the checkpoint can't be changed so.
+        """
+        return rewind.plan_rewind(
+            path_of(location),
+            self._kafka,
+            RewindTo(to),
+            value,
+            sources=sources,
+            topics=topics,
+            with_state=with_state,
+            with_sink=with_sink,
+            stopped=stopped,
+        )
+
+    def execute(self, planned: CheckpointChange, *, stopped: bool = False) -> None:
+        """Carry out a change. What was there is kept in ``planned.kept``, a folder in the checkpoint.
+
+        :raises KafkaLogError: if the checkpoint has changed since it was planned, or can't be written.
+        """
+        change.execute(planned, stopped=stopped)
 
 
 def path_of(location: Location) -> str:

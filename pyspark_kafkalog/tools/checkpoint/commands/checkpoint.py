@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import click
 
 from pyspark_kafkalog.client.kafka import Kafka
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import time_text
+from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
+from pyspark_kafkalog.tools.checkpoint.change import execute as carry_out
+from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep, RewindTo
+from pyspark_kafkalog.tools.checkpoint.rewind import plan_rewind
 from pyspark_kafkalog.tools.checkpoint.show import CheckpointOffset, CheckpointState, checkpoint_state
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, show_json, show_rows, wide_option
-from pyspark_kafkalog.tools.cli.parameters import on_optional_place
+from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show_json, show_rows, wide_option
+from pyspark_kafkalog.tools.cli.parameters import (
+    execute_option,
+    on_optional_place,
+    options_for,
+    parse_time,
+    topic_and_numbers,
+)
 from pyspark_kafkalog.tools.cli.printable import one_line
+from pyspark_kafkalog.tools.groups.exchange import parse_ends
 from pyspark_kafkalog.tools.groups.watching import duration
 
 checkpoint_argument = click.argument("location", metavar="CHECKPOINT", type=click.Path())
@@ -65,3 +82,136 @@ def _show(state: CheckpointState, *, wide: bool) -> None:
     line(state.next_start)
     for problem in state.problems:
         line(problem)
+
+
+def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that changes a checkpoint."""
+    for option in (
+        json_option,
+        execute_option,
+        click.option(
+            "--stopped",
+            is_flag=True,
+            help="The query is stopped, though Spark has just written to the checkpoint.",
+        ),
+        click.option(
+            "--with-state",
+            is_flag=True,
+            help="Keep the state of stateful operators as it is, though it won't fit.",
+        ),
+        click.option(
+            "--with-sink",
+            metavar="PLACE",
+            help="Set what this place, to which the query writes exactly once, knows of the checkpoint, too.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@checkpoint.command()
+@checkpoint_argument
+@on_optional_place
+@click.option("--to-earliest", is_flag=True, help="The log start offsets.")
+@click.option("--to-latest", is_flag=True, help="The log end offsets.")
+@click.option(
+    "--to-current",
+    is_flag=True,
+    help="Where the query is, or the nearest offsets that exist: past expired ones, and to the start of a"
+    " topic that was created again.",
+)
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    callback=parse_time,
+    help=f"The first records at or after this time: {TIME_FORMS}. UTC unless it has a zone.",
+)
+@click.option(
+    "--to-batch", metavar="N", type=click.IntRange(0, MAX_LONG), help="The end of this micro-batch."
+)
+@click.option("--to-group", metavar="GROUP", help="The offsets that this consumer group has committed.")
+@click.option("--to-offsets", metavar="JSON", help='Spark\'s offsets, such as {"orders":{"0":23}}.')
+@click.option(
+    "--from-file",
+    metavar="FILE",
+    type=click.File(encoding="utf-8"),
+    help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
+)
+@click.option("--source", "sources", multiple=True, help="Only this source, by name or number. Repeatable.")
+@click.option(
+    "--topic", "topics", metavar="TOPIC[:PARTITIONS]", multiple=True, help="Only of these. Repeatable."
+)
+@_with_change
+def rewind(
+    kafka: Kafka | None,
+    location: str,
+    sources: tuple[str, ...],
+    topics: tuple[str, ...],
+    with_sink: str | None,
+    with_state: bool,
+    stopped: bool,
+    execute: bool,
+    as_json: bool,
+    **to: Any,
+) -> None:
+    """Set where a query goes on.
+
+    PLACE is what the query reads: offsets are then such that exist there. --to-batch, --to-offsets and
+    --from-file do without. The query must be stopped. What was there is kept in the checkpoint.
+
+    Micro-batches go on counting. What is read again is written again, by a sink of this package only if
+    --with-sink names it.
+    """
+    chosen = [name for name, value in to.items() if value is not None and value is not False]
+    if len(chosen) != 1:
+        names = ", ".join("--" + name.replace("_", "-") for name in to)
+        raise click.UsageError(f"Give exactly one of {names}.")
+    kind, value = _goal(chosen[0], to[chosen[0]])
+    with said("Looking into the checkpoint"):
+        change = plan_rewind(
+            location,
+            kafka,
+            kind,
+            value,
+            sources=sources or None,
+            topics=_topics(topics) or None,
+            with_state=with_state,
+            with_sink=None if with_sink is None else Kafka(options_for(with_sink, (), {})),
+            stopped=stopped,
+        )
+    _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
+
+
+def _goal(name: str, value: Any) -> tuple[RewindTo, Any]:
+    if name in ("to_offsets", "from_file"):
+        ends = parse_ends(value if name == "to_offsets" else value.read())
+        return RewindTo.OFFSETS, ends
+    if name == "to_datetime":
+        return RewindTo.TIMESTAMP, value
+    return RewindTo(name.removeprefix("to_")), 0 if value is True else value
+
+
+def _topics(names: Sequence[str]) -> list[TopicPartition | str]:
+    found: list[TopicPartition | str] = []
+    for name in names:
+        topic, numbers = topic_and_numbers(name)
+        found += [TopicPartition(topic, number) for number in numbers] or [topic]
+    return found
+
+
+def _carry_out(change: CheckpointChange, *, stopped: bool, execute: bool, as_json: bool) -> None:
+    if execute and not change.is_nothing:
+        carry_out(change, stopped=stopped)
+    if as_json:
+        kept = change.kept if execute and not change.is_nothing else None
+        show_json({"offsets": change.steps, "notes": change.notes, "kept": kept})
+    else:
+        show_rows(CheckpointStep, change.steps)
+        for note in change.notes:
+            click.echo(one_line(note))
+    if change.is_nothing:
+        say("The checkpoint is there already: nothing to change.")
+        return
+    if execute and not as_json:
+        click.echo(one_line(f"What was there is kept in {change.kept}"), err=True)
+    say_if_dry(execute)
