@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -486,14 +486,26 @@ class StoredState:
         :param names: the names that topics have now, by those that are stored.
         """
         folder = self._checkpoint.child(_TOPIC_IDS.folder)
+        for name, stored in self._with_ids(topic_ids, names):
+            folder.replace(name, json.dumps(stored, sort_keys=True).encode(), flush=True)
+
+    def has_topic_ids(self, topic_ids: Mapping[str, str], names: Mapping[str, str]) -> bool:
+        """Whether :meth:`store_topic_ids` would change nothing."""
+        return not any(self._with_ids(topic_ids, names))
+
+    def _with_ids(
+        self, topic_ids: Mapping[str, str], names: Mapping[str, str]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The files that change, and their contents then."""
         for name, stored in self._files(_TOPIC_IDS):
             known = _texts(stored["content"] or {})
-            content = {new: topic_ids[new] for old in known if topic_ids.get(new := names.get(old, old))} | {
-                old: known[old] for old in known if old not in names
-            }
+            content = {old: known[old] for old in known.keys() - names.keys() - {*names.values()}}
+            for old in known:
+                new = names.get(old, old)
+                if (old in names or new in names.values()) and topic_ids.get(new):
+                    content[new] = topic_ids[new]
             if content != known:
-                data = json.dumps({**stored, "content": content}, sort_keys=True).encode()
-                folder.replace(name, data, flush=True)
+                yield name, {**stored, "content": content}
 
     def _files(self, kind: _Kind) -> list[tuple[str, dict[str, Any]]]:
         """The names and contents of the files of a kind, but of those that another version has written."""

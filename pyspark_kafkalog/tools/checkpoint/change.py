@@ -12,6 +12,7 @@ comes between, reads all from the lower of both positions on; a change that is r
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep
 from pyspark_kafkalog.tools.checkpoint.sink_history import SinkHistory
 
 _KEPT = "kafkalog-kept"
+_CHANGE = "change.json"
 _TRANSACTIONS = "kafkalog-transactions"
 _QUIET_SECONDS = 120
 """A checkpoint that Spark has written to more recently may be that of a query that runs."""
@@ -61,12 +63,17 @@ class CheckpointChange:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     kept: str = ""
+    target: str = ""
+    """The place of a move."""
     sink: SinkHistory | None = None
+    is_stored: bool = True
+    """Whether the topic ids are stored already."""
 
     @property
     def is_nothing(self) -> bool:
         """Whether all is as it should be already."""
-        return self.sink is None and all(plan.old == plan.new for plan in self.plans)
+        is_same = all(plan.old == plan.new for plan in self.plans)
+        return is_same and self.is_stored and self.sink is None
 
 
 def plan_change(
@@ -79,11 +86,13 @@ def plan_change(
     topic_ids: Mapping[str, str] | None = None,
     names: Mapping[TopicPartition, TopicPartition] | None = None,
     notes: Collection[str] = (),
+    target: str = "",
 ) -> CheckpointChange:
     """The change that makes the sources go on from these offsets.
 
     :param names: partitions of the steps by those that the checkpoint has; without it they are the same.
     :param notes: come first.
+    :param target: the place of a move: offsets there can't be compared with the current ones.
     :raises OptionError: if the checkpoint can't be changed so.
     """
     batches = _batches_to_change(files)
@@ -116,17 +125,48 @@ def plan_change(
             hint="Copy the checkpoint to a disk, change it there, and copy it back.",
         )
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    topic_ids = topic_ids or {}
+    topics = {old.topic: new.topic for old, new in renamed.items()} or {topic: topic for topic in topic_ids}
     return CheckpointChange(
         files.location,
         steps,
-        [*notes, *_meaning(files, steps, has_sink=sink is not None)],
+        [*notes, *_meaning(files, () if target else steps, has_sink=sink is not None)],
         tuple(plans),
         files.is_complete,
-        topic_ids or {},
-        {old.topic: new.topic for old, new in renamed.items()} or {topic: topic for topic in topic_ids or ()},
+        topic_ids,
+        topics,
         files.folder.child(_KEPT).child(stamp).label(),
+        target,
         sink,
+        StoredState(files.folder).has_topic_ids(topic_ids, topics),
     )
+
+
+def was_moved(files: CheckpointFiles, target: str) -> bool:
+    """Whether the checkpoint is as a move to this place has left it: a kill may have come before its end.
+
+    :raises OptionError: if it was moved there, and the query has run since.
+    """
+    kept = files.folder.child(_KEPT)
+    for name in sorted(_names(kept), reverse=True):
+        data = kept.child(name).read_replaced(_CHANGE)
+        found = {} if data is None else json.loads(data)
+        if not found.get("target"):
+            continue
+        if found["target"] != target:
+            return False
+        digests = {int(batch): pair for batch, pair in found["plans"].items()}
+        now = {batch: plan_digest(files.data(batch)) for batch in digests if files.has_plan(batch)}
+        if now == {batch: old for batch, (old, _) in digests.items()}:
+            return False
+        if now == {batch: new for batch, (_, new) in digests.items()} and files.newest == max(digests):
+            return True
+        raise OptionError(
+            f"The checkpoint was moved to {target} before: its offsets are those of that place already",
+            file=kept.child(name).label(),
+            hint="If that was undone, remove this folder.",
+        )
+    return False
 
 
 def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
@@ -222,7 +262,7 @@ def _meaning(files: CheckpointFiles, steps: Collection[CheckpointStep], *, has_s
         )
     if ahead:
         yield f"{ahead} offsets are left out."
-    if files.operators:
+    if files.operators and (back or ahead):
         yield "The state stays as it is: what is read again counts again, what is left out is missing."
         watermark = files.plan(files.newest).watermark_ms
         if back and watermark:
@@ -250,6 +290,8 @@ def _keep(files: CheckpointFiles, change: CheckpointChange, state: StoredState) 
         data = files.folder.child(folder).read_replaced(name)
         if data is not None:
             kept.child(folder).replace(name, data, flush=True)
+    digests = {plan.batch: [plan_digest(plan.old), plan_digest(plan.new)] for plan in change.plans}
+    kept.replace(_CHANGE, json.dumps({"target": change.target, "plans": digests}).encode(), flush=True)
     if change.sink is not None and (text := change.sink.text()) is not None:
         kept.replace("sink.json", text.encode(), flush=True)
 
@@ -277,13 +319,16 @@ def _digests(files: CheckpointFiles, plans: Collection[NewPlan]) -> dict[int, tu
         plan.batch: ({plan_digest(plan.old), plan_digest(plan.new)}, plan_digest(plan.new)) for plan in plans
     }
     kept = files.folder.child(_KEPT)
-    try:
-        names = sorted(kept.names())
-    except FileNotFoundError:
-        names = []
-    for name in names:
+    for name in _names(kept):
         for batch, (known, _) in found.items():
             data = kept.child(name).child(files.offsets.name).read(str(batch))
             if data is not None:
                 known.add(plan_digest(data))
     return found
+
+
+def _names(folder: Folder) -> list[str]:
+    try:
+        return sorted(folder.names())
+    except FileNotFoundError:
+        return []

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import Rows
-from pyspark_kafkalog.tools.checkpoint import change, rewind, show
+from pyspark_kafkalog.tools.checkpoint import change, move, rewind, show
 from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+from pyspark_kafkalog.tools.checkpoint.restore_map import RestoreMap
 from pyspark_kafkalog.tools.checkpoint.show import CheckpointState
+from pyspark_kafkalog.tools.checkpoint.translation import Translation
 from pyspark_kafkalog.tools.groups.consumer_groups import FAILED, GroupOffset
 
 if TYPE_CHECKING:
@@ -97,6 +99,34 @@ class CheckpointAdmin:
             value,
             sources=sources,
             topics=topics,
+            with_state=with_state,
+            with_sink=with_sink,
+            stopped=stopped,
+        )
+
+    def plan_move(
+        self,
+        location: Location,
+        translation: Translation | str | os.PathLike[str],
+        *,
+        with_state: bool = False,
+        with_sink: Kafka | None = None,
+        stopped: bool = False,
+    ) -> CheckpointChange:
+        """The change that moves a query to this place, which has copies of the records that it reads.
+
+        Nothing is changed before :meth:`execute`. No record is left out. Those that come again, where a
+        translation is not exact, need ``with_state`` if the query has state.
+
+        :param translation: the path of the file of a restore to this place, which is exact.
+        :raises KafkaLogError: if nothing tells where a partition goes on, or the place is another one.
+        """
+        if isinstance(translation, str | os.PathLike):
+            translation = RestoreMap(os.fsdecode(translation))
+        return move.plan_move(
+            path_of(location),
+            self._kafka,
+            translation,
             with_state=with_state,
             with_sink=with_sink,
             stopped=stopped,

@@ -23,6 +23,7 @@ from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show
 from pyspark_kafkalog.tools.cli.parameters import (
     execute_option,
     on_optional_place,
+    on_place,
     options_for,
     parse_time,
     topic_and_numbers,
@@ -176,10 +177,49 @@ def rewind(
             sources=sources or None,
             topics=_topics(topics) or None,
             with_state=with_state,
-            with_sink=None if with_sink is None else Kafka(options_for(with_sink, (), {})),
+            with_sink=_sink(with_sink),
             stopped=stopped,
         )
     _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
+
+
+@checkpoint.command()
+@checkpoint_argument
+@on_place
+@click.option(
+    "--map",
+    "restored",
+    metavar="FILE",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="The file that kafkalog restore has written for PLACE (--state): it knows where each record is.",
+)
+@_with_change
+def move(
+    kafka: Kafka,
+    location: str,
+    restored: str,
+    with_sink: str | None,
+    with_state: bool,
+    stopped: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Let a query go on in another cluster.
+
+    PLACE has copies of the records that the query reads. NOTE says how exact each offset is: no record is
+    left out, and where it is not exact some come again. The query must be stopped. What was there is kept
+    in the checkpoint.
+    """
+    with said("Looking into the checkpoint"):
+        change = kafka.checkpoints.plan_move(
+            location, restored, with_state=with_state, with_sink=_sink(with_sink), stopped=stopped
+        )
+    _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
+
+
+def _sink(place: str | None) -> Kafka | None:
+    return None if place is None else Kafka(options_for(place, (), {}))
 
 
 def _goal(name: str, value: Any) -> tuple[RewindTo, Any]:
