@@ -99,6 +99,7 @@ def test_a_query_that_is_moved(
     other = Job(job.spark, job.format, {"kafka.bootstrap.servers": broker.bootstrap}, new, job.folder)
     other.stateful = stateful
     other.write(6)  # so that no offset stays what it is
+    assert run("delete-records", broker.bootstrap, f"{new}=3", "--execute").code == 0
     done = run(*words, "--no-groups", "--state", tmp_path / "map", "--execute")
     assert done.code == 0, done.err
 
@@ -109,13 +110,12 @@ def test_a_query_that_is_moved(
     assert "Dry run" in dry.err
     done = run(*words, "--execute", "--json")
     assert done.code == 0, done.err
-    assert [(row["current"], row["offset"]) for row in done.rows if "current" in row] or True
     assert [(row["current"], row["offset"]) for row in done.json["offsets"]] == [(10, 13), (10, 13)]
     assert other.run() == ([(0, 14), (1, 14)] if stateful else list(range(20, 28)))
     other.written = 28
     other.write(2)
     assert other.run() == ([(0, 15), (1, 15)] if stateful else [28, 29])
-    with pytest.raises(KafkaLogError, match="was moved to .* before"):
+    with pytest.raises(KafkaLogError, match=r"was moved to .* before"):
         connect(broker.bootstrap).checkpoints.plan_move(job.checkpoint, tmp_path / "map", stopped=True)
     assert source.name
     other.rewind(RewindTo.CURRENT, with_state=stateful)
