@@ -81,7 +81,6 @@ def plan_change(
     steps: list[CheckpointStep],
     *,
     with_state: bool = False,
-    stopped: bool = False,
     sink: SinkHistory | None = None,
     topic_ids: Mapping[str, str] | None = None,
     names: Mapping[TopicPartition, TopicPartition] | None = None,
@@ -95,8 +94,7 @@ def plan_change(
     :param target: the place of a move: offsets there can't be compared with the current ones.
     :raises OptionError: if the checkpoint can't be changed so.
     """
-    batches = _batches_to_change(files)
-    _check_changeable(files, stopped=stopped)
+    batches = batches_to_change(files)
     if files.operators and not with_state:
         raise OptionError(
             f"The query has state, of {len(files.operators)} operators: what they have counted would be"
@@ -172,10 +170,17 @@ def was_moved(files: CheckpointFiles, target: str) -> bool:
 def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
     """Carry out a change.
 
+    :param stopped: that the query does not run, even if Spark has just written to its checkpoint.
     :raises KafkaLogError: if the checkpoint is not as it was planned, or can't be written.
     """
     files = CheckpointFiles.open(change.location)
-    _check_changeable(files, stopped=stopped)
+    age = files.age()
+    if not stopped and age is not None and age < _QUIET_SECONDS:
+        raise KafkaLogError(
+            f"Spark wrote to the checkpoint {age:.0f} s ago: the query may be running",
+            file=files.folder.label(),
+            hint="Stop the query. If it is stopped, say so by stopped=True.",
+        )
     for plan in change.plans:
         if files.newest != max(each.batch for each in change.plans) or files.data(plan.batch) != plan.old:
             raise KafkaLogError(
@@ -197,8 +202,11 @@ def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
         change.sink.store(_digests(files, change.plans))
 
 
-def _batches_to_change(files: CheckpointFiles) -> tuple[int, ...]:
-    """The micro-batches whose plans get other ends, the newest one first."""
+def batches_to_change(files: CheckpointFiles) -> tuple[int, ...]:
+    """The micro-batches whose plans get other ends, the newest one first.
+
+    :raises OptionError: if the query has no position to be changed.
+    """
     newest, complete = files.newest, files.newest_complete
     if newest is None:
         raise OptionError(
@@ -223,17 +231,6 @@ def _batches_to_change(files: CheckpointFiles) -> tuple[int, ...]:
             hint="Begin with a new checkpoint, and startingOffsets.",
         )
     return newest, before
-
-
-def _check_changeable(files: CheckpointFiles, *, stopped: bool) -> None:
-    """:raises KafkaLogError: if the query may be running."""
-    age = files.age()
-    if not stopped and age is not None and age < _QUIET_SECONDS:
-        raise KafkaLogError(
-            f"Spark wrote to the checkpoint {age:.0f} s ago: the query may be running",
-            file=files.folder.label(),
-            hint="Stop the query. If it is stopped, say so by stopped=True.",
-        )
 
 
 def _is_beyond(files: CheckpointFiles, moved: Mapping[str, Offsets]) -> bool:

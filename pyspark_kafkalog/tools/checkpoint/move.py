@@ -9,7 +9,12 @@ from pyspark_kafkalog.errors import KafkaLogError, listed, no_such_partition
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.places import identity
-from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange, plan_change, was_moved
+from pyspark_kafkalog.tools.checkpoint.change import (
+    CheckpointChange,
+    batches_to_change,
+    plan_change,
+    was_moved,
+)
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
 from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep
 from pyspark_kafkalog.tools.checkpoint.sink_history import open_sink_history
@@ -26,10 +31,10 @@ def plan_move(
     *,
     with_state: bool = False,
     with_sink: Kafka | None = None,
-    stopped: bool = False,
 ) -> CheckpointChange:
     """The change of a move to a place; see :meth:`.room.CheckpointAdmin.plan_move`."""
     files = CheckpointFiles.open(location)
+    batches_to_change(files)
     position = {
         name: source.offsets for name, source in files.position().items() if source.offsets is not None
     }
@@ -61,7 +66,6 @@ def plan_move(
         files,
         steps,
         with_state=with_state or is_exact,
-        stopped=stopped,
         sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
         topic_ids=topic_ids,
         names={partition: to.partition for partition, to in translated.items()},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange, plan_change
+from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange, batches_to_change, plan_change
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
 from pyspark_kafkalog.tools.checkpoint.goals import (
     Goal,
@@ -32,13 +32,13 @@ def plan_rewind(
     topics: Collection[TopicPartition | str] | None = None,
     with_state: bool = False,
     with_sink: Kafka | None = None,
-    stopped: bool = False,
 ) -> CheckpointChange:
     """The change of a rewind; see :meth:`.room.CheckpointAdmin.plan_rewind`.
 
     :param kafka: the place that the query reads; without it nothing tells which of the offsets exist.
     """
     files = CheckpointFiles.open(location)
+    batches_to_change(files)
     place = None if kafka is None else kafka.place
     if to is RewindTo.GROUP:
         if kafka is None or not isinstance(value, str):
@@ -60,7 +60,6 @@ def plan_rewind(
         files,
         steps,
         with_state=with_state,
-        stopped=stopped,
         sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
         topic_ids=topic_ids,
     )

@@ -71,7 +71,6 @@ class CheckpointAdmin:
         topics: Collection[TopicPartition | str] | None = None,
         with_state: bool = False,
         with_sink: Kafka | None = None,
-        stopped: bool = False,
     ) -> CheckpointChange:
         """The change that sets a query back, or forward; nothing is changed before :meth:`execute`.
 
@@ -89,19 +88,17 @@ class CheckpointAdmin:
         :param topics: the topics, or partitions, whose positions change.
         :param with_state: keep the state of stateful operators as it is, though it does not fit.
         :param with_sink: the place that the query writes to exactly once, by ``kafkalog``.
-        :param stopped: that the query does not run, even if Spark has just written to its checkpoint.
         :raises KafkaLogError: if the checkpoint can't be changed so.
         """
         return rewind.plan_rewind(
             path_of(location),
             self._kafka,
-            RewindTo(to),
+            _target(to),
             value,
             sources=sources,
             topics=topics,
             with_state=with_state,
             with_sink=with_sink,
-            stopped=stopped,
         )
 
     def plan_move(
@@ -111,7 +108,6 @@ class CheckpointAdmin:
         *,
         with_state: bool = False,
         with_sink: Kafka | None = None,
-        stopped: bool = False,
     ) -> CheckpointChange:
         """The change that moves a query to this place, which has copies of the records that it reads.
 
@@ -129,15 +125,23 @@ class CheckpointAdmin:
             translation,
             with_state=with_state,
             with_sink=with_sink,
-            stopped=stopped,
         )
 
     def execute(self, planned: CheckpointChange, *, stopped: bool = False) -> None:
         """Carry out a change. What was there is kept in ``planned.kept``, a folder in the checkpoint.
 
+        :param stopped: that the query does not run, even if Spark has just written to its checkpoint.
         :raises KafkaLogError: if the checkpoint has changed since it was planned, or can't be written.
         """
         change.execute(planned, stopped=stopped)
+
+
+def _target(to: RewindTo | str) -> RewindTo:
+    try:
+        return RewindTo(to)
+    except ValueError:
+        names = ", ".join(each.value for each in RewindTo)
+        raise OptionError(f"Expected one of {names} to rewind to, got {to!r}") from None
 
 
 def path_of(location: Location) -> str:

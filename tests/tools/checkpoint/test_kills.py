@@ -102,7 +102,7 @@ def test_a_rewind(tmp_path: Path, kafka: Kafka, ends: tuple[int, int], is_comple
     template = made(tmp_path / "template", kafka, is_complete=is_complete)
 
     def rewind(folder: Path) -> None:
-        planned = kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, new, stopped=True)
+        planned = kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, new)
         kafka.checkpoints.execute(planned, stopped=True)
 
     seen = []
@@ -143,7 +143,7 @@ def test_a_move_is_never_made_twice(tmp_path: Path, kafka: Kafka) -> None:
     template = made(tmp_path / "template", kafka, is_complete=True, topic_id="x" * 22)
 
     def move(folder: Path) -> None:
-        planned = kafka.checkpoints.plan_move(folder, Shift(), stopped=True)
+        planned = kafka.checkpoints.plan_move(folder, Shift())
         kafka.checkpoints.execute(planned, stopped=True)
 
     for operation in range(200):
@@ -163,7 +163,7 @@ def test_a_move_is_never_made_twice(tmp_path: Path, kafka: Kafka) -> None:
 def test_what_is_unknown_is_refused(tmp_path: Path, kafka: Kafka) -> None:
     folder = made(tmp_path / "c", kafka, is_complete=True)
     with pytest.raises(Exception, match="Nothing tells where the query goes on: t-0, t-1; why"):
-        kafka.checkpoints.plan_move(folder, Unknown(), stopped=True)
+        kafka.checkpoints.plan_move(folder, Unknown())
 
 
 def test_a_ledger_is_told_once(tmp_path: Path, kafka: Kafka) -> None:
@@ -181,9 +181,7 @@ def test_a_ledger_is_told_once(tmp_path: Path, kafka: Kafka) -> None:
         journal.put(str(root), name, Ledger(QUERY, 2, old, {}).text())
 
         def rewind(folder: Path = folder) -> None:
-            planned = kafka.checkpoints.plan_rewind(
-                folder, RewindTo.OFFSETS, {T0: 1, T1: 3}, with_sink=kafka, stopped=True
-            )
+            planned = kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, {T0: 1, T1: 3}, with_sink=kafka)
             kafka.checkpoints.execute(planned, stopped=True)
 
         is_killed = killed_before(operation, rewind)

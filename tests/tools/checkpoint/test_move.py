@@ -116,6 +116,6 @@ def test_a_query_that_is_moved(
     other.write(2)
     assert other.run() == ([(0, 15), (1, 15)] if stateful else [28, 29])
     with pytest.raises(KafkaLogError, match=r"was moved to .* before"):
-        connect(broker.bootstrap).checkpoints.plan_move(job.checkpoint, tmp_path / "map", stopped=True)
+        connect(broker.bootstrap).checkpoints.plan_move(job.checkpoint, tmp_path / "map")
     assert source.name
     other.rewind(RewindTo.CURRENT, with_state=stateful)

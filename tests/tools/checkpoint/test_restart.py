@@ -91,7 +91,7 @@ class Job:
 
     def rewind(self, to: RewindTo, value: Any = 0, **more: Any) -> None:
         checkpoints = self.kafka.checkpoints
-        planned = checkpoints.plan_rewind(self.checkpoint, to, value, stopped=True, **more)
+        planned = checkpoints.plan_rewind(self.checkpoint, to, value, **more)
         checkpoints.execute(planned, stopped=True)
 
     def at(self, first: int, second: int) -> dict[TopicPartition, int]:

@@ -178,7 +178,6 @@ def rewind(
             topics=_topics(topics) or None,
             with_state=with_state,
             with_sink=_sink(with_sink),
-            stopped=stopped,
         )
     _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
 
@@ -213,7 +212,7 @@ def move(
     """
     with said("Looking into the checkpoint"):
         change = kafka.checkpoints.plan_move(
-            location, restored, with_state=with_state, with_sink=_sink(with_sink), stopped=stopped
+            location, restored, with_state=with_state, with_sink=_sink(with_sink)
         )
     _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
 
