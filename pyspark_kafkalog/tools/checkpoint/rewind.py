@@ -47,6 +47,8 @@ def plan_rewind(
         given = {partition: offset.offset for partition, offset in committed.items()}
         read = {topic for topic, _ in _read(files)}
         value = committed_offsets({p: at for p, at in given.items() if p.topic in read}, value)
+    if isinstance(value, Mapping) and not all(isinstance(each, TopicPartition) for each in value):
+        raise OptionError("Expected offsets by partition", hint='Write {TopicPartition("orders", 0): 23}.')
     if isinstance(value, str) or (to in (RewindTo.GROUP, RewindTo.OFFSETS)) != isinstance(value, Mapping):
         raise OptionError(f"Expected a value that fits {to.value}, got {type(value).__name__}")
     goal = Goal(to, value, sources, topics)

@@ -186,6 +186,12 @@ def test_damage_is_named_and_nothing_written(folder: Path, logs: Path) -> None:
 
 def test_values_that_do_not_fit(folder: Path, logs: Path) -> None:
     checkpoints = connect(str(logs)).checkpoints
-    for to, value in ((RewindTo.OFFSETS, 5), (RewindTo.BATCH, "5"), (RewindTo.GROUP, 5), ("nowhere", 0)):
+    for to, value in (
+        (RewindTo.OFFSETS, 5),
+        (RewindTo.BATCH, "5"),
+        (RewindTo.GROUP, 5),
+        ("nowhere", 0),
+        ("offsets", {"t": 1}),
+    ):
         with pytest.raises(OptionError):
             checkpoints.plan_rewind(folder, to, value)
