@@ -311,7 +311,7 @@ def _replace(folder: Folder, name: str, data: bytes) -> None:
 
 
 def _digests(files: CheckpointFiles, plans: Collection[NewPlan]) -> dict[int, tuple[set[str], str]]:
-    """For each micro-batch the digests that its plan has had, and the new one."""
+    """The digests that the plan of each micro-batch has had, and the new one."""
     found = {
         plan.batch: ({plan_digest(plan.old), plan_digest(plan.new)}, plan_digest(plan.new)) for plan in plans
     }

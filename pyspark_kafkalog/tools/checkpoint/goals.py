@@ -22,21 +22,21 @@ class RewindTo(enum.Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     CURRENT = "current"
-    """Where the query is, or the nearest offset that exists; the start of a topic that was created again."""
+    """The position, or the nearest offset that exists; the start of a topic that was created again."""
     TIMESTAMP = "timestamp"
     """The first record with this timestamp (ms) or a later one."""
     BATCH = "batch"
     """The end of this micro-batch, whose plan is still there."""
     GROUP = "group"
-    """What this consumer group has committed."""
+    """The offsets that this consumer group has committed."""
     OFFSETS = "offsets"
-    """These offsets by partition."""
+    """The given offsets by partition."""
 
 
 OF_PLACE = frozenset(RewindTo) - {RewindTo.BATCH, RewindTo.OFFSETS}
-"""Those for which the place must be asked."""
+"""The targets for which the place must be asked."""
 _NAMES_NEW = frozenset({RewindTo.LATEST, RewindTo.TIMESTAMP, RewindTo.GROUP, RewindTo.OFFSETS})
-"""Those that tell where a partition begins that the query has not read yet."""
+"""The targets that tell where a partition begins that the query has not read yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def steps_to(files: CheckpointFiles, place: Place | None, goal: Goal) -> list[Ch
 
 
 def committed_offsets(committed: Mapping[TopicPartition, int], group: str) -> Mapping[TopicPartition, int]:
-    """What a group has committed, as the value of a goal.
+    """The offsets that a group has committed, as the value of a goal.
 
     :raises GroupError: if that is nothing.
     """

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 def plan_rewind(
     location: str,
-    kafka: Kafka | None,
     to: RewindTo,
     value: int | str | Mapping[TopicPartition, int] = 0,
     *,
+    kafka: Kafka | None,
     sources: Collection[str] | None = None,
     topics: Collection[TopicPartition | str] | None = None,
     with_state: bool = False,

@@ -38,7 +38,7 @@ class CheckpointAdmin:
     def show(self, location: Location) -> CheckpointState:
         """The state of a checkpoint beside the place: positions, lags, and what the next start will do.
 
-        :raises KafkaLogError: if it is no checkpoint, or Spark's newest files in it can't be read.
+        :raises KafkaLogError: if it isn't a checkpoint, or Spark's newest files in it can't be read.
         """
         return show.checkpoint_state(path_of(location), self._kafka.report_place)
 
@@ -92,9 +92,9 @@ class CheckpointAdmin:
         """
         return rewind.plan_rewind(
             path_of(location),
-            self._kafka,
             _target(to),
             value,
+            kafka=self._kafka,
             sources=sources,
             topics=topics,
             with_state=with_state,

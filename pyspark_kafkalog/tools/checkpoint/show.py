@@ -146,7 +146,7 @@ def checkpoint_offsets(
 
 
 def as_group_offsets(location: str, place: Place, *, read_committed: bool = False) -> list[GroupOffset]:
-    """The offsets of a checkpoint as those of a group, which is named like its location.
+    """The offsets of a checkpoint in the rows of a group, which is named like its location.
 
     If several sources read topics, each is a group: its name follows the location and a ``#``.
     """
@@ -216,7 +216,7 @@ def _problems_of_logs(files: CheckpointFiles) -> Iterator[str]:
         if complete is not None:
             yield (
                 f"There are commits up to micro-batch {complete}, and no plan: the folder offsets is lost."
-                " The query would begin anew."
+                " The query would start over."
             )
         return
     if newest and not files.has_plan(newest - 1):

@@ -1,8 +1,7 @@
-"""What a sink of this package knows of a query: the micro-batch that it has last, and how that was planned.
+"""The record of a query in a sink of this package: its last micro-batch there, and how that was planned.
 
-A sink refuses a micro-batch whose history is not the one that it knows, as that of a checkpoint that was set
-back. So a change of a checkpoint tells the sink the new digest of the same micro-batch, if it knew the old
-one.
+A sink refuses a micro-batch whose history is not the one that it knows: of a checkpoint that was set back.
+So a change of a checkpoint tells the sink the new digest of the same micro-batch, if it knew the old one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOCK_SECONDS = 10
 Digests = Mapping[int, tuple[Set[str], str]]
-"""For each micro-batch the digests that its plan has had, and the new one."""
+"""The digests that the plan of each micro-batch has had, and the new one."""
 
 
 class SinkHistory(Protocol):
@@ -49,7 +48,7 @@ class SinkHistory(Protocol):
         """
 
     def text(self) -> str | None:
-        """What the sink knows now, to be kept; None if it knows nothing."""
+        """The text of what the sink knows now, to be kept; None if it knows nothing."""
 
 
 def open_sink_history(kafka: Kafka, query_id: str) -> SinkHistory:

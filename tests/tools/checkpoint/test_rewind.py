@@ -76,7 +76,7 @@ def test_where_it_can_go(folder: Path, logs: Path, tmp_path: Path) -> None:
     assert new(folder, "--from-file", file) == {"0": [6, 7]}
     connect(str(logs)).groups.commit("g", {TopicPartition("t", 0): CommittedOffset(5)})
     assert new(folder, logs, "--to-group", "g") == {"0": [5]}
-    assert new(folder, logs, "--to-earliest", "--topic", "t:1") == {"0": [0]}
+    assert new(folder, logs, "t:1", "--to-earliest") == {"0": [0]}
 
 
 def test_what_is_kept_brings_it_back(folder: Path, logs: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_query_that_was_killed(tmp_path: Path, logs: Path) -> None:
         (("--to-batch", 7), "no plan of micro-batch 7"),
         (("--to-offsets", '{"u":{"0":1}}'), "does not read u"),
         (("--to-offsets", '{"t":'), "JSON"),
-        (("--to-batch", 0, "--topic", "u"), "does not read u"),
+        (("{logs}", "u", "--to-batch", 0), "does not read u"),
         (("--to-batch", 0, "--with-sink", "{logs}"), "knows nothing of query"),
     ],
 )

@@ -26,6 +26,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     on_place,
     options_for,
     parse_time,
+    partitions_argument,
     topic_and_numbers,
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
@@ -113,6 +114,7 @@ def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
 @checkpoint.command()
 @checkpoint_argument
 @on_optional_place
+@partitions_argument
 @click.option("--to-earliest", is_flag=True, help="The log start offsets.")
 @click.option("--to-latest", is_flag=True, help="The log end offsets.")
 @click.option(
@@ -139,9 +141,6 @@ def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
     help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
 )
 @click.option("--source", "sources", multiple=True, help="Only this source, by name or number. Repeatable.")
-@click.option(
-    "--topic", "topics", metavar="TOPIC[:PARTITIONS]", multiple=True, help="Only of these. Repeatable."
-)
 @_with_change
 def rewind(
     kafka: Kafka | None,
@@ -158,7 +157,8 @@ def rewind(
     """Set where a query goes on.
 
     PLACE is what the query reads: offsets are then such that exist there. --to-batch, --to-offsets and
-    --from-file do without. The query must be stopped. What was there is kept in the checkpoint.
+    --from-file do without. With TOPIC only its position changes. The query must be stopped. What was there
+    is kept in the checkpoint.
 
     Micro-batches go on counting. What is read again is written again, by a sink of this package only if
     --with-sink names it.
@@ -169,16 +169,16 @@ def rewind(
         raise click.UsageError(f"Give exactly one of {names}.")
     kind, value = _goal(chosen[0], to[chosen[0]])
     with said("Looking into the checkpoint"):
-        change = plan_rewind(
-            location,
-            kafka,
-            kind,
-            value,
-            sources=sources or None,
-            topics=_topics(topics) or None,
-            with_state=with_state,
-            with_sink=_sink(with_sink),
-        )
+        more: dict[str, Any] = {
+            "sources": sources or None,
+            "topics": _topics(topics) or None,
+            "with_state": with_state,
+            "with_sink": _sink(with_sink),
+        }
+        if kafka is None:
+            change = plan_rewind(location, kind, value, kafka=None, **more)
+        else:
+            change = kafka.checkpoints.plan_rewind(location, kind, value, **more)
     _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
 
 
