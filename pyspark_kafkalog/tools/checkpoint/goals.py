@@ -192,7 +192,7 @@ def _ends_of_batch(files: CheckpointFiles, goal: Goal) -> dict[str, Offsets]:
         raise OptionError(
             f"The checkpoint has no plan of micro-batch {goal.value}",
             file=files.offsets.label(),
-            hint=f"Its plans are: {kept}. Spark keeps the last spark.sql.streaming.minBatchesToRetain.",
+            hint=f"Its plans are: {kept}. Spark keeps the last 100, unless it is told otherwise.",
         )
     sources = files.plan(goal.value).sources
     return {source.name: source.offsets for source in sources if source.offsets is not None}

@@ -222,7 +222,7 @@ def _problems_of_logs(files: CheckpointFiles) -> Iterator[str]:
     if newest and not files.has_plan(newest - 1):
         yield (
             f"The plan of micro-batch {newest - 1} is missing, and Spark starts without it only if the query"
-            " has asyncProgressTrackingEnabled."
+            " tracks its progress asynchronously."
         )
     if complete is not None and complete > newest:
         yield (

@@ -50,7 +50,7 @@ KEYS: Mapping[str, set[str]] = {
 OF_BROKERS: Mapping[str, set[str]] = {
     "brokers HOST": {"brokers"},
     "backup HOST backup TOPIC": {"partitions", "problems"},
-    "checkpoint move checkpoint HOST --map map": {"offsets", "notes", "kept"},
+    "checkpoint move {} HOST --map map": {"offsets", "notes", "kept"},
     "restore backup HOST TOPIC --rename TOPIC=again-TOPIC": {
         "partitions",
         "groups",
@@ -97,7 +97,10 @@ def test_objects_of_brokers(broker: Broker, tmp_path: Path, monkeypatch: pytest.
     again = ("restore", "copy", broker.bootstrap, topic, "--rename", f"{topic}=moved-{topic}")
     assert run(*again, "--state", "map", "--no-groups", "--execute").code == 0
     for words, keys in OF_BROKERS.items():
-        done = run(*words.replace("HOST", broker.bootstrap).replace("TOPIC", topic).split(), "--json")
+        done = run(
+            *words.format("checkpoint").replace("HOST", broker.bootstrap).replace("TOPIC", topic).split(),
+            "--json",
+        )
         assert done.code == 0, done.err
         assert done.json.keys() == keys
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,11 +13,6 @@ from pyspark_kafkalog.model.rows import time_text
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
-from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
-from pyspark_kafkalog.tools.checkpoint.change import execute as carry_out
-from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep, RewindTo
-from pyspark_kafkalog.tools.checkpoint.rewind import plan_rewind
-from pyspark_kafkalog.tools.checkpoint.show import CheckpointOffset, CheckpointState, checkpoint_state
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show_json, show_rows, wide_option
 from pyspark_kafkalog.tools.cli.parameters import (
@@ -32,6 +27,11 @@ from pyspark_kafkalog.tools.cli.parameters import (
 from pyspark_kafkalog.tools.cli.printable import one_line
 from pyspark_kafkalog.tools.groups.exchange import parse_ends
 from pyspark_kafkalog.tools.groups.watching import duration
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
+    from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+    from pyspark_kafkalog.tools.checkpoint.show import CheckpointState
 
 checkpoint_argument = click.argument("location", metavar="CHECKPOINT", type=click.Path())
 
@@ -57,6 +57,8 @@ def show(ctx: click.Context, kafka: Kafka | None, location: str, wide: bool, as_
     Beside PLACE, which the query reads, it shows lags, and what is gone since. Exits with 1 if the next start
     would fail.
     """
+    from pyspark_kafkalog.tools.checkpoint.show import checkpoint_state
+
     with said("Looking into the checkpoint"):
         state = checkpoint_state(location) if kafka is None else kafka.checkpoints.show(location)
     if as_json:
@@ -68,6 +70,8 @@ def show(ctx: click.Context, kafka: Kafka | None, location: str, wide: bool, as_
 
 
 def _show(state: CheckpointState, *, wide: bool) -> None:
+    from pyspark_kafkalog.tools.checkpoint.show import CheckpointOffset
+
     def line(text: str) -> None:
         click.echo(one_line(text))
 
@@ -163,6 +167,8 @@ def rewind(
     Micro-batches go on counting. What is read again is written again, by a sink of this package only if
     --with-sink names it.
     """
+    from pyspark_kafkalog.tools.checkpoint.rewind import plan_rewind
+
     chosen = [name for name, value in to.items() if value is not None and value is not False]
     if len(chosen) != 1:
         names = ", ".join("--" + name.replace("_", "-") for name in to)
@@ -222,6 +228,8 @@ def _sink(place: str | None) -> Kafka | None:
 
 
 def _goal(name: str, value: Any) -> tuple[RewindTo, Any]:
+    from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+
     if name in ("to_offsets", "from_file"):
         ends = parse_ends(value if name == "to_offsets" else value.read())
         return RewindTo.OFFSETS, ends
@@ -239,6 +247,9 @@ def _topics(names: Sequence[str]) -> list[TopicPartition | str]:
 
 
 def _carry_out(change: CheckpointChange, *, stopped: bool, execute: bool, as_json: bool) -> None:
+    from pyspark_kafkalog.tools.checkpoint.change import execute as carry_out
+    from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep
+
     if execute and not change.is_nothing:
         carry_out(change, stopped=stopped)
     if as_json:
