@@ -55,7 +55,8 @@ class CheckpointChange:
     that they had. ``kept`` is the folder in which all files are kept as they were.
     """
 
-    location: str
+    location: str = field(repr=False)
+    """As it was given: a URI may hold a secret."""
     steps: list[CheckpointStep]
     notes: list[str]
     plans: tuple[NewPlan, ...]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.filesystem.locate import without_secrets
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import Rows
 from pyspark_kafkalog.tools.checkpoint import change, move, rewind, show
@@ -58,7 +59,9 @@ class CheckpointAdmin:
             try:
                 rows += show.as_group_offsets(location, place, read_committed=read_committed)
             except KafkaLogError as e:
-                rows.append(GroupOffset(location, None, None, None, state=FAILED, note=str(e)))
+                rows.append(
+                    GroupOffset(without_secrets(location), None, None, None, state=FAILED, note=str(e))
+                )
         return Rows(GroupOffset, rows)
 
     def plan_rewind(

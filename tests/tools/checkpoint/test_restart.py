@@ -40,6 +40,7 @@ class Job:
     stateful: bool = False
     sink: Mapping[str, str] = field(default_factory=dict)
     written: int = 0
+    reader: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> Path:
@@ -59,7 +60,7 @@ class Job:
 
     def rows(self) -> DataFrame:
         reader = self.spark.readStream if self.name is None else self.spark.readStream.name(self.name)
-        options = {**self.place, "subscribe": self.topic, "startingOffsets": "earliest"}
+        options = {**self.place, **self.reader, "subscribe": self.topic, "startingOffsets": "earliest"}
         if self.format == "kafkalog":
             options["checkpointLocation"] = str(self.checkpoint)
         values = (
