@@ -56,7 +56,7 @@ class CheckpointChange:
     """
 
     location: str = field(repr=False)
-    """As it was given: a URI may hold a secret."""
+    """The location as it was given: a URI may hold a secret."""
     steps: list[CheckpointStep]
     notes: list[str]
     plans: tuple[NewPlan, ...]
