@@ -89,6 +89,10 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.care.retain import DeletedRecords
     from pyspark_kafkalog.tools.care.room import LogCare
     from pyspark_kafkalog.tools.care.verify import Damage, VerifiedPartition
+    from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
+    from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep, RewindTo
+    from pyspark_kafkalog.tools.checkpoint.room import CheckpointAdmin
+    from pyspark_kafkalog.tools.checkpoint.show import CheckpointOffset, CheckpointState
     from pyspark_kafkalog.tools.doctor.on_spark import doctor
     from pyspark_kafkalog.tools.groups.consumer_groups import GroupLag, GroupOffset
     from pyspark_kafkalog.tools.groups.listeners import AuditListener, LagListener
@@ -120,6 +124,11 @@ __all__ = [
     "BrokerError",
     "BrokerState",
     "Changes",
+    "CheckpointAdmin",
+    "CheckpointChange",
+    "CheckpointOffset",
+    "CheckpointState",
+    "CheckpointStep",
     "CommittedOffset",
     "CompactedPartition",
     "ConfigEntry",
@@ -179,6 +188,7 @@ __all__ = [
     "Restored",
     "RestoredOffset",
     "RestoredPartition",
+    "RewindTo",
     "SchemaError",
     "SchemaRegistryError",
     "SegmentState",
@@ -232,6 +242,10 @@ _LOADED_ON_USE = {
     "tools.topics.topic_changes": ("CreatedTopic", "TopicChange", "TopicToDelete"),
     "tools.try_out.local_broker": ("LocalBroker",),
     "tools.care.verify": ("Damage", "VerifiedPartition"),
+    "tools.checkpoint.change": ("CheckpointChange",),
+    "tools.checkpoint.goals": ("CheckpointStep", "RewindTo"),
+    "tools.checkpoint.room": ("CheckpointAdmin",),
+    "tools.checkpoint.show": ("CheckpointOffset", "CheckpointState"),
     "tools.groups.watching": ("GroupPace", "LagWatch"),
     "extensions.cleanup.policies": ("LogSegment",),
     "extensions.audit.auditor": (

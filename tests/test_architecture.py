@@ -66,6 +66,7 @@ NEEDS = {
     "extensions.zookeeper": set(),
     "tools.backup": {"extensions.exactly_once", "extensions.log_groups", "tools.cli", "tools.groups"},
     "tools.care": {"extensions.cleanup", "tools.backup", "tools.cli"},
+    "tools.checkpoint": {"extensions.exactly_once", "tools.backup", "tools.cli", "tools.groups"},
     "tools.cli": {"tools.groups"},
     "tools.doctor": {"tools.cli"},
     "tools.groups": {

@@ -148,8 +148,8 @@ def _is_folder(place: str) -> bool:
 class Kafka:
     """A log directory or a cluster, for one thread; :func:`connect` makes it. It opens what it needs.
 
-    ``topics``, ``groups``, ``records`` and ``logs`` have what can be done with each of them. Rows are lists,
-    which a notebook shows as tables.
+    ``topics``, ``groups``, ``checkpoints``, ``records`` and ``logs`` have what can be done with each of them.
+    Rows are lists, which a notebook shows as tables.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -179,7 +179,7 @@ class Kafka:
 
     def close(self) -> None:
         """Drop what was opened. A later call opens it again."""
-        for name in ("place", "topics", "groups", "records", "logs"):
+        for name in ("place", "topics", "groups", "checkpoints", "records", "logs"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -391,6 +391,11 @@ class Kafka:
     def groups(self) -> tools.GroupAdmin:
         """Consumer groups and their offsets."""
         return tools.GroupAdmin(self)
+
+    @cached_property
+    def checkpoints(self) -> tools.CheckpointAdmin:
+        """Checkpoints of streaming queries that read the place."""
+        return tools.CheckpointAdmin(self)
 
     @cached_property
     def records(self) -> tools.Records:

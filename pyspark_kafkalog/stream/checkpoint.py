@@ -72,12 +72,18 @@ class QueryLog:
     def newest_plan(self) -> PlanDigest | None:
         """The newest planned micro-batch."""
         batch = self._newest()
-        return None if batch is None else PlanDigest(batch, _digest(self._planned.read(str(batch)) or b""))
+        return (
+            None if batch is None else PlanDigest(batch, plan_digest(self._planned.read(str(batch)) or b""))
+        )
 
     def plan_before(self, batch: int) -> PlanDigest | None:
         """The newest plan before a micro-batch."""
         before = max((number for number in self._numbers() if number < batch), default=None)
-        return None if before is None else PlanDigest(before, _digest(self._planned.read(str(before)) or b""))
+        return (
+            None
+            if before is None
+            else PlanDigest(before, plan_digest(self._planned.read(str(before)) or b""))
+        )
 
     def goes_on_from(self, stored: PlanDigest) -> bool:
         """Whether what was planned once still is, and as it was, if Spark still has that plan."""
@@ -85,7 +91,7 @@ class QueryLog:
         if newest is None or newest < stored.batch:
             return False
         logged = self._planned.read(str(stored.batch))
-        return logged is None or _digest(logged) == stored.digest
+        return logged is None or plan_digest(logged) == stored.digest
 
     def planned_ends(self) -> list[Offsets]:
         """The end offsets of each source of topics in the newest planned micro-batch."""
@@ -144,7 +150,7 @@ class QueryLog:
                 self._planned.label(str(number)), "Spark's plan of the micro-batch is missing"
             )
         before = self._planned.read(str(number - 1)) if number else None
-        return Plan(_digest(logged), before=_digest(before) if before else "")
+        return Plan(plan_digest(logged), before=plan_digest(before) if before else "")
 
     @staticmethod
     def _forget_runs(folder: Folder) -> None:
@@ -308,7 +314,8 @@ def _flush(folder: str, name: str) -> None:
     sync_folder(folder)
 
 
-def _digest(logged: bytes) -> str:
+def plan_digest(logged: bytes) -> str:
+    """The digest of a plan, by which a sink knows it again."""
     return hashlib.sha256(logged).hexdigest()
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -428,3 +429,90 @@ def _last_shared(topic_id: object, offset: object, epoch: object, batch: Any) ->
     if not isinstance(topic_id, str) or not all(isinstance(n, int) for n in (offset, epoch, *(header or ()))):
         raise ValueError("expected a text and whole numbers")
     return LastShared(topic_id, offset, epoch, header)  # type: ignore[arg-type]
+
+
+class StoredState:
+    """All that readers have stored beside a checkpoint, for who changes its plans.
+
+    :param checkpoint: the folder; the query does not run.
+    """
+
+    def __init__(self, checkpoint: Folder) -> None:
+        self._checkpoint = checkpoint
+
+    def topic_ids(self) -> dict[str, str]:
+        """The id of each topic that was read, as far as one is stored; of several the one stored last."""
+        found: dict[str, str] = {}
+        files = self._files(_TOPIC_IDS)
+        for _, stored in sorted(files, key=lambda file: file[1].get("turn", 0)):
+            found |= _texts(stored["content"] or {})
+        return found
+
+    def paths(self) -> list[str]:
+        """The paths, in the checkpoint, of the files that :meth:`detach` and :meth:`rename` may change."""
+        return [
+            f"{kind.folder}/{name}"
+            for kind in (_STARTS, _TOPIC_IDS, _SHARED, _BEGINS)
+            for name in sorted(_names_in(self._checkpoint.child(kind.folder)))
+        ]
+
+    def detach(self, batches: Collection[int], *, is_complete: bool) -> None:
+        """Make the files count whatever the plans of these micro-batches are; what can't is removed.
+
+        With the plans as they were the query goes on as before, but can't compare its last records.
+
+        :param is_complete: whether the newest of them is complete.
+        """
+        for kind in _STARTS, _TOPIC_IDS:
+            folder = self._checkpoint.child(kind.folder)
+            for name, stored in self._files(kind):
+                plan, before = stored.get("plan"), stored.pop("before", None)
+                if plan is None or plan[0] not in batches:
+                    continue
+                if before is not None and plan[0] == max(batches) and not is_complete:
+                    stored["content"] = before
+                folder.replace(
+                    name, json.dumps({**stored, "plan": None}, sort_keys=True).encode(), flush=True
+                )
+        for kind in _SHARED, _BEGINS:
+            folder = self._checkpoint.child(kind.folder)
+            for name in _names_in(folder):
+                remove_file(folder, name)
+
+    def store_topic_ids(self, topic_ids: Mapping[str, str], names: Mapping[str, str]) -> None:
+        """Store the ids that topics have now.
+
+        :param topic_ids: by the name that a topic has now; a topic without one is left out.
+        :param names: the names that topics have now, by those that are stored.
+        """
+        folder = self._checkpoint.child(_TOPIC_IDS.folder)
+        for name, stored in self._with_ids(topic_ids, names):
+            folder.replace(name, json.dumps(stored, sort_keys=True).encode(), flush=True)
+
+    def has_topic_ids(self, topic_ids: Mapping[str, str], names: Mapping[str, str]) -> bool:
+        """Whether :meth:`store_topic_ids` would change nothing."""
+        return not any(self._with_ids(topic_ids, names))
+
+    def _with_ids(
+        self, topic_ids: Mapping[str, str], names: Mapping[str, str]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The files that change, and their contents then."""
+        for name, stored in self._files(_TOPIC_IDS):
+            known = _texts(stored["content"] or {})
+            content = {old: known[old] for old in known.keys() - names.keys() - {*names.values()}}
+            for old in known:
+                new = names.get(old, old)
+                if (old in names or new in names.values()) and topic_ids.get(new):
+                    content[new] = topic_ids[new]
+            if content != known:
+                yield name, {**stored, "content": content}
+
+    def _files(self, kind: _Kind) -> list[tuple[str, dict[str, Any]]]:
+        """The names and contents of the files of a kind, but of those that another version has written."""
+        folder, found = self._checkpoint.child(kind.folder), []
+        for name in sorted(_names_in(folder)):
+            with suppress(*UNREADABLE):
+                stored = json.loads(folder.read_replaced(name) or b"")
+                if stored["version"] == _VERSION:
+                    found.append((name, stored))
+        return found

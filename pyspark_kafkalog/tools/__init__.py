@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.tools.care.room import LogCare as LogCare
+    from pyspark_kafkalog.tools.checkpoint.room import CheckpointAdmin as CheckpointAdmin
     from pyspark_kafkalog.tools.doctor.compare import examine as examine
     from pyspark_kafkalog.tools.doctor.report import Report as Report
     from pyspark_kafkalog.tools.groups.room import GroupAdmin as GroupAdmin
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.topics.room import TopicAdmin as TopicAdmin
 
 _OFFERED = {
+    "CheckpointAdmin": "checkpoint.room",
     "GroupAdmin": "groups.room",
     "LogCare": "care.room",
     "Records": "records.room",

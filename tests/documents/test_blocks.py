@@ -180,6 +180,7 @@ class Reader:
             "/data/kafka-logs": str(folder / "data"),
             "/mnt/dead-disk": str(folder / "dead-disk"),
             '"/checkpoints/': f'"{folder}/checkpoints/',
+            " /checkpoints/": f" {folder}/checkpoints/",
             '"/audit"': f'"{folder}/audit"',
             "/tmp/kafkalog": str(folder / "kafkalog"),
             "/tmp/out": str(folder / "out"),

@@ -40,7 +40,7 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
     "First steps": ("doctor", "run-broker"),
     "Topics and brokers": ("topics", "brokers"),
     "Records": ("cat", "export", "produce", "dump", "delete-records", "redrive"),
-    "Consumer groups": ("groups", "lag", "offsets"),
+    "Groups and queries": ("groups", "lag", "offsets", "checkpoint"),
     "Backups": ("backup", "copy", "restore", "adopt"),
     "Log maintenance": ("verify", "repair", "retain", "compact", "forget-queries"),
 }

@@ -134,8 +134,19 @@ def _is_no_place(word: str) -> bool:
 
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Kafka`."""
+    place = click.argument("place", metavar="PLACE", shell_complete=_folders, cls=PlaceArgument)
+    return place(_of_place(command))
 
-    @click.argument("place", metavar="PLACE", shell_complete=_folders, cls=PlaceArgument)
+
+def on_optional_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, where PLACE can be left out; the command gets None then."""
+    place = click.argument("place", metavar="[PLACE]", required=False, shell_complete=_folders)
+    return place(_of_place(command))
+
+
+def _of_place(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the options of a place, which gets a :class:`Kafka`."""
+
     @click.option(
         "-o",
         "--option",
@@ -151,7 +162,11 @@ def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A file of client properties, like --command-config of Kafka's tools.",
     )
     @functools.wraps(command)
-    def with_place(place: str, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
+    def with_place(place: str | None, given: tuple[str, ...], config: Any, **rest: Any) -> Any:
+        if place is None:
+            if given or config is not None:
+                raise click.UsageError("-o and --config are settings of a place: give PLACE.")
+            return command(None, **rest)
         properties = parse_properties(text_of(config)) if config is not None else {}
         level = properties.pop("isolation.level", "read_uncommitted")
         if "read_committed" in rest:  # of a command that reads records

@@ -181,7 +181,9 @@ def group_offsets(
             elif partition in unknown:
                 row = replace(_commit(group, partition, offset), state=UNKNOWN, note=why(unknown[partition]))
             else:
-                row = _row(group, partition, offset, bounds.get(partition), read_committed=read_committed)
+                row = offset_row(
+                    group, partition, offset, bounds.get(partition), read_committed=read_committed
+                )
             rows.append(row)
         if names is not None and not committed[group]:
             note = _why_none(known.get(group), is_narrowed=group not in empty)
@@ -298,7 +300,7 @@ def _why_none(group: Group | KafkaLogError | None, *, is_narrowed: bool) -> str:
     return "nothing is committed for these topics" if is_narrowed else "nothing is committed"
 
 
-def _row(
+def offset_row(
     group: str,
     partition: TopicPartition,
     committed: CommittedOffset,
@@ -306,6 +308,7 @@ def _row(
     *,
     read_committed: bool,
 ) -> GroupOffset:
+    """The row of an offset in a partition with these bounds; None if that does not exist."""
     row = _commit(group, partition, committed)
     if bounds is None:
         return replace(row, state=GONE, note="the partition does not exist")

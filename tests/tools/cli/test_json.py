@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from pyspark_kafkalog import connect
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
+from tests.tools.checkpoint.checkpoints import at, checkpoint
 from tests.tools.cli.running import run
 from tests.tools.cli.test_help import COMMANDS
 
@@ -31,6 +34,11 @@ KEYS: Mapping[str, set[str]] = {
     "offsets import {} offsets.json": {"offsets"},
     "offsets safe {} t": {"offsets"},
     "offsets delete {} t --group g": {"offsets"},
+    "checkpoint show {}-checkpoint": {
+        *("location", "queryId", "version", "planned", "complete", "plans", "operators", "watermarkMs"),
+        *("ageSeconds", "otherSources", "offsets", "nextStart", "problems"),
+    },
+    "checkpoint rewind {}-checkpoint {} --to-latest": {"offsets", "notes", "kept"},
     "copy {} backup": {"partitions", "problems"},
     "adopt {} other --no-groups": {"partitions"},
     "compact {} --any-policy": {"partitions"},
@@ -42,6 +50,7 @@ KEYS: Mapping[str, set[str]] = {
 OF_BROKERS: Mapping[str, set[str]] = {
     "brokers HOST": {"brokers"},
     "backup HOST backup TOPIC": {"partitions", "problems"},
+    "checkpoint move {} HOST --map map": {"offsets", "notes", "kept"},
     "restore backup HOST TOPIC --rename TOPIC=again-TOPIC": {
         "partitions",
         "groups",
@@ -63,6 +72,7 @@ def test_an_object_whose_keys_name_rows(
     Path("other").mkdir()
     Path("other/meta.properties").write_text("version=1\nbroker.id=1\ncluster.id=c\n")
     assert run("topics", "create", "other", "t", "--partitions", 2).code == 0
+    checkpoint(Path(f"{root}-checkpoint"), [[at(t={0: 1, 1: 1})]])
     Path("offsets.json").write_text(run("offsets", "export", root).out)
     done = run(*words.replace("{}", str(root)).split(), "--json")
     assert done.code in (0, 1), done.err
@@ -81,8 +91,16 @@ def test_objects_of_brokers(broker: Broker, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     topic = unused_topic()
     broker.make_topic(topic)
+    connect(broker.bootstrap).write(pa.table({"value": [b"1", b"2"]}), topic)
+    checkpoint(Path("checkpoint"), [[at(**{topic: {0: 1}})]])
+    assert run("backup", broker.bootstrap, "copy", topic).code == 0
+    again = ("restore", "copy", broker.bootstrap, topic, "--rename", f"{topic}=moved-{topic}")
+    assert run(*again, "--state", "map", "--no-groups", "--execute").code == 0
     for words, keys in OF_BROKERS.items():
-        done = run(*words.replace("HOST", broker.bootstrap).replace("TOPIC", topic).split(), "--json")
+        done = run(
+            *words.format("checkpoint").replace("HOST", broker.bootstrap).replace("TOPIC", topic).split(),
+            "--json",
+        )
         assert done.code == 0, done.err
         assert done.json.keys() == keys
 

@@ -84,6 +84,14 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
     help="Look again every so many seconds, and show rates and the time to catch up.",
 )
 @click.option("--count", "looks", type=click.IntRange(1), help="With --watch: end after so many looks.")
+@click.option(
+    "--checkpoint",
+    "checkpoints",
+    metavar="LOCATION",
+    multiple=True,
+    help="The query of this checkpoint, too, under the name of the checkpoint; without --group no group."
+    " Repeatable.",
+)
 @click.option("--prometheus", is_flag=True, help="Print Prometheus' text format, for a textfile collector.")
 @wide_option
 @json_option
@@ -100,11 +108,12 @@ def lag(
     order: str,
     watch: float | None,
     looks: int | None,
+    checkpoints: tuple[str, ...],
     prometheus: bool,
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Show the lag of each group, in offsets.
+    """Show the lag of each group, in offsets, or that of queries by their checkpoints.
 
     It counts what can still be read. A commit beyond the end of its log, one whose log does not tell its
     end, a group that can't be read, and a named group without a lag fail --max-lag, whatever the number. So
@@ -125,7 +134,13 @@ def lag(
             # A topic that is gone has no lag, and a monitor of it would never give the alarm.
             with said("Looking up partitions"), groups_as_options(kafka, chosen):
                 partitions_of(kafka.groups.place, chosen)
-        found = offsets_of(kafka, groups, chosen, read_committed=is_committed)
+        found: list[GroupOffset] = []
+        if groups or not checkpoints:
+            found += offsets_of(kafka, groups, chosen, read_committed=is_committed)
+        if checkpoints:
+            with said("Looking into checkpoints"):
+                read = kafka.checkpoints.offsets(checkpoints, read_committed=is_committed)
+            found += [row for row in read if row.topic is None or chosen.covers(row.topic, internal=True)]
         return [row for row in found if all_groups or row.group in groups or row.state != MARKER]
 
     shown = _Shown(kafka.name, order == "lag", as_json, wide)
@@ -137,7 +152,9 @@ def lag(
         shown.once(rows)
     if not rows:
         say("No group has committed offsets here: nothing was checked.")
-    alarming = not rows or any(row.is_alarming(max_lag or 0, named=row.group in groups) for row in rows)
+    alarming = not rows or any(
+        row.is_alarming(max_lag or 0, named=bool(checkpoints) or row.group in groups) for row in rows
+    )
     if max_lag is not None and alarming:
         ctx.exit(1)
 

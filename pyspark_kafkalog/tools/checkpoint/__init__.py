@@ -1,0 +1,1 @@
+"""Checkpoints of streaming queries: looked into, set back, and moved to another cluster."""

@@ -1,0 +1,267 @@
+"""``kafkalog checkpoint``: show a query's checkpoint, set it back, move it to another cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyspark_kafkalog.client.kafka import Kafka
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.model.rows import time_text
+from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.times import TIME_FORMS
+from pyspark_kafkalog.saying import said
+from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
+from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show_json, show_rows, wide_option
+from pyspark_kafkalog.tools.cli.parameters import (
+    execute_option,
+    on_optional_place,
+    on_place,
+    options_for,
+    parse_time,
+    partitions_argument,
+    topic_and_numbers,
+)
+from pyspark_kafkalog.tools.cli.printable import one_line
+from pyspark_kafkalog.tools.groups.exchange import parse_ends
+from pyspark_kafkalog.tools.groups.watching import duration
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
+    from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+    from pyspark_kafkalog.tools.checkpoint.show import CheckpointState
+
+checkpoint_argument = click.argument("location", metavar="CHECKPOINT", type=click.Path())
+
+
+@kafkalog.group(cls=ShownByDefault)
+def checkpoint() -> None:
+    """Show a streaming query's checkpoint, set it back, or move it to another cluster.
+
+    CHECKPOINT is the query's checkpointLocation: a folder or a URI. Its sources may be kafka or kafkalog.
+    checkpoint CHECKPOINT means checkpoint show CHECKPOINT.
+    """
+
+
+@checkpoint.command()
+@checkpoint_argument
+@on_optional_place
+@wide_option
+@json_option
+@click.pass_context
+def show(ctx: click.Context, kafka: Kafka | None, location: str, wide: bool, as_json: bool) -> None:
+    """Show the offsets of each source, and what the next start will do.
+
+    Beside PLACE, which the query reads, it shows lags, and what is gone since. Exits with 1 if the next start
+    would fail.
+    """
+    from pyspark_kafkalog.tools.checkpoint.show import checkpoint_state
+
+    with said("Looking into the checkpoint"):
+        state = checkpoint_state(location) if kafka is None else kafka.checkpoints.show(location)
+    if as_json:
+        show_json(state)
+    else:
+        _show(state, wide=wide)
+    if state.problems:
+        ctx.exit(1)
+
+
+def _show(state: CheckpointState, *, wide: bool) -> None:
+    from pyspark_kafkalog.tools.checkpoint.show import CheckpointOffset
+
+    def line(text: str) -> None:
+        click.echo(one_line(text))
+
+    line(f"Query {state.query_id}, log of offsets {state.version or 'empty'}, {state.plans} plans")
+    if state.age_seconds is not None:
+        line(f"Spark wrote to it {duration(state.age_seconds)} ago")
+    if state.operators:
+        watermark = f", watermark {time_text(state.watermark_ms)}" if state.watermark_ms else ""
+        line(f"Stateful operators: {len(state.operators)}{watermark}")
+    for name, text in state.other_sources.items():
+        line(f"Source {name} reads no topics: {text[:80]}")
+    if state.offsets:
+        show_rows(CheckpointOffset, state.offsets, wide=wide)
+    line(state.next_start)
+    for problem in state.problems:
+        line(problem)
+
+
+def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that changes a checkpoint."""
+    for option in (
+        json_option,
+        execute_option,
+        click.option(
+            "--stopped",
+            is_flag=True,
+            help="The query is stopped, though Spark has just written to the checkpoint.",
+        ),
+        click.option(
+            "--with-state",
+            is_flag=True,
+            help="Keep the state of stateful operators as it is, though it won't fit.",
+        ),
+        click.option(
+            "--with-sink",
+            metavar="PLACE",
+            help="Set what this place, to which the query writes exactly once, knows of the checkpoint, too.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@checkpoint.command()
+@checkpoint_argument
+@on_optional_place
+@partitions_argument
+@click.option("--to-earliest", is_flag=True, help="The log start offsets.")
+@click.option("--to-latest", is_flag=True, help="The log end offsets.")
+@click.option(
+    "--to-current",
+    is_flag=True,
+    help="Where the query is, or the nearest offsets that exist: past expired ones, and to the start of a"
+    " topic that was created again.",
+)
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    callback=parse_time,
+    help=f"The first records at or after this time: {TIME_FORMS}. UTC unless it has a zone.",
+)
+@click.option(
+    "--to-batch", metavar="N", type=click.IntRange(0, MAX_LONG), help="The end of this micro-batch."
+)
+@click.option("--to-group", metavar="GROUP", help="The offsets that this consumer group has committed.")
+@click.option("--to-offsets", metavar="JSON", help='Spark\'s offsets, such as {"orders":{"0":23}}.')
+@click.option(
+    "--from-file",
+    metavar="FILE",
+    type=click.File(encoding="utf-8"),
+    help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
+)
+@click.option("--source", "sources", multiple=True, help="Only this source, by name or number. Repeatable.")
+@_with_change
+def rewind(
+    kafka: Kafka | None,
+    location: str,
+    sources: tuple[str, ...],
+    topics: tuple[str, ...],
+    with_sink: str | None,
+    with_state: bool,
+    stopped: bool,
+    execute: bool,
+    as_json: bool,
+    **to: Any,
+) -> None:
+    """Set where a query goes on.
+
+    PLACE is what the query reads: offsets are then such that exist there. --to-batch, --to-offsets and
+    --from-file do without. With TOPIC only its position changes. The query must be stopped. What was there
+    is kept in the checkpoint.
+
+    Micro-batches go on counting. What is read again is written again, by a sink of this package only if
+    --with-sink names it.
+    """
+    from pyspark_kafkalog.tools.checkpoint.rewind import plan_rewind
+
+    chosen = [name for name, value in to.items() if value is not None and value is not False]
+    if len(chosen) != 1:
+        names = ", ".join("--" + name.replace("_", "-") for name in to)
+        raise click.UsageError(f"Give exactly one of {names}.")
+    kind, value = _goal(chosen[0], to[chosen[0]])
+    with said("Looking into the checkpoint"):
+        more: dict[str, Any] = {
+            "sources": sources or None,
+            "topics": _topics(topics) or None,
+            "with_state": with_state,
+            "with_sink": _sink(with_sink),
+        }
+        if kafka is None:
+            change = plan_rewind(location, kind, value, kafka=None, **more)
+        else:
+            change = kafka.checkpoints.plan_rewind(location, kind, value, **more)
+    _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
+
+
+@checkpoint.command()
+@checkpoint_argument
+@on_place
+@click.option(
+    "--map",
+    "restored",
+    metavar="FILE",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="The file that kafkalog restore has written for PLACE (--state): it knows where each record is.",
+)
+@_with_change
+def move(
+    kafka: Kafka,
+    location: str,
+    restored: str,
+    with_sink: str | None,
+    with_state: bool,
+    stopped: bool,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Let a query go on in another cluster.
+
+    PLACE has copies of the records that the query reads. NOTE says how exact each offset is: no record is
+    left out, and where it is not exact some come again. The query must be stopped. What was there is kept
+    in the checkpoint.
+    """
+    with said("Looking into the checkpoint"):
+        change = kafka.checkpoints.plan_move(
+            location, restored, with_state=with_state, with_sink=_sink(with_sink)
+        )
+    _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
+
+
+def _sink(place: str | None) -> Kafka | None:
+    return None if place is None else Kafka(options_for(place, (), {}))
+
+
+def _goal(name: str, value: Any) -> tuple[RewindTo, Any]:
+    from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+
+    if name in ("to_offsets", "from_file"):
+        ends = parse_ends(value if name == "to_offsets" else value.read())
+        return RewindTo.OFFSETS, ends
+    if name == "to_datetime":
+        return RewindTo.TIMESTAMP, value
+    return RewindTo(name.removeprefix("to_")), 0 if value is True else value
+
+
+def _topics(names: Sequence[str]) -> list[TopicPartition | str]:
+    found: list[TopicPartition | str] = []
+    for name in names:
+        topic, numbers = topic_and_numbers(name)
+        found += [TopicPartition(topic, number) for number in numbers] or [topic]
+    return found
+
+
+def _carry_out(change: CheckpointChange, *, stopped: bool, execute: bool, as_json: bool) -> None:
+    from pyspark_kafkalog.tools.checkpoint.change import execute as carry_out
+    from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep
+
+    if execute and not change.is_nothing:
+        carry_out(change, stopped=stopped)
+    if as_json:
+        kept = change.kept if execute and not change.is_nothing else None
+        show_json({"offsets": change.steps, "notes": change.notes, "kept": kept})
+    else:
+        show_rows(CheckpointStep, change.steps)
+        for note in change.notes:
+            click.echo(one_line(note))
+    if change.is_nothing:
+        say("The checkpoint is there already: nothing to change.")
+        return
+    if execute and not as_json:
+        click.echo(one_line(f"What was there is kept in {change.kept}"), err=True)
+    say_if_dry(execute)

@@ -1,0 +1,72 @@
+"""A rewind: a query goes on from other offsets of the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.model import TopicPartition
+from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange, batches_to_change, plan_change
+from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
+from pyspark_kafkalog.tools.checkpoint.goals import (
+    Goal,
+    RewindTo,
+    check_some_exist,
+    committed_offsets,
+    steps_to,
+)
+from pyspark_kafkalog.tools.checkpoint.sink_history import open_sink_history
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.client.kafka import Kafka
+
+
+def plan_rewind(
+    location: str,
+    to: RewindTo,
+    value: int | str | Mapping[TopicPartition, int] = 0,
+    *,
+    kafka: Kafka | None,
+    sources: Collection[str] | None = None,
+    topics: Collection[TopicPartition | str] | None = None,
+    with_state: bool = False,
+    with_sink: Kafka | None = None,
+) -> CheckpointChange:
+    """The change of a rewind; see :meth:`.room.CheckpointAdmin.plan_rewind`.
+
+    :param kafka: the place that the query reads; without it nothing tells which of the offsets exist.
+    """
+    files = CheckpointFiles.open(location)
+    batches_to_change(files)
+    place = None if kafka is None else kafka.place
+    if to is RewindTo.GROUP:
+        if kafka is None or not isinstance(value, str):
+            raise OptionError("A group is one of a place", hint="Give PLACE, and the name of the group.")
+        committed = kafka.groups.committed(value)
+        given = {partition: offset.offset for partition, offset in committed.items()}
+        read = {topic for topic, _ in _read(files)}
+        value = committed_offsets({p: at for p, at in given.items() if p.topic in read}, value)
+    if isinstance(value, Mapping) and not all(isinstance(each, TopicPartition) for each in value):
+        raise OptionError("Expected offsets by partition", hint='Write {TopicPartition("orders", 0): 23}.')
+    if isinstance(value, str) or (to in (RewindTo.GROUP, RewindTo.OFFSETS)) != isinstance(value, Mapping):
+        raise OptionError(f"Expected a value that fits {to.value}, got {type(value).__name__}")
+    goal = Goal(to, value, sources, topics)
+    steps = steps_to(files, place, goal)
+    check_some_exist(steps)
+    topic_ids: Mapping[str, str] = {}
+    if place is not None:
+        covered = {step.topic for step in steps if goal.covers_all(step.topic)}
+        topic_ids = place.topic_ids(covered)
+    return plan_change(
+        files,
+        steps,
+        with_state=with_state,
+        sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
+        topic_ids=topic_ids,
+    )
+
+
+def _read(files: CheckpointFiles) -> set[TopicPartition]:
+    """The partitions that the query has read."""
+    return {partition for source in files.position().values() for partition in source.offsets or ()}

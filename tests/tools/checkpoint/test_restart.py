@@ -1,0 +1,243 @@
+"""Spark goes on exactly where a changed checkpoint says, in both formats of its log."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_kafkalog import Kafka, TopicPartition, connect, register
+from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+from tests.kafka import Broker
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
+
+_numbers = itertools.count()
+V2 = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+
+
+@dataclass
+class Job:
+    """A streaming query of one topic, run from start to end again and again."""
+
+    spark: SparkSession
+    format: str
+    place: Mapping[str, str]
+    topic: str
+    folder: Path
+    name: str | None = None
+    stateful: bool = False
+    sink: Mapping[str, str] = field(default_factory=dict)
+    written: int = 0
+    reader: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def kafka(self) -> Kafka:
+        return connect(self.place)
+
+    def write(self, count: int) -> None:
+        """Write so many records, in turn to both partitions; their values are numbers from 0."""
+        numbers = range(self.written, self.written + count)
+        partitions = pa.array([number % 2 for number in numbers], pa.int32())
+        rows = pa.table({"value": [b"%d" % number for number in numbers], "partition": partitions})
+        self.kafka.write(rows, self.topic, options={"numPartitions": "2"} if "path" in self.place else {})
+        self.written += count
+
+    def rows(self) -> DataFrame:
+        reader = self.spark.readStream if self.name is None else self.spark.readStream.name(self.name)
+        options = {**self.place, **self.reader, "subscribe": self.topic, "startingOffsets": "earliest"}
+        if self.format == "kafkalog":
+            options["checkpointLocation"] = str(self.checkpoint)
+        values = (
+            reader.format(self.format).options(**options).load().selectExpr("CAST(value AS STRING) value")
+        )
+        return (
+            values.selectExpr("CAST(value AS INT) % 2 AS part").groupBy("part").count()
+            if self.stateful
+            else values
+        )
+
+    def run(self) -> list[Any]:
+        """Run it until it has read all; returns what came: values, or counts by partition."""
+        came: list[Any] = []
+        writer = self.rows().writeStream.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.outputMode("update" if self.stateful else "append").trigger(availableNow=True)
+        if self.sink:
+            query = writer.options(**self.sink).start()
+        else:
+            query = writer.foreachBatch(lambda rows, _: came.extend(map(tuple, rows.collect()))).start()
+        query.awaitTermination()
+        return sorted(came if self.stateful else (int(value) for (value,) in came))
+
+    def forget_last_commit(self) -> None:
+        """Make the last micro-batch one that was killed before it was complete."""
+        last = max(int(file.name) for file in (self.checkpoint / "commits").glob("[0-9]*"))
+        (self.checkpoint / "commits" / str(last)).unlink()
+        (self.checkpoint / "commits" / f".{last}.crc").unlink()
+
+    def rewind(self, to: RewindTo, value: Any = 0, **more: Any) -> None:
+        checkpoints = self.kafka.checkpoints
+        planned = checkpoints.plan_rewind(self.checkpoint, to, value, **more)
+        checkpoints.execute(planned, stopped=True)
+
+    def at(self, first: int, second: int) -> dict[TopicPartition, int]:
+        return {TopicPartition(self.topic, 0): first, TopicPartition(self.topic, 1): second}
+
+    def expected(self, first: int, second: int) -> list[int]:
+        """The values from these offsets on."""
+        return [n for n in range(self.written) if n // 2 >= (first, second)[n % 2]]
+
+
+@pytest.fixture(scope="module")
+def broker_place(broker: Broker) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": broker.bootstrap}
+
+
+@pytest.fixture(params=["kafka", "kafkalog", "directory"])
+def job(request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp_path: Path) -> Job:
+    session = spark.newSession()
+    register(session)
+    topic = f"checkpoint-{next(_numbers)}"
+    place = {"kafka.bootstrap.servers": broker.bootstrap}
+    if request.param == "directory":
+        place = {"path": str(tmp_path / "logs")}
+    else:
+        broker.create_topic(topic, 2)
+    return Job(session, "kafka" if request.param == "kafka" else "kafkalog", place, topic, tmp_path)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
+    if version == "v2":
+        job.name = "orders"
+        for name, value in V2.items():
+            job.spark.conf.set(name, value)
+    job.write(10)
+    assert job.run() == job.expected(0, 0)
+    job.write(10)
+    assert job.run() == list(range(10, 20))
+    assert (job.checkpoint / "offsets" / "1").read_text().startswith(version)
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3))
+    assert job.run() == job.expected(2, 3)
+    job.write(4)
+    job.rewind(RewindTo.LATEST)
+    assert job.run() == []
+    job.write(2)
+    assert job.run() == [24, 25]
+    job.rewind(RewindTo.BATCH, 0)
+    assert job.run() == job.expected(5, 5)
+    job.rewind(RewindTo.EARLIEST, topics=[TopicPartition(job.topic, 1)])
+    assert job.run() == job.expected(13, 0)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("ends", [(2, 3), (9, 9), (10, 10), (7, 12)])
+def test_a_micro_batch_that_was_killed_is_repeated_without_rows(
+    job: Job, ends: tuple[int, int], stateful: bool
+) -> None:
+    if job.format == "kafkalog" and ends != (2, 3):
+        pytest.skip("one case is enough for each place")
+    job.stateful = stateful
+    job.write(10)
+    job.run()
+    job.write(10)
+    job.run()
+    job.write(4)
+    job.forget_last_commit()
+    job.rewind(RewindTo.OFFSETS, job.at(*ends), with_state=stateful)
+    if not stateful:
+        assert job.run() == job.expected(*ends)
+    else:
+        job.run()
+        job.rewind(RewindTo.LATEST, with_state=True)
+        job.write(2)
+        again = [n for n in range(24) if n // 2 >= ends[n % 2]]
+        counts = Counter(number % 2 for number in (*range(10), *again))
+        assert job.run() == [(0, counts[0] + 1), (1, counts[1] + 1)]
+
+
+def test_state_is_kept_as_it_is(job: Job) -> None:
+    job.stateful = True
+    job.write(20)
+    assert job.run() == [(0, 10), (1, 10)]
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3), with_state=True)
+    assert job.run() == [(0, 18), (1, 17)]
+
+
+def test_a_file_sink_has_the_rows_again(job: Job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    job.sink = {"path": str(out)}
+
+    def values() -> list[int]:
+        rows = job.spark.read.parquet(str(out)).collect()
+        return sorted(int(row.value) for row in rows)
+
+    job.write(20)
+    job.run()
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3))
+    job.run()
+    assert values() == sorted([*range(20), *job.expected(2, 3)])
+    job.forget_last_commit()  # the sink has that micro-batch
+    before = values()
+    job.rewind(RewindTo.OFFSETS, job.at(9, 9))
+    job.run()
+    assert values() == sorted([*before, 18, 19])
+
+
+@pytest.mark.parametrize("kind", ["directory", "brokers"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_exactly_once_sink_is_told(
+    job: Job, tmp_path: Path, broker: Broker, kind: str, killed: bool
+) -> None:
+    if job.format == "kafka":
+        pytest.skip("a sink of this package has the reader of this package")
+    target = f"{job.topic}-out"
+    place = {"path": str(tmp_path / "out")}
+    job.sink = {**place, "topic": target}
+    if kind == "brokers":
+        broker.create_topic(target, 1)
+        place = {"kafka.bootstrap.servers": broker.bootstrap}
+        job.sink = {**place, "topic": target, "delivery.guarantee": "exactly-once"}
+    sink = connect(place)
+
+    def values() -> list[int]:
+        read = sink.read(target, options={"kafka.isolation.level": "read_committed"}).read_all()
+        return sorted(int(value) for value in read["value"].to_pylist())
+
+    job.write(10)
+    run_into(job)
+    job.write(10)
+    run_into(job)
+    assert values() == list(range(20))
+    if killed:
+        job.forget_last_commit()
+    job.rewind(RewindTo.OFFSETS, job.at(9, 9))
+    with pytest.raises(StreamingQueryException, match=r"other offsets|set back|planned"):
+        run_into(job)
+    if not killed:
+        (job.checkpoint / "offsets" / "2").unlink()
+        (job.checkpoint / "offsets" / ".2.crc").unlink()
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3), with_sink=sink)
+    run_into(job)
+    assert values() == sorted([*range(20), *job.expected(2, 3)])
+
+
+def run_into(job: Job) -> None:
+    writer = job.rows().writeStream.format("kafkalog").options(**job.sink)
+    writer = writer.option("checkpointLocation", str(job.checkpoint)).trigger(availableNow=True)
+    writer.start().awaitTermination()

@@ -1,0 +1,197 @@
+"""``kafkalog checkpoint rewind``: what it plans, what it refuses, what it keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pyspark_kafkalog import KafkaLogError, OptionError, TopicPartition, connect
+from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+from tests.tools.checkpoint.checkpoints import QUERY, at, checkpoint, complete, plan
+from tests.tools.cli.running import run
+
+REWIND = ("checkpoint", "rewind")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A directory with the topic t of two partitions, from 3 to 10 and from 0 to 10, a record a second."""
+    folder = tmp_path / "logs"
+    rows = pa.table(
+        {
+            "value": [b"%d" % number for number in range(20)],
+            "partition": pa.array([number % 2 for number in range(20)], pa.int32()),
+        }
+    )
+    connect(str(folder)).write(rows, "t", options={"numPartitions": "2"})
+    assert run("delete-records", folder, "t:0=3", "--execute").code == 0
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    plans = [[at(t={0: 2, 1: 2})], [at(t={0: 4, 1: 4})], [at(t={0: 8, 1: 8})]]
+    return aged(checkpoint(tmp_path / "c", plans))
+
+
+def aged(folder: Path) -> Path:
+    """The checkpoint of a query that was stopped an hour ago."""
+    for file in folder.rglob("*"):
+        os.utime(file, (time.time() - 3600, time.time() - 3600))
+    return folder
+
+
+def new(folder: Path, *words: object) -> dict[str, list[int | None]]:
+    """The new offsets of both partitions, by source, of a dry run."""
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    done = run(*REWIND, folder, *words, "--json")
+    assert done.code == 0, done.err
+    assert "Dry run" in done.err or "nothing to change" in done.err
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    found: dict[str, list[int | None]] = {}
+    for row in done.json["offsets"]:
+        found.setdefault(row["source"], []).append(row["offset"])
+    return found
+
+
+def test_where_it_can_go(folder: Path, logs: Path, tmp_path: Path) -> None:
+    assert new(folder, logs, "--to-earliest") == {"0": [3, 0]}
+    assert new(folder, logs, "--to-latest") == {"0": [10, 10]}
+    assert new(folder, logs, "--to-current") == {"0": [8, 8]}
+    assert new(folder, logs, "--to-datetime", "2020-01-01T00:00:00Z") == {"0": [3, 0]}
+    assert new(folder, logs, "--to-datetime", "2500-01-01T00:00:00Z") == {"0": [10, 10]}
+    assert new(folder, logs, "--to-batch", 0) == {"0": [3, 2]}
+    assert new(folder, "--to-batch", 0) == {"0": [2, 2]}
+    assert new(folder, "--to-batch", 2) == {"0": [8, 8]}
+    assert new(folder, "--to-offsets", at(t={1: 5})) == {"0": [5]}
+    assert new(folder, logs, "--to-offsets", at(t={1: 99})) == {"0": [10]}
+    file = tmp_path / "offsets.csv"
+    file.write_text("t,0,6\nt,1,7\n")
+    assert new(folder, "--from-file", file) == {"0": [6, 7]}
+    connect(str(logs)).groups.commit("g", {TopicPartition("t", 0): CommittedOffset(5)})
+    assert new(folder, logs, "--to-group", "g") == {"0": [5]}
+    assert new(folder, logs, "t:1", "--to-earliest") == {"0": [0]}
+
+
+def test_what_is_kept_brings_it_back(folder: Path, logs: Path) -> None:
+    before = (folder / "offsets" / "2").read_bytes()
+    done = run(*REWIND, folder, logs, "--to-earliest", "--execute", "--json")
+    assert done.code == 0, done.err
+    assert (folder / "offsets" / "2").read_text().endswith(at(t={0: 3, 1: 0}))
+    kept = Path(done.json["kept"])
+    assert (kept / "offsets" / "2").read_bytes() == before
+    assert run(*REWIND, folder, logs, "--to-earliest", "--execute").err.count("nothing to change") == 1
+    (folder / "offsets" / "2").write_bytes((kept / "offsets" / "2").read_bytes())
+    assert "may be running" in run(*REWIND, folder, "--to-batch", 1, "--execute").err
+    assert new(folder, "--to-batch", 2) == {"0": [8, 8]}
+
+
+def test_expired_offsets_and_partitions_that_are_gone(tmp_path: Path, logs: Path) -> None:
+    folder = aged(checkpoint(tmp_path / "d", [[at(t={0: 1, 1: 5, 2: 7})]]))
+    done = run(*REWIND, folder, logs, "--to-current", "--execute")
+    assert done.code == 0, done.err
+    assert "the log starts after 1" in done.out
+    assert "the partition is gone" in done.out
+    assert (folder / "offsets" / "0").read_text().endswith(at(t={0: 3, 1: 5}))
+    assert run("checkpoint", "show", folder, logs).code == 0
+
+
+def test_a_topic_that_was_created_again(tmp_path: Path, logs: Path) -> None:
+    folder = aged(checkpoint(tmp_path / "d", [['{"t": {"0": 9, "1": 9}}']]))
+    (folder / "kafkalog-topic-ids").mkdir()
+    stored = {"version": 3, "query": QUERY, "plan": None, "place": "", "turn": 1, "content": {"t": "x" * 22}}
+    (folder / "kafkalog-topic-ids" / "a.json").write_text(json.dumps(stored))
+    assert new(folder, logs, "--to-current") == {"0": [3, 0]}
+    assert run(*REWIND, folder, logs, "--to-current", "--execute").code == 0
+    assert run("checkpoint", "show", folder, logs).code == 0
+    assert new(folder, logs, "--to-current") == {"0": [3, 0]}
+
+
+def test_one_of_several_sources(tmp_path: Path, logs: Path) -> None:
+    sources = [f"a:{at(t={0: 5, 1: 5})}", f"b:{at(t={0: 6, 1: 6})}", "rate:7"]
+    folder = aged(checkpoint(tmp_path / "d", [sources], version="v2"))
+    assert new(folder, logs, "--to-latest") == {"a": [10, 10], "b": [10, 10]}
+    assert run(*REWIND, folder, logs, "--to-latest", "--source", "b", "--execute").code == 0
+    lines = (folder / "offsets" / "0").read_text().splitlines()
+    assert lines[2:] == [sources[0], f"b:{at(t={0: 10, 1: 10})}", "rate:7"]
+    done = run(*REWIND, folder, logs, "--to-latest", "--source", "c")
+    assert (done.code, "No source 'c'" in done.err) == (2, True)
+
+
+def test_a_query_that_may_run_is_not_touched(folder: Path, logs: Path) -> None:
+    complete(folder, 2)
+    done = run(*REWIND, folder, logs, "--to-earliest", "--execute")
+    assert (done.code, "the query may be running" in done.err, "--stopped" in done.err) == (3, True, True)
+    assert run(*REWIND, folder, logs, "--to-earliest", "--stopped", "--execute").code == 0
+
+
+def test_a_checkpoint_that_changed_since_the_plan_is_not_touched(folder: Path, logs: Path) -> None:
+    checkpoints = connect(str(logs)).checkpoints
+    planned = checkpoints.plan_rewind(folder, "earliest")
+    plan(folder, 3, at(t={0: 9, 1: 9}))
+    with pytest.raises(KafkaLogError, match="not as it was planned"):
+        checkpoints.execute(planned, stopped=True)
+
+
+def test_state_is_refused_unless_asked(folder: Path, logs: Path) -> None:
+    (folder / "state" / "0").mkdir(parents=True)
+    done = run(*REWIND, folder, logs, "--to-earliest")
+    assert (done.code, "has state" in done.err, "--with-state" in done.err) == (2, True, True)
+    assert "The state stays as it is" in run(*REWIND, folder, logs, "--to-earliest", "--with-state").out
+
+
+def test_a_query_that_was_killed(tmp_path: Path, logs: Path) -> None:
+    plans = [[at(t={0: 4, 1: 4})], [at(t={0: 8, 1: 8})]]
+    folder = aged(checkpoint(tmp_path / "d", plans, done=1))
+    assert run(*REWIND, folder, logs, "--to-latest", "--execute").code == 0
+    for batch in 0, 1:
+        assert (folder / "offsets" / str(batch)).read_text().endswith(at(t={0: 10, 1: 10}))
+    assert not (folder / "commits" / "1").exists()
+    folder = aged(checkpoint(tmp_path / "e", plans[:1], done=0))
+    done = run(*REWIND, folder, logs, "--to-latest")
+    assert (done.code, "completed no micro-batch" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ((), "Give exactly one of"),
+        (("--to-latest", "--to-earliest"), "Give exactly one of"),
+        (("--to-latest",), "Give PLACE"),
+        (("--to-batch", 7), "no plan of micro-batch 7"),
+        (("--to-offsets", '{"u":{"0":1}}'), "does not read u"),
+        (("--to-offsets", '{"t":'), "JSON"),
+        (("{logs}", "u", "--to-batch", 0), "does not read u"),
+        (("--to-batch", 0, "--with-sink", "{logs}"), "knows nothing of query"),
+    ],
+)
+def test_what_is_refused(folder: Path, logs: Path, words: tuple[object, ...], what: str) -> None:
+    done = run(*REWIND, folder, *(str(word).replace("{logs}", str(logs)) for word in words), "--execute")
+    assert (done.code in (2, 3), what in done.err) == (True, True), done.err
+    assert not (folder / "kafkalog-kept").exists()
+
+
+def test_damage_is_named_and_nothing_written(folder: Path, logs: Path) -> None:
+    (folder / "offsets" / "2").write_text('v1\n{}\n{"t":{"0"')
+    done = run(*REWIND, folder, logs, "--to-latest", "--stopped", "--execute")
+    assert (done.code, "Line 3" in done.err, "offsets/2" in done.err) == (3, True, True)
+    assert not (folder / "kafkalog-kept").exists()
+
+
+def test_values_that_do_not_fit(folder: Path, logs: Path) -> None:
+    checkpoints = connect(str(logs)).checkpoints
+    for to, value in (
+        (RewindTo.OFFSETS, 5),
+        (RewindTo.BATCH, "5"),
+        (RewindTo.GROUP, 5),
+        ("nowhere", 0),
+        ("offsets", {"t": 1}),
+    ):
+        with pytest.raises(OptionError):
+            checkpoints.plan_rewind(folder, to, value)

@@ -1,0 +1,150 @@
+"""What fails the start of a query, on real brokers: a rewind gets it past that."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from pyspark_kafkalog import NewTopic, ResetTo
+from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles, checksums
+from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+from tests.kafka import Broker
+from tests.tools.checkpoint.test_restart import Job
+from tests.tools.checkpoint.test_restart import job as job
+from tests.tools.cli.running import run
+
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
+
+
+@pytest.fixture
+def on_brokers(job: Job) -> Job:
+    if "path" in job.place:
+        pytest.skip("about brokers")
+    return job
+
+
+def test_expired_offsets(on_brokers: Job, broker: Broker) -> None:
+    job = on_brokers
+    job.write(10)
+    job.run()
+    job.write(20)
+    assert run("delete-records", broker.bootstrap, f"{job.topic}=9", "--execute").code == 0
+    shown = run("checkpoint", "show", job.checkpoint, broker.bootstrap)
+    assert (shown.code, "records that were not read are deleted" in shown.out) == (1, True)
+    with pytest.raises(StreamingQueryException):
+        job.run()
+    # The query has planned a micro-batch now, which it can't complete.
+    words = ("--to-current", "--stopped", "--execute")
+    done = run("checkpoint", "rewind", job.checkpoint, broker.bootstrap, *words)
+    assert done.code == 0, done.err
+    assert job.run() == list(range(18, 30))
+
+
+def test_a_topic_that_was_created_again(on_brokers: Job, broker: Broker) -> None:
+    job = on_brokers
+    job.write(20)
+    job.run()
+    topics = job.kafka.topics
+    topics.delete(topics.plan_deletion([job.topic]))
+    deadline = time.monotonic() + 60
+    while job.topic in job.kafka.report_place.topics() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    topics.create([NewTopic(job.topic, partitions=2)])
+    job.written = 0
+    job.write(6)
+    shown = run("checkpoint", "show", job.checkpoint, broker.bootstrap)
+    assert shown.code == 1
+    assert ("deleted and created again" in shown.out) == (job.format == "kafkalog")
+    with pytest.raises(StreamingQueryException):
+        job.run()
+    job.rewind(RewindTo.CURRENT if job.format == "kafkalog" else RewindTo.EARLIEST)
+    assert job.run() == list(range(6))
+
+
+@pytest.mark.parametrize("ends", [(2, 3), (10, 11)])
+def test_a_kill_between_the_plans_of_a_micro_batch_that_is_not_complete(
+    job: Job, tmp_path: Path, ends: tuple[int, int]
+) -> None:
+    """The only state in between that a kill can leave: nothing is lost."""
+    job.write(10)
+    job.run()
+    job.write(10)
+    job.run()
+    job.write(4)
+    job.forget_last_commit()
+    before = tmp_path / "before"
+    shutil.copytree(job.checkpoint / "offsets", before)
+    job.rewind(RewindTo.OFFSETS, job.at(*ends))
+    last = 0 if ends == (10, 11) else 1  # the one that is written last
+    for name in (str(last), f".{last}.crc"):
+        shutil.copy(before / name, job.checkpoint / "offsets" / name)
+    old, new = [*range(10, 24)], job.expected(*ends)
+    assert job.run() in (old, new)
+
+
+def test_a_query_of_a_group(job: Job) -> None:
+    if job.format == "kafka":
+        pytest.skip("it has no group")
+    job.reader = {"kafka.group.id": f"{job.topic}-group"}
+    job.write(20)
+    job.run()
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3))
+    assert job.run() == job.expected(2, 3)
+    job.kafka.groups.reset(job.kafka.groups.plan_reset(f"{job.topic}-group", None, ResetTo.OFFSET, 7))
+    job.rewind(RewindTo.GROUP, f"{job.topic}-group")
+    assert job.run() == job.expected(7, 7)
+
+
+def test_two_sources_and_one_of_them_goes_back(job: Job, spark: SparkSession) -> None:
+    other = Job(job.spark, job.format, job.place, f"{job.topic}-b", job.folder)
+    if "path" not in job.place:
+        job.kafka.topics.create([NewTopic(other.topic, partitions=2)])
+    job.write(20)
+    other.write(20)
+
+    def both() -> list[tuple[str, int]]:
+        came: list[tuple[str, int]] = []
+        a, b = job.rows().selectExpr("'a'", "value"), other.rows().selectExpr("'b'", "value")
+        writer = a.union(b).writeStream.option("checkpointLocation", str(job.checkpoint))
+        writer = writer.foreachBatch(lambda rows, _: came.extend(map(tuple, rows.collect())))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return sorted((source, int(value)) for source, value in came)
+
+    assert len(both()) == 40
+    job.rewind(RewindTo.OFFSETS, other.at(9, 8))
+    assert both() == [("b", value) for value in other.expected(9, 8)]
+    job.rewind(RewindTo.EARLIEST, sources=["0"])
+    assert both() == [("a", value) for value in range(20)]
+
+
+def test_async_progress_tracking(on_brokers: Job) -> None:
+    job = on_brokers
+    if job.format != "kafka":
+        pytest.skip("Spark tracks only its own source so")
+
+    def run_so() -> None:
+        writer = job.rows().writeStream.format("kafka").options(**job.place, topic=f"{job.topic}-out")
+        writer = writer.option("checkpointLocation", str(job.checkpoint)).trigger(processingTime="0 seconds")
+        writer = writer.option("asyncProgressTrackingEnabled", "true")
+        query = writer.option("asyncProgressTrackingCheckpointIntervalMs", "0").start()
+        query.processAllAvailable()
+        query.stop()
+
+    job.kafka.topics.create([NewTopic(f"{job.topic}-out")])
+    for _ in range(3):
+        job.write(10)
+        run_so()
+    for batch in CheckpointFiles.open(str(job.checkpoint)).plans[:-1]:  # as longer intervals leave it
+        if batch:
+            (job.checkpoint / "offsets" / str(batch)).unlink()
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3))
+    run_so()
+    out = job.kafka.read(f"{job.topic}-out").read_all()["value"].to_pylist()
+    assert sorted(map(int, out)) == sorted([*range(30), *job.expected(2, 3)])
+    data = (job.checkpoint / "offsets" / "0").read_bytes()
+    assert checksums(data) == (job.checkpoint / "offsets" / ".0.crc").read_bytes()
