@@ -17,6 +17,7 @@ from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show_json, show_rows, wide_option
 from pyspark_kafkalog.tools.cli.parameters import (
     execute_option,
+    in_file,
     on_optional_place,
     on_place,
     options_for,
@@ -230,9 +231,11 @@ def _sink(place: str | None) -> Kafka | None:
 def _goal(name: str, value: Any) -> tuple[RewindTo, Any]:
     from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 
-    if name in ("to_offsets", "from_file"):
-        ends = parse_ends(value if name == "to_offsets" else value.read())
-        return RewindTo.OFFSETS, ends
+    if name == "to_offsets":
+        return RewindTo.OFFSETS, parse_ends(value)
+    if name == "from_file":
+        with in_file(value):
+            return RewindTo.OFFSETS, parse_ends(value.read())
     if name == "to_datetime":
         return RewindTo.TIMESTAMP, value
     return RewindTo(name.removeprefix("to_")), 0 if value is True else value
