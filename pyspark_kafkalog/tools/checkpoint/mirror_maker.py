@@ -8,9 +8,11 @@ A sync says that the record at one offset of the source was written at another o
 
 They are in partition 0 of a compacted topic: ``mm2-offset-syncs.<alias of the target>.internal`` of the
 source or, with ``offset-syncs.topic.location=target``, ``mm2-offset-syncs.<alias of the source>.internal``
-of the target. What is translated is what Kafka's ``OffsetSyncStore`` translates, but from all syncs that
-compaction has left. Between two syncs nothing tells which records were copied, so only the record that
-follows the sync is known.
+of the target.
+
+Like Kafka's ``OffsetSyncStore``, a translation goes to the record at a sync or to the one that follows it:
+nothing tells which records were copied between two syncs. Unlike it, all syncs that compaction has left
+count, and none that a crash has left ahead of records which are not copied again yet.
 
 Syncs have no ids of topics, so a record at a sync is compared in both clusters.
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 _SYNCS_TOPIC = re.compile(r"mm2-offset-syncs.+internal")
 _VALUE_SIZE = 16
+_MAX_OFFSET = 1 << 61
+"""Above this, sums might overflow; no log has as many records."""
 _CREATE_TIME = 0
 _CATCH_UP = "let the query read on at the source, and stop it again"
 
@@ -111,46 +115,37 @@ class MirrorMaker:
         return identity(self._source.place_options) == identity(self._target.place_options)
 
     def _read(self, offsets: Offsets) -> dict[TopicPartition, NearSyncs]:
-        """The syncs near each of these offsets."""
-        kafka, topic = self._topic_of_syncs()
-        found = {partition: NearSyncs(offset) for partition, offset in offsets.items()}
-        reader = kafka.read(topic, columns=["key", "value", "offset"], filters=[("partition", "=", 0)])
-        for rows in reader:
-            try:
-                _add_rows(found, rows)
-            except CorruptRecordError as e:
-                raise CorruptRecordError(
-                    f"Expected an offset sync of MirrorMaker 2: {e.message}",
-                    topic_partition=TopicPartition(topic, 0),
-                    offset=e.offset,
-                    hint="Name the topic of the syncs.",
-                ) from e
-        return found
+        """The syncs near each of these offsets, from the one topic that has any."""
+        found = {}
+        for kafka, topic in self._topics_of_syncs():
+            syncs = {partition: NearSyncs(offset) for partition, offset in offsets.items()}
+            _read_syncs(kafka, topic, syncs)
+            if any(near.last for near in syncs.values()):
+                found[f"{topic} in {kafka.name}"] = syncs
+        if len(found) > 1:
+            raise OptionError(
+                f"There are {len(found)} topics with offset syncs: {', '.join(found)}",
+                hint="Name by syncs the one of the copy from the source to the target.",
+            )
+        return next(iter(found.values()), {p: NearSyncs(offset) for p, offset in offsets.items()})
 
-    def _topic_of_syncs(self) -> tuple[Kafka, str]:
-        """The topic, and the cluster that has it."""
+    def _topics_of_syncs(self) -> list[tuple[Kafka, str]]:
+        """The topics that may have them, and their clusters: MirrorMaker makes one for the way back, too."""
         clusters = [self._source] if self._is_source_lost else [self._source, self._target]
         names = None if self._syncs is None else [self._syncs]
         found = [
             (kafka, topic)
             for kafka in clusters
-            for topic in sorted(kafka.place.topics(names))
+            for topic in sorted(kafka.report_place.topics(names))
             if names or _SYNCS_TOPIC.fullmatch(topic)
         ]
-        where = " and ".join(kafka.name for kafka in clusters)
         if not found:
             what = self._syncs or "topic mm2-offset-syncs.<alias>.internal"
             raise OptionError(
-                f"There is no {what} in {where}",
-                hint="MirrorMaker 2 writes it unless emit.offset-syncs.enabled is false.",
+                f"There is no {what} in {' and '.join(kafka.name for kafka in clusters)}",
+                hint="MirrorMaker 2 writes it unless it is told not to.",
             )
-        if len(found) > 1 and names is None:
-            topics = ", ".join(f"{topic} in {kafka.name}" for kafka, topic in found)
-            raise OptionError(
-                f"There are {len(found)} topics of offset syncs: {topics}",
-                hint="Name the one of the copy from the source to the target.",
-            )
-        return found[0]
+        return found if names is None else found[:1]
 
     def _check_copies(self, syncs: Mapping[TopicPartition, NearSyncs]) -> None:
         """See that a record at a sync of each partition is the same in both clusters.
@@ -159,7 +154,7 @@ class MirrorMaker:
         """
         unproven = dict(syncs)
         if not self._is_source_lost:
-            for choice in range(3):
+            for choice in range(2):
                 chosen = {partition: found.to_compare[choice] for partition, found in unproven.items()}
                 here = _records(self._source, {p: sync.upstream for p, sync in chosen.items()})
                 copied = {self._copy_of(p): sync.downstream for p, sync in chosen.items() if p in here}
@@ -188,12 +183,12 @@ class MirrorMaker:
 
 
 class NearSyncs:
-    """The syncs of a partition near ``offset``, of those since the source or the target went back.
+    """The syncs of a partition near ``offset``.
 
-    It goes back if MirrorMaker copies again what it had copied, after a crash, or if a topic is created
-    again: earlier syncs then don't tell what is behind them, and Kafka forgets them, too.
-    ``first`` and ``last`` are of all; ``at`` is the last one that is not beyond the offset, and ``after`` the
-    next.
+    After a crash MirrorMaker copies again what it had copied. If it has not come as far as before, what is
+    behind a new sync lacks records that are only before it: so a sync counts if all before it is below
+    ``offset``, or is copied again. ``at`` is the last one at or below ``offset`` that counts, ``_waiting``
+    are later ones that don't count yet, by how far the records before each may go.
     """
 
     def __init__(self, offset: int) -> None:
@@ -202,58 +197,86 @@ class NearSyncs:
 
     def forget(self) -> None:
         """Forget all syncs."""
-        self.first: Sync | None = None
+        self.lowest: int | None = None
         self.at: Sync | None = None
-        self.after: Sync | None = None
         self.last: Sync | None = None
+        self._highest_before = -1
+        self._waiting: dict[int, Sync] = {}
 
     def add(self, syncs: npt.NDArray[np.int64]) -> None:
-        """Add the next syncs, a row each."""
-        if self.last is not None:
-            syncs = np.concatenate([np.array([self.last], np.int64), syncs])
-        upstream, downstream = np.diff(syncs, axis=0).T
-        is_back = (upstream < 0) | (downstream < 0) | ((downstream == 0) & (upstream != 0))
+        """Add the next syncs, a row each. If the target goes back, it was created again."""
+        steps = np.diff(syncs, axis=0, prepend=[syncs[0] if self.last is None else self.last])
+        is_back = (steps[:, 1] < 0) | ((steps[:, 1] == 0) & (steps[:, 0] != 0))
         if is_back.any():
             self.forget()
-            syncs = syncs[int(np.flatnonzero(is_back)[-1]) + 1 :]
-        count = int(np.searchsorted(syncs[:, 0], self.offset, side="right"))
-        before, beyond = syncs[:count], syncs[count:]
-        if len(before):
-            self.at, self.after = _sync(before[-1]), None
-        if len(beyond) and self.after is None:
-            self.after = _sync(beyond[0])
-        self.first, self.last = self.first or _sync(syncs[0]), _sync(syncs[-1])
+            begin = int(np.flatnonzero(is_back)[-1])
+            syncs, steps = syncs[begin:], steps[begin:]
+        upstream = syncs[:, 0]
+        # All between two syncs may be records that follow the first one.
+        ends = upstream - steps[:, 0] + steps[:, 1] - 1
+        if self.last is None:
+            ends[0] = -1
+        before = np.maximum.accumulate(np.maximum(ends, self._highest_before))
+        reached = np.maximum.accumulate(upstream[::-1])[::-1]
+        self._count_waiting(int(reached[0]))
+        (below,) = np.nonzero(upstream <= self.offset)
+        counting = below[(before[below] < self.offset) | (before[below] <= reached[below])]
+        if len(counting):
+            self.at, self._waiting = _sync(syncs[counting[-1]]), {}
+            below = below[below > counting[-1]]
+        self._waiting |= {int(before[row]): _sync(syncs[row]) for row in below}
+        self._highest_before, self.last = int(before[-1]), _sync(syncs[-1])
+        self.lowest = min(int(upstream.min()), self.lowest if self.lowest is not None else int(upstream[0]))
+
+    def _count_waiting(self, reached: int) -> None:
+        """Count the syncs that wait for a copy of the offset ``reached``, or of one before."""
+        if counting := [before for before in self._waiting if before <= reached]:
+            self.at = self._waiting[max(counting)]
+            self._waiting = {end: sync for end, sync in self._waiting.items() if end > reached}
 
     @property
-    def to_compare(self) -> tuple[Sync, Sync, Sync]:
+    def to_compare(self) -> tuple[Sync, Sync]:
         """The syncs whose records to compare, the best proof first."""
         assert self.at is not None
-        return self.at, self.after or self.at, self.last or self.at
+        assert self.last is not None
+        return self.at, self.last
 
     def translated(self, copy: TopicPartition) -> Translated:
         """The offset in the copy: never beyond the record that follows the sync, as it may be the next."""
         if self.at is None:
             if self.offset == 0:
                 return Translated(copy, 0, EXACT, 0)
-            if self.first is None:
+            if self.lowest is None:
                 note = "MirrorMaker 2 has written no offset sync of it"
             else:
-                note = f"offset {self.offset} is before the first sync that is left, at {self.first.upstream}"
+                note = f"offset {self.offset} is before the first sync that is left, at {self.lowest}"
             return Translated(copy, None, UNKNOWN, note=f"{note}: {_CATCH_UP}")
         behind = self.offset - self.at.upstream
+        to = self.at.downstream + min(behind, 1)
+        if self._waiting:
+            again = min(sync.upstream for sync in self._waiting.values())
+            return Translated(copy, to, EARLIER, note=f"what is from {again} on is being copied again")
         if behind <= 1:
-            return Translated(copy, self.at.downstream + behind, EXACT, 0)
-        repeated = behind - 1
-        if self.after is not None:
-            # The target has more offsets than the source where it has records twice, or transactions.
-            more = (self.after.downstream - self.at.downstream) - (self.after.upstream - self.at.upstream)
-            repeated += max(0, more)
-        note = f"the sync before is at {self.at.upstream}"
-        return Translated(copy, self.at.downstream + 1, EARLIER, repeated, note)
+            return Translated(copy, to, EXACT, 0)
+        return Translated(copy, to, EARLIER, behind - 1, f"the sync before is at {self.at.upstream}")
 
 
 def _sync(row: npt.NDArray[np.int64]) -> Sync:
     return Sync(int(row[0]), int(row[1]))
+
+
+def _read_syncs(kafka: Kafka, topic: str, found: Mapping[TopicPartition, NearSyncs]) -> None:
+    reader = kafka.read(topic, columns=["key", "value", "offset"], filters=[("partition", "=", 0)])
+    for rows in reader:
+        try:
+            _add_rows(found, rows)
+        except CorruptRecordError as e:
+            raise CorruptRecordError(
+                f"Expected an offset sync of MirrorMaker 2: {e.message}",
+                topic_partition=TopicPartition(topic, 0),
+                offset=e.offset,
+                hint="Name the topic of the syncs.",
+            ) from e
 
 
 def _add_rows(found: Mapping[TopicPartition, NearSyncs], rows: pa.RecordBatch) -> None:
@@ -284,9 +307,10 @@ def _add_rows(found: Mapping[TopicPartition, NearSyncs], rows: pa.RecordBatch) -
                 what = f"expected {_VALUE_SIZE} bytes as the value, got {len(value)}"
                 raise CorruptRecordError(what, offset=offsets[int(row)].as_py())
         syncs = np.frombuffer(b"".join(values), ">i8").reshape(-1, 2).astype(np.int64)
-        if (syncs < 0).any():
-            row = which[int(np.flatnonzero((syncs < 0).any(axis=1))[0])]
-            raise CorruptRecordError("an offset is negative", offset=offsets[int(row)].as_py())
+        is_wrong = ((syncs < 0) | (syncs > _MAX_OFFSET)).any(axis=1)
+        if is_wrong.any():
+            row = which[int(np.flatnonzero(is_wrong)[0])]
+            raise CorruptRecordError("an offset is out of bounds", offset=offsets[int(row)].as_py())
         if len(syncs):
             near.add(syncs)
 

@@ -252,7 +252,7 @@ def move(
     translation: Translation | str
     if source is None:
         if any((prefix, syncs, source_config, unproven)):
-            raise click.UsageError("Options that begin with --mm2- need --mm2.")
+            raise click.UsageError("--mm2-prefix, --mm2-syncs, --mm2-config and --mm2-unproven need --mm2.")
         assert restored is not None
         translation = restored
     else:
