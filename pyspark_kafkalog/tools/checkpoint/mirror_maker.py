@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _SYNCS_TOPIC = re.compile(r"mm2-offset-syncs.+internal")
 _VALUE_SIZE = 16
 _MAX_OFFSET = 1 << 61
-"""Above this, sums might overflow; no log has as many records."""
+"""The greatest offset that is believed: sums of such don't overflow."""
 _CREATE_TIME = 0
 _CATCH_UP = "let the query read on at the source, and stop it again"
 
@@ -282,7 +282,7 @@ def _read_syncs(kafka: Kafka, topic: str, found: Mapping[TopicPartition, NearSyn
 def _add_rows(found: Mapping[TopicPartition, NearSyncs], rows: pa.RecordBatch) -> None:
     """Add the records of a topic of syncs.
 
-    :raises CorruptRecordError: with the offset of a record that is none.
+    :raises CorruptRecordError: with the offset of a record that isn't one.
     """
     offsets = rows["offset"]
     keys = rows["key"].dictionary_encode()
