@@ -16,6 +16,7 @@ __all__ = [
     "java",
     "kafka_jars",
     "kafka_jars_of",
+    "mirror_maker_jars",
     "msk_iam_jars",
     "s3proxy_jars",
     "spark_avro_jars",
@@ -57,6 +58,7 @@ _SPARK_CONNECTOR = (
 _MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 _SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
+_MIRROR_MAKER = (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 
 
@@ -93,6 +95,11 @@ def s3proxy_jars() -> Path:
 def msk_iam_jars() -> Path:
     """The folder with the jars of Amazon's logins to MSK."""
     return resolve("aws-msk-iam-auth-2.3.5", _MSK_IAM)
+
+
+def mirror_maker_jars() -> Path:
+    """The folder with the jars of MirrorMaker 2."""
+    return resolve(f"mirror-maker-{KAFKA_VERSION}", _MIRROR_MAKER)
 
 
 def apicurio_registry() -> Path:

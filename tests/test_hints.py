@@ -47,7 +47,7 @@ _COMMAND = re.compile(r"(?<![-\w.'/])kafkalog (?=[a-z])([^;:()]*)")
 _NO_COMMANDS = ("kafkalog member of", "kafkalog demo")
 """Names of a thread, and of a session."""
 _ARGUMENT = re.compile(r"\{…\}|[A-Z]+|(\{…\}|[a-z]+)=VALUE|--[a-z-]+")
-_FLAG = re.compile(r"(?<![-\w])--[a-z][a-z-]+")
+_FLAG = re.compile(r"(?<![-\w])--[a-z][a-z0-9-]+")
 _OTHER_FLAGS = {"--help", "--version", "--start-offset", "--topic"}
 """Of click, and of kafka-transactions.sh."""
 

@@ -25,6 +25,11 @@ class Fields:
         self.flexible = False
         """Whether lengths are compact and tagged fields follow structures."""
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether no bytes are left."""
+        return self._position == len(self._data)
+
     def version(self, name: str, latest: int, *, flexible: int) -> int:
         """The version that a value opens with, at most ``latest``; it is flexible from ``flexible`` on."""
         version = self.int16()

@@ -9,6 +9,7 @@ from pyspark_kafkalog.errors import KafkaLogError, listed, no_such_partition
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.places import identity
+from pyspark_kafkalog.stream.source_state import StoredState
 from pyspark_kafkalog.tools.checkpoint.change import (
     CheckpointChange,
     batches_to_change,
@@ -42,6 +43,7 @@ def plan_move(
     cluster, target = identity(kafka.place_options)
     if was_moved(files, target):
         translation = _Moved()
+    translation.check_source(StoredState(files.folder).topic_ids())
     translated: dict[TopicPartition, Translated] = {}
     steps = []
     for name, offsets in position.items():
@@ -76,6 +78,9 @@ def plan_move(
 
 class _Moved:
     """The translation of a checkpoint that is moved already."""
+
+    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+        """See :meth:`.translation.Translation.check_source`."""
 
     def check_target(self, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         """See :meth:`.translation.Translation.check_target`."""

@@ -33,6 +33,17 @@ class RestoreMap:
         self._path, self._state = path, state
         self._partitions = {planned.source: planned for planned in state.plan.partitions}
 
+    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+        """See :meth:`.translation.Translation.check_source`."""
+        restored = {partition.topic: partition.source_id for partition in self._state.plan.partitions}
+        others = sorted(t for t, read in topic_ids.items() if restored.get(t) not in ("", None, read))
+        if others:
+            raise KafkaLogError(
+                f"The restore was of other topics than the query has read: {listed(others, 5)}",
+                file=self._path,
+                hint="They were deleted and created again, so their offsets mean other records.",
+            )
+
     def check_target(self, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         """See :meth:`.translation.Translation.check_target`."""
         expected = self._state.plan.cluster_id

@@ -13,6 +13,7 @@ from pyspark_kafkalog.model.rows import Rows
 from pyspark_kafkalog.tools.checkpoint import change, move, rewind, show
 from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+from pyspark_kafkalog.tools.checkpoint.mirror_maker import MirrorMaker
 from pyspark_kafkalog.tools.checkpoint.restore_map import RestoreMap
 from pyspark_kafkalog.tools.checkpoint.show import CheckpointState
 from pyspark_kafkalog.tools.checkpoint.translation import Translation
@@ -117,7 +118,8 @@ class CheckpointAdmin:
         Nothing is changed before :meth:`execute`. No record is left out. Those that come again, where a
         translation is not exact, need ``with_state`` if the query has state.
 
-        :param translation: the path of the file of a restore to this place, which is exact.
+        :param translation: the path of the file of a restore to this place, which is exact; or
+            :meth:`by_mirror_maker`.
         :raises KafkaLogError: if nothing tells where a partition goes on, or the place is another one.
         """
         if isinstance(translation, str | os.PathLike):
@@ -129,6 +131,33 @@ class CheckpointAdmin:
             with_state=with_state,
             with_sink=with_sink,
         )
+
+    def by_mirror_maker(
+        self,
+        source: Kafka,
+        *,
+        prefix: str = "",
+        syncs: str | None = None,
+        unproven: bool = False,
+    ) -> Translation:
+        """The translation of :meth:`plan_move` by the offset syncs of a MirrorMaker 2 that copies here.
+
+        ::
+
+            from pyspark_kafkalog import connect
+
+            with connect("old:9092") as source, connect("new:9092") as kafka:
+                syncs = kafka.checkpoints.by_mirror_maker(source, prefix="old.")
+                change = kafka.checkpoints.plan_move("/checkpoints/orders", syncs)
+                kafka.checkpoints.execute(change)
+
+        :param source: the cluster that it copies; if that is lost, this one once more.
+        :param prefix: what the names of topics begin with here: the alias of the source and a dot, unless the
+            replication policy is another.
+        :param syncs: the topic of the syncs, if there are several in both clusters.
+        :param unproven: believe syncs of topics of which no record is left in both clusters to compare.
+        """
+        return MirrorMaker(source, self._kafka, prefix=prefix, syncs=syncs, unproven=unproven)
 
     def execute(self, planned: CheckpointChange, *, stopped: bool = False) -> None:
         """Carry out a change. What was there is kept in ``planned.kept``, a folder in the checkpoint.

@@ -36,6 +36,13 @@ class Translated(NamedTuple):
 class Translation(Protocol):
     """A translation of offsets from one cluster, or directory, to another."""
 
+    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+        """See that the offsets are of the topics that the translation is from.
+
+        :param topic_ids: of the topics that the query has read, as far as its checkpoint has them.
+        :raises KafkaLogError: if they are others.
+        """
+
     def check_target(self, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         """See that the place of the move is the one that the translation is for.
 

@@ -69,6 +69,20 @@ def test_what_a_map_does_not_have_is_refused(tmp_path: Path) -> None:
         assert (folder / "offsets" / "0").read_bytes() == before
 
 
+def test_a_map_of_another_topic_of_that_name_is_refused(tmp_path: Path) -> None:
+    from pyspark_kafkalog.tools.checkpoint.restore_map import RestoreMap
+
+    (planned,) = PLAN["partitions"]  # type: ignore[misc, attr-defined]
+    for source_id, is_refused in (("M" * 22, True), ("N" * 22, False), ("", False)):
+        found = RestoreMap(str(a_map(tmp_path, LINES, partitions=[{**planned, "sourceId": source_id}])))
+        found.check_source({"other": "M" * 22})
+        if is_refused:
+            with pytest.raises(KafkaLogError, match="of other topics than the query has read: t"):
+                found.check_source({"t": "N" * 22})
+        else:
+            found.check_source({"t": "N" * 22})
+
+
 def test_another_place_and_a_restore_that_is_not_done_are_refused(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     folder = checkpoint(tmp_path / "c", [[at(t={0: 5})]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -11,6 +11,7 @@ from pyspark_kafkalog.client.kafka import Kafka
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import time_text
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
+from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
@@ -23,6 +24,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     options_for,
     parse_time,
     partitions_argument,
+    text_of,
     topic_and_numbers,
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
     from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
     from pyspark_kafkalog.tools.checkpoint.show import CheckpointState
+    from pyspark_kafkalog.tools.checkpoint.translation import Translation
 
 checkpoint_argument = click.argument("location", metavar="CHECKPOINT", type=click.Path())
 
@@ -196,15 +199,50 @@ def rewind(
     "--map",
     "restored",
     metavar="FILE",
-    required=True,
     type=click.Path(exists=True, dir_okay=False),
     help="The file that kafkalog restore has written for PLACE (--state): it knows where each record is.",
+)
+@click.option(
+    "--mm2",
+    "source",
+    metavar="SOURCE",
+    help="The cluster that MirrorMaker 2 copies to PLACE: its offset syncs say where some records are. If it"
+    " is lost, PLACE again.",
+)
+@click.option(
+    "--mm2-prefix",
+    "prefix",
+    metavar="PREFIX",
+    default="",
+    help="The beginning of the topics' names in PLACE: the alias of SOURCE and a dot, unless MirrorMaker 2"
+    " has another replication policy.",
+)
+@click.option(
+    "--mm2-syncs", "syncs", metavar="TOPIC", help="The topic of the offset syncs, if there are several."
+)
+@click.option(
+    "--mm2-config",
+    "source_config",
+    metavar="FILE",
+    type=click.File(encoding="utf-8"),
+    help="A file of client properties for SOURCE.",
+)
+@click.option(
+    "--mm2-unproven",
+    "unproven",
+    is_flag=True,
+    help="Believe offset syncs of topics of which no record is left in both clusters to compare.",
 )
 @_with_change
 def move(
     kafka: Kafka,
     location: str,
-    restored: str,
+    restored: str | None,
+    source: str | None,
+    prefix: str,
+    syncs: str | None,
+    source_config: TextIO | None,
+    unproven: bool,
     with_sink: str | None,
     with_state: bool,
     stopped: bool,
@@ -217,9 +255,22 @@ def move(
     left out, and where it is not exact some come again. The query must be stopped. What was there is kept
     in the checkpoint.
     """
+    if (restored is None) == (source is None):
+        raise click.UsageError("Give exactly one of --map, --mm2.")
+    translation: Translation | str
+    if source is None:
+        if any((prefix, syncs, source_config, unproven)):
+            raise click.UsageError("--mm2-prefix, --mm2-syncs, --mm2-config and --mm2-unproven need --mm2.")
+        assert restored is not None
+        translation = restored
+    else:
+        properties = {} if source_config is None else parse_properties(text_of(source_config))
+        translation = kafka.checkpoints.by_mirror_maker(
+            Kafka(options_for(source, (), properties)), prefix=prefix, syncs=syncs, unproven=unproven
+        )
     with said("Looking into the checkpoint"):
         change = kafka.checkpoints.plan_move(
-            location, restored, with_state=with_state, with_sink=_sink(with_sink)
+            location, translation, with_state=with_state, with_sink=_sink(with_sink)
         )
     _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
 
