@@ -76,7 +76,7 @@ def check_rows(given: object, example: str) -> None:
 
     :raises OptionError: for anything else.
     """
-    if not hasattr(given, "writeStream"):
+    if not hasattr(type(given), "writeStream"):  # of a batch, Spark raises where it is asked for
         raise OptionError(f"Expected the rows as a DataFrame, got {_got(given)}", hint=f"Write {example}.")
 
 

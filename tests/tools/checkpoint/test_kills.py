@@ -127,6 +127,9 @@ def test_a_rewind(tmp_path: Path, kafka: Kafka, ends: tuple[int, int], is_comple
 class Shift:
     """A translation by which each offset is 5 more."""
 
+    def check_source(self, topic_ids: object) -> None:
+        pass
+
     def check_target(self, cluster_id: str | None, topic_ids: object) -> None:
         pass
 

@@ -75,7 +75,7 @@ def test_a_server_is_started_and_ended_again_and_again(tmp_path: Path) -> None:
         process = psutil.Process(started.pid)
         with pytest.raises(KafkaLogError, match="Main runs already"):
             started.launch()
-        started.wait_until(lambda: "-Xmx1m" in (tmp_path / "log").read_text())
+        started.wait_until(lambda: (tmp_path / "log").exists() and "-Xmx1m" in (tmp_path / "log").read_text())
         started.stop(kill=kill)
         assert not started.running
         assert ends(process)
