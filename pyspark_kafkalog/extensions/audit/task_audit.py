@@ -271,8 +271,9 @@ class ReadAudit:
 def _milliseconds(rows: pa.RecordBatch) -> np.ndarray | None:
     if "timestamp" not in rows.schema.names:
         return None
-    micros: np.ndarray = rows.column("timestamp").cast(pa.int64()).fill_null(-1000).to_numpy()
-    return micros // 1000
+    column = rows.column("timestamp").cast(_TIMESTAMP, safe=False).cast(pa.int64())
+    found: np.ndarray = (column.fill_null(-1) if column.null_count else column).to_numpy()
+    return found
 
 
 def total(counts: Iterable[AuditCount]) -> list[AuditCount]:
