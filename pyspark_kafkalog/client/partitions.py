@@ -148,8 +148,7 @@ def check_exist(place: Place, partitions: Collection[TopicPartition]) -> None:
 
     :raises UnknownTopicOrPartitionError: naming those that the topic has, or the topics that there are.
     """
-    topics = place.topics()
-    known = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers]
+    known = partitions_of(place, internal=True)
     if missing := set(partitions).difference(known):
         raise no_such_partition(missing, hint=partitions_like(missing, known))
 

@@ -78,10 +78,11 @@ class DirectoryTopics:
                     f"Topic {topic.topic}: a log directory has one replica, not {topic.replication_factor}",
                     hint="Leave out the replication factor.",
                 )
+        root = self._root()
         on_disk.create_topics(
-            self._root(),
+            root,
             {topic.topic: (topic.partitions or 1, topic.configs) for topic in new},
-            partial(extensions.commit_tombstones, self._root()),
+            partial(extensions.commit_tombstones, root),
             validate_only=validate_only,
         )
         if not validate_only:
@@ -93,7 +94,8 @@ class DirectoryTopics:
 
         :raises GroupError: if a group that may be reading them has live members; then nothing is deleted.
         """
-        on_disk.delete_topics(self._root(), topics, partial(extensions.commit_tombstones, self._root()))
+        root = self._root()
+        on_disk.delete_topics(root, topics, partial(extensions.commit_tombstones, root))
 
     def add_partitions(self, topic: str, count: int, *, validate_only: bool = False) -> None:
         """See :meth:`pyspark_kafkalog.model.topics.Topics.add_partitions`."""

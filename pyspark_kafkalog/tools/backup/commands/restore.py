@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyspark_kafkalog.client.kafka import Kafka
-from pyspark_kafkalog.model import TopicPartition, not_copied
+from pyspark_kafkalog.model import not_copied
 from pyspark_kafkalog.options.properties import parse_properties
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.options.times import TIME_FORMS
@@ -25,7 +24,6 @@ from pyspark_kafkalog.tools.cli.output import (
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
-    in_file,
     named_topics,
     on_place,
     options_for,
@@ -37,7 +35,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     topics_argument,
 )
 from pyspark_kafkalog.tools.cli.printable import printable
-from pyspark_kafkalog.tools.groups.exchange import parse_ends
+from pyspark_kafkalog.tools.groups.commands.targets import ends_in
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.tools.backup.restore import Restored, RestoreSettings
@@ -160,7 +158,7 @@ def _settings(
         exclude=exclude,
         rename=pairs("--rename", rename, "OLD=NEW, the names of topics"),
         configs=configs,
-        ends=None if to_offsets is None else _ends(to_offsets),
+        ends=None if to_offsets is None else ends_in(to_offsets),
         groups=() if no_groups else groups or None,
         **rest,
     )
@@ -189,8 +187,3 @@ def _say_what_is_missing(restored: Restored) -> None:
             "To have them, too, restore all into topics with other names (--rename), and another --state.",
             err=True,
         )
-
-
-def _ends(file: Any) -> Mapping[TopicPartition, int]:
-    with in_file(file):
-        return parse_ends(file.read())

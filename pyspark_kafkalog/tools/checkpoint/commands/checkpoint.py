@@ -12,22 +12,20 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import time_text
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.properties import parse_properties
-from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show_json, show_rows, wide_option
 from pyspark_kafkalog.tools.cli.parameters import (
     execute_option,
-    in_file,
     on_optional_place,
     on_place,
     options_for,
-    parse_time,
     partitions_argument,
     text_of,
     topic_and_numbers,
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
+from pyspark_kafkalog.tools.groups.commands.targets import ends_in, from_file_option, to_datetime_option
 from pyspark_kafkalog.tools.groups.exchange import parse_ends
 from pyspark_kafkalog.tools.groups.watching import duration
 
@@ -131,23 +129,13 @@ def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Where the query is, or the nearest offsets that exist: past expired ones, and to the start of a"
     " topic that was created again.",
 )
-@click.option(
-    "--to-datetime",
-    metavar="TIME",
-    callback=parse_time,
-    help=f"The first records at or after this time: {TIME_FORMS}. UTC unless it has a zone.",
-)
+@to_datetime_option
 @click.option(
     "--to-batch", metavar="N", type=click.IntRange(0, MAX_LONG), help="The end of this micro-batch."
 )
 @click.option("--to-group", metavar="GROUP", help="The offsets that this consumer group has committed.")
 @click.option("--to-offsets", metavar="JSON", help='Spark\'s offsets, such as {"orders":{"0":23}}.')
-@click.option(
-    "--from-file",
-    metavar="FILE",
-    type=click.File(encoding="utf-8"),
-    help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
-)
+@from_file_option
 @click.option("--source", "sources", multiple=True, help="Only this source, by name or number. Repeatable.")
 @_with_change
 def rewind(
@@ -285,8 +273,7 @@ def _goal(name: str, value: Any) -> tuple[RewindTo, Any]:
     if name == "to_offsets":
         return RewindTo.OFFSETS, parse_ends(value)
     if name == "from_file":
-        with in_file(value):
-            return RewindTo.OFFSETS, parse_ends(value.read())
+        return RewindTo.OFFSETS, ends_in(value)
     if name == "to_datetime":
         return RewindTo.TIMESTAMP, value
     return RewindTo(name.removeprefix("to_")), 0 if value is True else value

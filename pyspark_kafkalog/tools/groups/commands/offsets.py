@@ -16,7 +16,6 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.settings import Selection
-from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, say_unreadable, show_rows, wide_option
 from pyspark_kafkalog.tools.cli.parameters import (
@@ -28,14 +27,14 @@ from pyspark_kafkalog.tools.cli.parameters import (
     named_partitions,
     offsets_of,
     on_place,
-    parse_time,
     partitions_argument,
     selection,
     topics_argument,
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
+from pyspark_kafkalog.tools.groups.commands.targets import ends_in, from_file_option, to_datetime_option
 from pyspark_kafkalog.tools.groups.consumer_groups import FAILED, GroupOffset
-from pyspark_kafkalog.tools.groups.exchange import export_csv, export_json, parse, parse_ends, where_named
+from pyspark_kafkalog.tools.groups.exchange import export_csv, export_json, parse, where_named
 from pyspark_kafkalog.tools.groups.reset import ResetStep, ResetTo
 from pyspark_kafkalog.tools.groups.safe_offsets import positions
 
@@ -88,20 +87,10 @@ def show(
     is_flag=True,
     help="The committed offsets, or the log end offsets where nothing is committed.",
 )
-@click.option(
-    "--to-datetime",
-    metavar="TIME",
-    callback=parse_time,
-    help=f"The first records at or after this time: {TIME_FORMS}. UTC unless it has a zone.",
-)
+@to_datetime_option
 @click.option("--to-offset", type=click.IntRange(0, MAX_LONG), help="This offset.")
 @click.option("--shift-by", type=int, help="The committed offset plus this number, which may be negative.")
-@click.option(
-    "--from-file",
-    metavar="FILE",
-    type=click.File(encoding="utf-8"),
-    help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
-)
+@from_file_option
 @click.option(
     "--large-messages",
     is_flag=True,
@@ -169,8 +158,7 @@ def safe(
         raise click.UsageError("Give one of TOPIC, --from-file and --checkpoint.")
     place = kafka.groups.place
     if from_file is not None:
-        with in_file(from_file):
-            ends = parse_ends(from_file.read())
+        ends = ends_in(from_file)
     else:
         ends = positions(place, named_partitions(place, topics) if checkpoint is None else checkpoint)
     found = kafka.groups.safe_offsets(ends)
