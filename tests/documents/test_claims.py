@@ -322,7 +322,7 @@ def not_taken(words: list[str]) -> str | None:
     if command is None:
         return None if words[0].startswith("-") else f"No such command {words[0]!r}."
     try:
-        _, left, _ = command.make_parser(click.Context(command)).parse_args(rest)
+        _, left, _ = command.make_parser(click.Context(command, **kafkalog.context_settings)).parse_args(rest)
     except click.UsageError as e:
         return e.format_message()
     return f"{left[0]!r} is too much." if left else None
