@@ -325,11 +325,11 @@ def test_a_plain_use_loads_the_core_alone(tmp_path: Path) -> None:
     ("modules", "unused"),
     [
         (
-            ["extensions.typed_values.decoding", "extensions.typed_values.read_json"],
+            ["extensions.typed_values.decoding", "extensions.typed_values.json.reading"],
             ["extensions.typed_values.avro", "schema_registry"],
         ),
         (
-            ["extensions.typed_values.decoding", "extensions.typed_values.read_avro"],
+            ["extensions.typed_values.decoding", "extensions.typed_values.avro.reading"],
             ["extensions.typed_values.json.decoder"],
         ),
         (["extensions.typed_values.encoding"], ["extensions.typed_values.avro", "schema_registry"]),

@@ -154,11 +154,13 @@ _PARTITION_VIEWS = Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW | Use.SEGMENTS_VIEW 
 _SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
 _DECODING = Use.READ | Use.WRITE | Use.ADMIN
+HEADER_SERIALIZER = "HeaderSchemaIdSerializer"
 VALUE_FORMATS = ("avro", "confluent-avro", "json")
 _OTHER_FORMATS = (
     "Others are read as bytes: a cast makes them text, and a transform, or a function of Spark's such as"
     " from_protobuf, decodes them."
 )
+_SCHEMA_IDS = java_class("PrefixSchemaIdSerializer", HEADER_SERIALIZER)
 _PROTOCOLS = "TLS is SSL here, and SASL_SSL with a login."
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
@@ -423,8 +425,8 @@ SECTIONS = (
                "The time zone of timestamps in JSON that have none. Default: `spark.sql.session.timeZone`;"
                " without Spark UTC."),
         Option("includeSchemaId", _READ, boolean, "false",
-               "Read the column `schemaId`, the schema id of each `confluent-avro` value, and `keySchemaId`"
-               " for such keys."),
+               "Read the columns `schemaId` and `schemaGuid`, the key of the schema of each value in a format"
+               " of a registry, and `keySchemaId` and `keySchemaGuid` for such keys."),
         Option("includeCorrupt", _READ, boolean, "false",
                "Read the column `corrupt`: the whole record, with the reason, if its key or value can't be"
                " decoded, and otherwise null ([how](dead-letters.md)). It needs `PERMISSIVE`."),
@@ -432,6 +434,10 @@ SECTIONS = (
                "Register the schema of a write: `value.schema`, or one that is made from the columns. With"
                " `false` a write uses `value.schema`, which the registry must have, or the topic's newest"
                " schema."),
+        Option("value.schema.id.serializer", _WRITE, _SCHEMA_IDS, None,
+               "Where the key of a value's schema is: `PrefixSchemaIdSerializer`, the default, writes its id"
+               " before the value; `HeaderSchemaIdSerializer` its GUID into the header `__value_schema_id`."),
+        Option("key.schema.id.serializer", _WRITE, _SCHEMA_IDS, None, "The same for the column `key`."),
         extension="typed_values",
     ),
     Section(

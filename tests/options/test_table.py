@@ -289,6 +289,7 @@ VALUES = [
     KEY,
     "TLSv1.2",
     "0",
+    "HeaderSchemaIdSerializer",
 ]
 
 

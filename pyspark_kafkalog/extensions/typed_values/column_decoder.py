@@ -12,15 +12,17 @@ import pyarrow as pa
 
 from pyspark_kafkalog.codec.buffers import value_bounds
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.errors import CorruptRecordError, OptionError
+from pyspark_kafkalog.errors import CorruptRecordError
 from pyspark_kafkalog.extensions.large_messages.segments import find
 from pyspark_kafkalog.extensions.typed_values.columns import check_part
-from pyspark_kafkalog.extensions.typed_values.json.types import check_type
-from pyspark_kafkalog.extensions.typed_values.options import CONFLUENT_AVRO, JSON, ColumnFormat
+from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.model import CORRUPT_FIELD, HEADERS_FIELD, TopicPartition
 from pyspark_kafkalog.read.messages import messages_of
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
     from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
     from pyspark_kafkalog.options.settings import ReadOptions
 
@@ -35,23 +37,24 @@ CORRUPT_TYPE = pa.struct(
     ]
 )
 """A record that can't be decoded, whole."""
+_ID_TYPES = {"int": pa.int32(), "string": pa.string()}
 _log = logging.getLogger("pyspark_kafkalog")
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnToDecode:
+class ColumnToDecode(ABC):
     """A column that is decoded: its format, schema and type. Sent to the tasks.
 
-    ``schema`` is that of the reader of Avro, and ``type`` a part of what it gives; None if the values are not
-    wanted. The type of JSON is None as long as only the DataFrame's schema names it. With ``with_ids`` there
-    is a column with the ids of their schemas, and with ``keeps_corrupt`` one with the records that can't be
-    decoded. With ``of_whole`` the records are whole large messages.
+    ``schema`` is the reader's, if the format has one, and ``type`` a part of what it gives; None if the
+    values are not wanted. ``id_columns`` are those with the keys of their schemas that are wanted. With
+    ``keeps_corrupt`` there is one with the records that can't be decoded. With ``of_whole`` the records are
+    whole large messages. A subclass is a format.
     """
 
     format: ColumnFormat
     schema: RegisteredSchema | None
     type: pa.DataType | None
-    with_ids: bool
+    id_columns: tuple[str, ...]
     keeps_corrupt: bool
     of_whole: bool
 
@@ -62,13 +65,13 @@ class ColumnToDecode:
         schema: RegisteredSchema | None,
         kind: pa.DataType | None,
         options: ReadOptions,
-    ) -> ColumnToDecode:
+    ) -> Self:
         """The column, for a reader that wants all that its options make."""
         return cls(
             column,
             schema,
             kind,
-            with_ids=schema is not None,
+            id_columns=tuple(column.id_columns),
             keeps_corrupt=CORRUPT_FIELD[0] in options.record_fields,
             of_whole=messages_of(options).are_joined,
         )
@@ -81,7 +84,7 @@ class ColumnToDecode:
     def reads(self) -> list[str]:
         """The columns of records that it needs."""
         names = [self.name, "offset"]
-        if self.format.format == CONFLUENT_AVRO:
+        if self.format.is_registered:
             names.append(HEADERS_FIELD[0])
         if self.keeps_corrupt:
             names += ["key", "value", "timestamp", HEADERS_FIELD[0]]
@@ -91,47 +94,49 @@ class ColumnToDecode:
     def types(self) -> dict[str, pa.DataType]:
         """The columns that it makes.
 
-        :raises OptionError: if the type of JSON is not known.
+        :raises OptionError: if the type of one is not known.
         """
-        if self.format.format == JSON and self.type is None:
-            raise OptionError(
-                f"Option '{self.name}.format' is {JSON}, which needs to know the fields",
-                hint=f'Give {self.name}.schema, "id bigint, name string", or the type of the column:'
-                f' .schema("{self.name} struct<id: bigint, name: string>").',
-            )
         made = self.ids if self.type is None else {self.name: self.type, **self.ids}
         return made | ({CORRUPT_FIELD[0]: CORRUPT_TYPE} if self.keeps_corrupt else {})
 
     @property
     def ids(self) -> dict[str, pa.DataType]:
-        """The column with the ids of schemas, if it makes that."""
-        return (
-            {} if not self.with_ids or self.format.id_column is None else {self.format.id_column: pa.int32()}
-        )
+        """The wanted columns with the keys of schemas."""
+        return {name: _ID_TYPES[self.format.id_columns[name]] for name in self.id_columns}
 
-    def part(self, wanted: pa.Schema) -> ColumnToDecode | None:
+    def part(self, wanted: pa.Schema) -> Self | None:
         """The part that makes ``wanted`` columns: structs may have some of their fields. None without one.
 
         :raises OptionError: if what is wanted isn't a part of it.
         """
         names = wanted.names
         kind = wanted.field(self.name).type if self.name in names else None
-        with_ids = self.format.id_column in names
+        id_columns = tuple(name for name in self.id_columns if name in names)
         keeps_corrupt = self.keeps_corrupt and CORRUPT_FIELD[0] in names
-        if kind is None and not with_ids and not keeps_corrupt:
+        if kind is None and not id_columns and not keeps_corrupt:
             return None
         if kind is None and keeps_corrupt:
             kind = self.types[self.name]  # decoding finds them
         if kind is not None:
-            self._check_part(kind)
-        return replace(self, type=kind, with_ids=with_ids, keeps_corrupt=keeps_corrupt)
+            self.check_part(kind)
+        return replace(self, type=kind, id_columns=id_columns, keeps_corrupt=keeps_corrupt)
 
-    def _check_part(self, wanted: pa.DataType) -> None:
-        if self.format.format == JSON:
-            check_type(wanted, self.format.corrupt)
-            wanted = pa.struct([field for field in wanted if field.name != self.format.corrupt])
+    def check_part(self, wanted: pa.DataType) -> None:
+        """Check that a type is a part of what it makes.
+
+        :raises OptionError: if it isn't.
+        """
         if self.type is not None:
             check_part(wanted, self.type, self.name)
+
+    @abstractmethod
+    def decoder(self, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:
+        """The decoder of the column, in a task.
+
+        :param registry: where the schemas of writers are.
+        :param zone: the name of the time zone of times that have none, unless an option gives another.
+        :raises OptionError: if there is no such zone here.
+        """
 
 
 class DecodedValues(Protocol):
@@ -202,10 +207,9 @@ class ColumnDecoder(ABC):
         if self._column.name == "value" and segments_in(values.batch.slice(row, 1)).size:
             return "it is a segment of a large message: give large.message.enabled=true (--large-messages)"
         looks_framed = values.sizes[row] >= PREFIX and values.data[values.starts[row]] == 0
-        if looks_framed and self._column.format.format != CONFLUENT_AVRO:
-            return (
-                f"it begins like a value of Confluent's serializers: give {CONFLUENT_AVRO} for those of Avro"
-            )
+        if looks_framed and not self._column.format.is_registered:
+            confluent = f"confluent-{self._column.format.encoding}"
+            return f"it begins like a value of Confluent's serializers: give {confluent} for those"
         return None
 
     def _reason(self, decoded: DecodedValues, row: int) -> str:

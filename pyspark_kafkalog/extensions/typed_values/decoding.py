@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark_kafkalog.extensions.large_messages.segments import as_sent
 from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     CORRUPT_TYPE,
-    ColumnDecoder,
     ColumnToDecode,
 )
 from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat, ValueOptions
@@ -36,23 +35,13 @@ def decoded_columns(values: ValueOptions, options: ReadOptions) -> tuple[ColumnT
 
 
 def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOptions) -> ColumnToDecode:
-    if column.format == JSON:
-        from pyspark_kafkalog.extensions.typed_values.read_json import json_column
+    if column.encoding == JSON:
+        from pyspark_kafkalog.extensions.typed_values.json.reading import json_column
 
-        return json_column(column, options)
-    from pyspark_kafkalog.extensions.typed_values.read_avro import avro_column
+        return json_column(column, values.registry, options)
+    from pyspark_kafkalog.extensions.typed_values.avro.reading import avro_column
 
     return avro_column(column, values.registry, options)
-
-
-def _decoder(column: ColumnToDecode, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:
-    if column.format.format == JSON:
-        from pyspark_kafkalog.extensions.typed_values.read_json import JsonDecoder
-
-        return JsonDecoder(column, zone)
-    from pyspark_kafkalog.extensions.typed_values.read_avro import AvroDecoder
-
-    return AvroDecoder(column, registry)
 
 
 def _leaves(kind: pa.DataType) -> int:
@@ -72,7 +61,7 @@ class Decoding:
     def __init__(
         self, columns: Collection[ColumnToDecode], registry: RegistryOptions | None, zone: str
     ) -> None:
-        self._columns = {column.name: _decoder(column, registry, zone) for column in columns}
+        self._columns = {column.name: column.decoder(registry, zone) for column in columns}
         fields = sum(_leaves(kind) for column in columns for kind in column.types.values())
         self._rows = max(_MOST_VALUES // max(fields, 1), 1)
         self._keeps_corrupt = any(column.keeps_corrupt for column in columns)

@@ -6,15 +6,17 @@ no registry, and what does not fit is refused before any row.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
+from pyspark_kafkalog.codec.rows import ROW_TYPES
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat, WrittenValueOptions
-from pyspark_kafkalog.extensions.typed_values.to_json import check_json_type, to_json
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
@@ -23,12 +25,15 @@ _TAGS = ("variant", "geometry", "geography")
 """Keys in the metadata of fields, as PySpark's to_arrow_type has them."""
 
 
+_HEADERS = ROW_TYPES["headers"]
+
+
 @dataclass(frozen=True, slots=True)
-class ColumnToEncode:
-    """A column that is encoded: its format, type and schema. Sent to the tasks.
+class ColumnToEncode(ABC):
+    """A column that is encoded: its format, type and schema. Sent to the tasks. A subclass is a format.
 
     ``type`` is that of the column. ``schema`` is what it is written by, with its id if that comes before
-    each value; None for JSON, and for a column that is null in all rows.
+    each value; None for a format without.
     """
 
     format: ColumnFormat
@@ -38,6 +43,22 @@ class ColumnToEncode:
     @property
     def name(self) -> str:
         return self.format.column
+
+    @abstractmethod
+    def encoder(self, prefix: bytes) -> Callable[[pa.Array], pa.Array]:
+        """The function that makes bytes of the values, in a task.
+
+        :param prefix: the bytes that come before each value that isn't null.
+        """
+
+
+class _Nulls(ColumnToEncode):
+    """A column that is null in all rows."""
+
+    __slots__ = ()
+
+    def encoder(self, prefix: bytes) -> Callable[[pa.Array], pa.Array]:
+        return lambda column: column.cast(pa.binary())
 
 
 def encoded_columns(
@@ -63,15 +84,22 @@ def encoded_columns(
         field = given.field(column.column)
         _check_known(field.type, field.name)
         field = field.with_type(_plain(field.type))
-        schema = None
-        if column.format == JSON:
-            _check_json(column, field)
-        elif not pa.types.is_null(field.type):
-            from pyspark_kafkalog.extensions.typed_values.write_avro import written_schema
-
-            schema = written_schema(column, field, values, topic)
-        found.append(ColumnToEncode(column, field.type, schema))
+        found.append(_column_to_encode(column, field, values, topic))
     return tuple(found)
+
+
+def _column_to_encode(
+    column: ColumnFormat, field: pa.Field, values: WrittenValueOptions, topic: str | None
+) -> ColumnToEncode:
+    if pa.types.is_null(field.type):
+        return _Nulls(column, field.type, None)
+    if column.encoding == JSON:
+        from pyspark_kafkalog.extensions.typed_values.json.writing import json_to_encode
+
+        return json_to_encode(column, field)
+    from pyspark_kafkalog.extensions.typed_values.avro.writing import avro_to_encode
+
+    return avro_to_encode(column, field, values, topic)
 
 
 def _check_known(kind: pa.DataType, path: str) -> None:
@@ -90,24 +118,6 @@ def _check_known(kind: pa.DataType, path: str) -> None:
         _check_known(part.type, f"{path}.{part.name}")
 
 
-def _check_json(column: ColumnFormat, field: pa.Field) -> None:
-    kind = field.type
-    if column.schema is not None:
-        raise OptionError(f"Option '{column.column}.schema' is not for writing {JSON}", hint="Leave it out.")
-    if pa.types.is_null(kind):
-        return
-    if not (pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_list(kind)):
-        raise OptionError(
-            f"Column {field.name!r} has type {kind}, expected a struct, an array or a map for {JSON}",
-            hint=f"Make one, for example with struct(*) AS {field.name}. If it is encoded already, leave out"
-            f" {column.column}.format.",
-        )
-    try:
-        check_json_type(kind)
-    except OptionError as e:
-        raise OptionError(f"Column {field.name!r} can't be written: {e.message}", hint=e.hint) from None
-
-
 class Encoding:
     """Encodes columns of rows, in a task.
 
@@ -115,7 +125,8 @@ class Encoding:
     """
 
     def __init__(self, columns: Iterable[ColumnToEncode]) -> None:
-        self._encode = {column.name: _encoder(column) for column in columns}
+        self._columns = {column.name: column for column in columns}
+        self._encode = {name: column.encoder(_prefix(column)) for name, column in self._columns.items()}
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with these columns encoded.
@@ -127,7 +138,28 @@ class Encoding:
             if name in self._encode:
                 columns[number] = self._encode[name](_as_plain(columns[number]))
                 fields[number] = pa.field(name, pa.binary())
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        encoded = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        for column in self._columns.values():
+            if column.format.id_in_header and column.schema is not None:
+                encoded = _with_guid(encoded, column)
+        return encoded
+
+
+def _with_guid(rows: pa.RecordBatch, column: ColumnToEncode) -> pa.RecordBatch:
+    """``rows`` with the GUID of a column's schema in a header, in place of another one's."""
+    from pyspark_kafkalog.extensions.large_messages.header_lists import HeaderLists
+
+    assert column.schema is not None, "the format has one"
+    assert column.schema.guid is not None, "it was looked up"
+    name, number = f"__{column.name}_schema_id", rows.schema.get_field_index("headers")
+    given = pa.nulls(rows.num_rows, _HEADERS) if number < 0 else _as_plain(rows.column(number)).cast(_HEADERS)
+    has_value = rows.column(column.name).is_valid().to_numpy(zero_copy_only=False)
+    guid = np.frombuffer(b"\x01" + column.schema.guid.bytes, np.uint8)
+    values = np.tile(guid, (int(has_value.sum()), 1))
+    headers = HeaderLists.of(given).without(name, has_value).with_last(name, values, has_value).column()
+    if number < 0:
+        return rows.append_column("headers", headers)
+    return rows.set_column(number, "headers", headers)
 
 
 def _as_plain(column: pa.Array) -> pa.Array:
@@ -160,13 +192,9 @@ def _plain(kind: pa.DataType, *, keeps_dictionaries: bool = False) -> pa.DataTyp
 _BYTES = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 
 
-def _encoder(column: ColumnToEncode) -> Callable[[pa.Array], pa.Array]:
-    if column.schema is None:
-        return _as_json
-    from pyspark_kafkalog.extensions.typed_values.write_avro import avro_encoder
-
-    return avro_encoder(column.format, column.type, column.schema).encode
-
-
-def _as_json(column: pa.Array) -> pa.Array:
-    return to_json(column).cast(pa.binary())
+def _prefix(column: ColumnToEncode) -> bytes:
+    """The bytes before each value: a zero, and the id of its schema."""
+    if not column.format.is_registered or column.schema is None or column.format.id_in_header:
+        return b""
+    assert column.schema.schema_id is not None, "the registry has given it"
+    return b"\0" + column.schema.schema_id.to_bytes(4, "big")

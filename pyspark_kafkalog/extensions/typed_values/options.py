@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import OptionError, SchemaError
 from pyspark_kafkalog.extensions.typed_values.registry_options import (
     REGISTRY,
     RegistryOptions,
@@ -14,7 +14,7 @@ from pyspark_kafkalog.extensions.typed_values.registry_options import (
 )
 from pyspark_kafkalog.model import CORRUPT_FIELD
 from pyspark_kafkalog.options.settings import ReadOptions, WriteOptions
-from pyspark_kafkalog.options.table import from_option
+from pyspark_kafkalog.options.table import HEADER_SERIALIZER, VALUE_FORMATS, from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.read.values import Values
 from pyspark_kafkalog.write.values import WrittenValues
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.extensions.typed_values.encoding import ColumnToEncode
     from pyspark_kafkalog.read.values import Decode
 
-CONFLUENT_AVRO = "confluent-avro"
 JSON = "json"
 _CORRUPT, _ZONE = "columnNameOfCorruptRecord", "timeZone"
+_REGISTERED = tuple(name for name in VALUE_FORMATS if "-" in name)
 _INCLUDE_ID, _REGISTER = "includeSchemaId", "auto.register.schemas"
-ID_COLUMNS: Mapping[str, str] = {"key": "keySchemaId", "value": "schemaId"}
-"""The columns that may have a format, and those with the ids of the schemas of their values."""
+ID_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "key": {"keySchemaId": "int", "keySchemaGuid": "string"},
+    "value": {"schemaId": "int", "schemaGuid": "string"},
+}
+"""The columns that may have a format, and those with the ids and GUIDs of the schemas of their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class ColumnFormat:
     ``schema`` is the text of the schema that its values are read with; None for the newest one that the
     registry has for the topic, or for JSON that of the DataFrame. With ``fails_fast`` a value that can't be
     decoded ends the query. Of JSON the field ``corrupt`` gets such a value, and ``zone`` is the time zone of
-    times without one; None for the session's.
+    times without one; None for the session's. With ``id_in_header`` a write has the key of a schema there.
     """
 
     column: str
@@ -50,11 +53,29 @@ class ColumnFormat:
     fails_fast: bool
     corrupt: str
     zone: str | None
+    id_in_header: bool
 
     @property
-    def id_column(self) -> str | None:
-        """The column with the ids of its values' schemas; None for a format without any."""
-        return ID_COLUMNS[self.column] if self.format == CONFLUENT_AVRO else None
+    def encoding(self) -> str:
+        """The encoding of its values: ``avro``, ``json``."""
+        return self.format.rpartition("-")[2]
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether each value has the key of its schema in a registry."""
+        return "-" in self.format
+
+    @property
+    def id_columns(self) -> Mapping[str, str]:
+        """The columns with the keys of its values' schemas, and their types in DDL."""
+        return ID_COLUMNS[self.column] if self.is_registered else {}
+
+    def unusable(self, error: SchemaError) -> OptionError:
+        """The error for a schema that can't be read."""
+        name = f"schema of column {self.column!r}"
+        if self.schema is not None:
+            name = f"option '{self.column}.schema'"
+        return OptionError(f"The {name} can't be used: {error.message}", hint=error.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +90,10 @@ class ValueOptions(Values):
     @property
     def columns(self) -> Mapping[str, str]:
         """See :attr:`.contracts.ExtensionOptions.columns`."""
-        found = {}
+        found: dict[str, str] = {}
         if self.include_schema_id:
-            found = {form.id_column: "int" for form in self.formats if form.id_column is not None}
+            for form in self.formats:
+                found |= form.id_columns
         return {**found, **dict([CORRUPT_FIELD])} if self.include_corrupt else found
 
     @property
@@ -151,18 +173,21 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
     for column, name in formats.items():
         if name is None and f"{column}.schema" in user:
             raise OptionError(
-                f"Option '{column}.schema' needs '{column}.format'", hint="Give avro, confluent-avro or json."
+                f"Option '{column}.schema' needs '{column}.format'",
+                hint=f"Give one of {', '.join(VALUE_FORMATS)}.",
             )
+        if name not in _REGISTERED:
+            user.refuse_without(f"{column}.format={_REGISTERED[0]}", f"{column}.schema.id.")
         if name == "avro" and user.value(f"{column}.schema") is None:
             raise OptionError(
                 f"Option '{column}.format' is avro, which needs '{column}.schema'",
                 hint=f"Give the Avro schema of {column}s, as JSON. If they come from Confluent's serializers,"
-                f" set {column}.format to {CONFLUENT_AVRO} instead, and give {REGISTRY}.",
+                f" set {column}.format to {_REGISTERED[0]} instead, and give {REGISTRY}.",
             )
-    confluent = next((column for column, name in formats.items() if name == CONFLUENT_AVRO), None)
-    if confluent is not None and user.value(REGISTRY) is None:
+    registered = next((column for column, name in formats.items() if name in _REGISTERED), None)
+    if registered is not None and user.value(REGISTRY) is None:
         raise OptionError(
-            f"Option '{confluent}.format' is {CONFLUENT_AVRO}, which needs {REGISTRY!r}",
+            f"Option '{registered}.format' is {formats[registered]}, which needs {REGISTRY!r}",
             hint="Give the URL of the schema registry, such as https://host:8081.",
         )
     given = {
@@ -171,9 +196,10 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
         _INCLUDE_ID: user.value(_INCLUDE_ID),
     }
     for option, is_given in given.items():
-        if confluent is None and is_given:
+        if registered is None and is_given:
             raise OptionError(
-                f"Option {option!r} applies only to a key.format or value.format of {CONFLUENT_AVRO}",
+                f"Option {option!r} applies only to a key.format or value.format of"
+                f" {' or '.join(_REGISTERED)}",
                 hint="Leave it out, or give the format.",
             )
     if not any(formats.values()):
@@ -188,7 +214,13 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
         )
     rules = fails_fast, user.value(_CORRUPT), user.value(_ZONE)
     return tuple(
-        ColumnFormat(column, name, user.value(f"{column}.schema"), *rules)
+        ColumnFormat(
+            column,
+            name,
+            user.value(f"{column}.schema"),
+            *rules,
+            id_in_header=user.value(f"{column}.schema.id.serializer") == HEADER_SERIALIZER,
+        )
         for column, name in formats.items()
         if name is not None
     )

@@ -16,8 +16,9 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -54,13 +55,14 @@ class RegisteredSchema:
     """A schema as the registry has it.
 
     ``kind`` is ``AVRO``, ``JSON`` or ``PROTOBUF``. ``references`` are the texts of the schemas that it names,
-    each before those that need it. ``schema_id`` is None if the registry did not tell it.
+    each before those that need it. ``schema_id`` and ``guid`` are None if the registry did not tell them.
     """
 
     text: str
     kind: str = "AVRO"
     references: tuple[str, ...] = ()
     schema_id: int | None = None
+    guid: uuid.UUID | None = None
 
 
 class _AgainError(Exception):
@@ -123,23 +125,24 @@ class SchemaRegistry:
         path, what = f"/subjects/{quote(subject, safe='')}/versions/latest", f"subject {subject!r}"
         return self._read(self._ask(path, what, time.monotonic() + wait), what, wait)
 
-    def id_of(self, subject: str, text: str, *, wait: float = WAIT) -> int:
-        """The id of an Avro schema among those of a subject.
+    def find(self, subject: str, schema: RegisteredSchema, *, wait: float = WAIT) -> RegisteredSchema:
+        """A schema among those of a subject, with its id.
 
         :raises SchemaRegistryError: if it isn't one of them.
         """
-        return self._sent(f"/subjects/{quote(subject, safe='')}", subject, text, wait)
+        return self._sent(f"/subjects/{quote(subject, safe='')}", subject, schema, wait)
 
-    def register(self, subject: str, text: str, *, wait: float = WAIT) -> int:
-        """Make an Avro schema the newest one of a subject, unless it has it; gives its id.
+    def register(self, subject: str, schema: RegisteredSchema, *, wait: float = WAIT) -> RegisteredSchema:
+        """Make a schema the newest one of a subject, unless it has it; gives it with its id.
 
         :raises SchemaRegistryError: if the registry refuses it, in its words.
         """
-        return self._sent(f"/subjects/{quote(subject, safe='')}/versions", subject, text, wait)
+        return self._sent(f"/subjects/{quote(subject, safe='')}/versions", subject, schema, wait)
 
-    def _sent(self, path: str, subject: str, text: str, wait: float) -> int:
+    def _sent(self, path: str, subject: str, schema: RegisteredSchema, wait: float) -> RegisteredSchema:
         what = f"this schema of subject {subject!r}"
-        body = json.dumps({"schema": text}).encode()
+        kind = {} if schema.kind == "AVRO" else {"schemaType": schema.kind}
+        body = json.dumps({"schema": schema.text, **kind}).encode()
         try:
             answer = self._ask(path, what, time.monotonic() + wait, body)
         except _RefusedError as e:
@@ -149,7 +152,7 @@ class SchemaRegistry:
         schema_id = _id(answer)
         if schema_id is None:
             raise self._error(f"gave an answer without an id for {what}")
-        return schema_id
+        return replace(schema, schema_id=schema_id, guid=_guid(answer))
 
     def _cached(self, path: str, what: str, wait: float) -> RegisteredSchema:
         found = self._found.get(path)
@@ -171,6 +174,7 @@ class SchemaRegistry:
             kind if _is_name(kind) else "",
             tuple(found.values()),
             _id(answer),
+            _guid(answer),
         )
 
     def _refer(
@@ -337,6 +341,14 @@ def _id(answer: Mapping[str, Any]) -> int | None:
     """The id in an answer; None for none that four bytes can hold."""
     found = answer.get("id")
     return found if type(found) is int and 0 <= found < 1 << 32 else None
+
+
+def _guid(answer: Mapping[str, Any]) -> uuid.UUID | None:
+    """The GUID in an answer; registries before Confluent Platform 8.0 have none."""
+    try:
+        return uuid.UUID(answer.get("guid"))
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _is_name(found: object) -> bool:

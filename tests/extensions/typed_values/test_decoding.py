@@ -150,6 +150,8 @@ def test_the_ids_of_schemas(schemas: Schemas, root: str) -> None:
     assert [row["schemaId"] for row in rows] == ids
     assert rows[0]["value"] == {"id": 2, "price": 9.0, "name": None}
     assert rows[4]["value"] == {"id": 1, "price": 1.5, "name": "a"}
+    guids = [row["schemaGuid"] for row in read(root, columns=["schemaGuid"])]
+    assert guids == [GUID if number == 4 else None for number in range(len(ids))]
     rows = read(root, columns=["keySchemaId"], key__format="confluent-avro")
     assert rows == [{"keySchemaId": 4}] * len(ids)
     given = {
@@ -159,7 +161,8 @@ def test_the_ids_of_schemas(schemas: Schemas, root: str) -> None:
     }
     assert "schemaId" not in connect(root).read(options=given).schema.names
     shown = connect(root).read(options={**given, "includeSchemaId": "true"})
-    assert (shown.schema.names[-1], shown.schema.types[-1]) == ("schemaId", pa.int32())
+    assert shown.schema.names[-2:] == ["schemaId", "schemaGuid"]
+    assert shown.schema.types[-2:] == [pa.int32(), pa.string()]
     found = connect(root).read(columns=["offset"], filters=[("schemaId", "=", 1)], options=given)
     assert found.read_all().to_pylist() == [{"offset": 1}]
     options = {**given, "includeSchemaId": "true", "transform": "tests.plugins:same"}
@@ -294,7 +297,7 @@ def test_bytes_have_no_length(schemas: Schemas, root: str, reader: Any, value: b
 def test_several_topics_need_a_schema(schemas: Schemas, root: str) -> None:
     write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})])
     write(root, [prefixed(2, PRICED, {"id": 2, "price": 9.0, "name": None})], topic="others")
-    with pytest.raises(OptionError, match=r"not of one topic\. Give the Avro schema of all"):
+    with pytest.raises(OptionError, match=r"not of one topic\. Give the schema of all"):
         read(root, topics="items,others")
     only_id = json.dumps(record("Item", id="long"))
     assert sorted(row["id"] for row in read(root, topics="items,others", value__schema=only_id)) == [1, 2]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import pickle
+import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ class Schemas:
     def __init__(self) -> None:
         self.ids: dict[tuple[str, str], int] = {}
         self.registered: list[str] = []
+        self.guid: uuid.UUID | None = None
 
     def add(self, subject: str, schema: Any) -> int:
         return self.ids.setdefault((subject, json.dumps(schema)), len(self.ids) + 1)
@@ -49,19 +52,20 @@ def schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
         known = [(number, text) for (name, text), number in found.ids.items() if name == subject]
         if not known:
             raise SchemaRegistryError(f"does not know subject {subject!r}")
-        return RegisteredSchema(known[-1][1], schema_id=known[-1][0])
+        return RegisteredSchema(known[-1][1], schema_id=known[-1][0], guid=found.guid)
 
-    def id_of(_: SchemaRegistry, subject: str, text: str) -> int:
-        if (subject, text) not in found.ids:
+    def find(_: SchemaRegistry, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
+        if (subject, schema.text) not in found.ids:
             raise SchemaRegistryError(f"does not know this schema of subject {subject!r}")
-        return found.ids[subject, text]
+        return replace(schema, schema_id=found.ids[subject, schema.text], guid=found.guid)
 
-    def register(_: SchemaRegistry, subject: str, text: str) -> int:
-        found.registered.append(text)
-        return found.ids.setdefault((subject, text), len(found.ids) + 1)
+    def register(_: SchemaRegistry, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
+        found.registered.append(schema.text)
+        found.ids.setdefault((subject, schema.text), len(found.ids) + 1)
+        return find(_, subject, schema)
 
     monkeypatch.setattr(SchemaRegistry, "latest", latest)
-    monkeypatch.setattr(SchemaRegistry, "id_of", id_of)
+    monkeypatch.setattr(SchemaRegistry, "find", find)
     monkeypatch.setattr(SchemaRegistry, "register", register)
     return found
 
@@ -107,6 +111,27 @@ def test_a_schema_that_is_registered(schemas: Schemas, root: str) -> None:
     (text,) = schemas.registered
     assert value == prefixed(1, json.loads(text), ROWS[0])
     assert json.loads(text)["fields"][0] == {"name": "id", "type": ["null", "long"], "default": None}
+
+
+def test_keys_of_schemas_in_headers(schemas: Schemas, root: str) -> None:
+    """As HeaderSchemaIdSerializer writes them: a GUID, and the value as it is."""
+    in_header = {
+        **CONFLUENT,
+        "value.schema.id.serializer": "io.confluent.kafka.serializers.schema.id.HeaderSchemaIdSerializer",
+    }
+    schemas.add("items-value", ITEM)
+    rows = pa.table({"value": pa.array([*ROWS[:1], None], KIND)})
+    with pytest.raises(SchemaRegistryError, match="no GUID"):
+        connect(root).write(rows, "items", options=in_header)
+    schemas.guid = uuid.UUID(int=7)
+    connect(root).write(rows, "items", options=in_header)
+    headers = [[{"key": "a", "value": b"1"}, {"key": "__value_schema_id", "value": b"old"}], None]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    connect(root).write(rows.append_column("headers", pa.array(headers, kind)), "items", options=in_header)
+    found = connect(root).read("items", columns=["value", "headers"]).read_all().to_pylist()
+    guid = {"key": "__value_schema_id", "value": b"\1" + schemas.guid.bytes}
+    assert [row["value"] for row in found] == [body(ITEM, ROWS[0]), None] * 2
+    assert [row["headers"] for row in found] == [[guid], None, [headers[0][0], guid], None]
 
 
 def test_what_does_not_fit_is_refused_before_any_row(schemas: Schemas, root: str) -> None:
@@ -207,7 +232,7 @@ def test_what_is_said_of_schemas(schemas: Schemas, root: str, monkeypatch: pytes
     with pytest.raises(SchemaError, match=r"by the schema that is made of it: value\.a: the schema expects"):
         write(root, column, **CONFLUENT, auto__register__schemas="true")
     monkeypatch.setattr(SchemaRegistry, "latest", lambda *_: RegisteredSchema(json.dumps(ITEM)))
-    with pytest.raises(SchemaRegistryError, match="gave no id of the newest schema of 'items-value'"):
+    with pytest.raises(SchemaRegistryError, match="gave no id of the newest schema of subject 'items-value'"):
         write(root, pa.array(ROWS, KIND), **CONFLUENT)
 
 

@@ -22,7 +22,11 @@ import trustme
 from pyspark_kafkalog.errors import OptionError, SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values import schema_registry
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions, registry_options
-from pyspark_kafkalog.extensions.typed_values.schema_registry import SchemaRegistry, registry_of
+from pyspark_kafkalog.extensions.typed_values.schema_registry import (
+    RegisteredSchema,
+    SchemaRegistry,
+    registry_of,
+)
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from tests.http_doubles import Silent, served
@@ -118,20 +122,21 @@ def test_schemas_of_a_real_registry(registry: SchemaRegistryServer) -> None:
 def test_schemas_are_registered_in_a_real_registry(registry: SchemaRegistryServer) -> None:
     subject, found = f"{uuid.uuid4().hex[:8]}-a/value", SchemaRegistry(RegistryOptions((registry.url,)))
     with pytest.raises(SchemaRegistryError, match="does not know this schema of subject"):
-        found.id_of(subject, json.dumps(A))
-    number = found.register(subject, json.dumps(A))
-    assert found.register(subject, json.dumps(A)) == number
-    assert found.id_of(subject, json.dumps(A)) == number
-    assert found.latest(subject).schema_id == number
+        found.find(subject, RegisteredSchema(json.dumps(A)))
+    schema = found.register(subject, RegisteredSchema(json.dumps(A)))
+    assert schema.schema_id is not None
+    assert found.register(subject, RegisteredSchema(json.dumps(A))) == schema
+    assert found.find(subject, RegisteredSchema(json.dumps(A))) == schema
+    assert found.latest(subject).schema_id == schema.schema_id
     registry.set_compatibility(quote(subject, safe=""), "BACKWARD")
     other = {**A, "fields": [{"name": "x", "type": "string"}]}
     with pytest.raises(
         SchemaRegistryError, match=r"refuses this schema of subject .*: .*ncompatible"
     ) as caught:
-        found.register(subject, json.dumps(other))
+        found.register(subject, RegisteredSchema(json.dumps(other)))
     assert "Change the columns" in str(caught.value)
     with pytest.raises(SchemaRegistryError, match="refuses"):
-        found.register(subject, '{"type": "recor"}')
+        found.register(subject, RegisteredSchema('{"type": "recor"}'))
 
 
 @pytest.mark.parametrize(
@@ -162,21 +167,21 @@ def test_why_a_schema_is_refused(double: Double, status: int) -> None:
     with pytest.raises(
         SchemaRegistryError, match="refuses this schema of subject 's-value': not good not"
     ) as e:
-        double.registry(token="a.b.c").register("s-value", "{}")
+        double.registry(token="a.b.c").register("s-value", RegisteredSchema("{}"))
     assert len(str(e.value)) < 1300
     assert double.requests == [("/base/subjects/s-value/versions", "Bearer a.b.c")]
     assert json.loads(double.bodies[0]) == {"schema": "{}"}
     for body in (b"<html>", b"[]", {"message": 7}):
         double.answers = [(status, body)]
         with pytest.raises(SchemaRegistryError, match=f"refuses this schema .*: HTTP status {status}"):
-            double.registry().id_of("s-value", "{}")
+            double.registry().find("s-value", RegisteredSchema("{}"))
 
 
 @pytest.mark.parametrize("answer", [{}, {"id": "7"}, {"id": -1}, {"id": 1 << 32}, {"id": True}])
 def test_an_answer_without_an_id(double: Double, answer: Any) -> None:
     double.answers = [(503, b""), (200, answer)]
     with pytest.raises(SchemaRegistryError, match="gave an answer without an id"):
-        double.registry().register("s-value", "{}")
+        double.registry().register("s-value", RegisteredSchema("{}"))
     assert len(double.bodies) == 2
 
 
@@ -189,7 +194,7 @@ def test_an_id_of_the_newest_schema_that_can_not_be_one(double: Double) -> None:
 def test_a_schema_that_a_subject_does_not_have(double: Double) -> None:
     double.answers = [(404, {"error_code": 40403, "message": "Schema not found"})]
     with pytest.raises(SchemaRegistryError, match="does not know this schema") as caught:
-        double.registry().id_of("s-value", "{}")
+        double.registry().find("s-value", RegisteredSchema("{}"))
     assert "auto.register.schemas=true to a write" in str(caught.value)
 
 

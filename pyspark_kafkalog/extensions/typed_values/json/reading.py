@@ -13,10 +13,12 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
 )
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
+from pyspark_kafkalog.extensions.typed_values.framing import ConfluentFraming
 from pyspark_kafkalog.extensions.typed_values.json.decoder import DecodedJson, Decoder
 from pyspark_kafkalog.extensions.typed_values.json.times import zone as zone_named
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type, has_timestamps
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
+from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
 
 _FEW = 1000
@@ -24,7 +26,34 @@ _FEW = 1000
 _log = logging.getLogger("pyspark_kafkalog")
 
 
-def json_column(column: ColumnFormat, options: ReadOptions) -> ColumnToDecode:
+class JsonColumn(ColumnToDecode):
+    """A column of JSON; its type is None as long as only the DataFrame's schema names it."""
+
+    __slots__ = ()
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """See :attr:`.column_decoder.ColumnToDecode.types`."""
+        if self.type is None and self.schema is None:
+            raise OptionError(
+                f"Option '{self.name}.format' is {self.format.format}, which needs to know the fields",
+                hint=f'Give {self.name}.schema, "id bigint, name string", or the type of the column:'
+                f' .schema("{self.name} struct<id: bigint, name: string>").',
+            )
+        return super().types
+
+    def check_part(self, wanted: pa.DataType) -> None:
+        """See :meth:`.column_decoder.ColumnToDecode.check_part`."""
+        check_type(wanted, self.format.corrupt)
+        given = pa.struct([field for field in wanted if field.name != self.format.corrupt])
+        super().check_part(given)
+
+    def decoder(self, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:
+        """See :meth:`.column_decoder.ColumnToDecode.decoder`."""
+        return JsonDecoder(self, zone)
+
+
+def json_column(column: ColumnFormat, registry: RegistryOptions | None, options: ReadOptions) -> JsonColumn:
     """The decoding of a column; its type is known only if an option gives it.
 
     :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
@@ -45,7 +74,7 @@ def json_column(column: ColumnFormat, options: ReadOptions) -> ColumnToDecode:
                 " StructType gives it by simpleString().",
             ) from None
         check_type(kind, column.corrupt)
-    return ColumnToDecode.of(column, None, kind, options)
+    return JsonColumn.of(column, None, kind, options)
 
 
 class JsonDecoder(ColumnDecoder):
@@ -59,7 +88,8 @@ class JsonDecoder(ColumnDecoder):
 
     def __init__(self, column: ColumnToDecode, zone: str) -> None:
         super().__init__(column)
-        kind = column.types[column.name]
+        self._framing = ConfluentFraming(column) if column.format.is_registered else None
+        kind = column.types.get(column.name, pa.struct([]))
         name = (column.format.zone or zone) if has_timestamps(kind) else "UTC"
         found = zone_named(name)
         if found is None:
@@ -70,7 +100,13 @@ class JsonDecoder(ColumnDecoder):
         self._decoder = Decoder(kind, found, column.format.corrupt)
         self._has_said = False
 
-    def decoded(self, values: ColumnValues) -> tuple[DecodedJson, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[DecodedJson | None, dict[str, pa.Array]]:
+        made: dict[str, pa.Array] = {}
+        if self._framing is not None:
+            keys = self._framing.find(values)
+            made = {name: keys.column(name) for name in self._column.ids}
+        if self._column.type is None:
+            return None, made
         found = self._decoder.decode(values.data, values.starts, values.sizes)
         slow, given = found.slow.total(), int((values.sizes >= 0).sum())
         if slow > max(given // 2, _FEW) and not self._has_said:
@@ -81,4 +117,4 @@ class JsonDecoder(ColumnDecoder):
                 " from_json, %d of them for %s; docs/typed-values.md says what is rare",
                 *(values.partition, slow, given, self._column.name, count, place),
             )
-        return found, {}
+        return found, made

@@ -1,0 +1,108 @@
+"""The schemas that a column's values were written by, looked up by the keys that records have of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_kafkalog.errors import KafkaLogError, SchemaError
+from pyspark_kafkalog.extensions.typed_values.column_decoder import (
+    ColumnToDecode,
+    ColumnValues,
+    segments_in,
+)
+from pyspark_kafkalog.extensions.typed_values.framing import ConfluentFraming, WriterKey, WriterKeys
+from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, registry_of
+
+WITHOUT = 0
+"""The entry of rows that have no key of a schema."""
+
+
+class Writers:
+    """The writers of a column.
+
+    :param registry: where their schemas are.
+    :param add: gives the decoder's entry, above 0, for a schema and the indexes of a message in it; it raises
+        SchemaError if the schema can't be read with the reader's.
+    """
+
+    def __init__(
+        self,
+        column: ColumnToDecode,
+        registry: RegistryOptions,
+        add: Callable[[RegisteredSchema, tuple[int, ...]], int],
+    ) -> None:
+        self._column, self._add = column, add
+        self._registry = registry_of(registry)
+        self._framing = ConfluentFraming(column)
+        self._entries: dict[WriterKey, int] = {}
+        self._has_segments = False
+
+    def find(self, values: ColumnValues) -> tuple[np.ndarray, dict[str, pa.Array]]:
+        """The entry of each row's writer, and the columns of keys that are wanted.
+
+        Starts and sizes of the values become those of their bodies. There are no entries where only the keys
+        are wanted.
+
+        :raises SchemaError: if a schema can't be read with the reader's.
+        :raises SchemaRegistryError: if the registry does not know one, or does not answer.
+        """
+        found = self._framing.find(values)
+        made = {name: found.column(name) for name in self._column.ids}
+        if self._column.type is None:
+            return np.empty(0, np.int64), made
+        self._leave_out_segments(values.batch, found)
+        numbers, first, index = np.unique(found.numbers, return_index=True, return_inverse=True)
+        of_numbers = [
+            WITHOUT if number < 0 else self._entry(found.keys[number], row, values.place)
+            for number, row in zip(numbers.tolist(), first.tolist(), strict=True)
+        ]
+        return np.array(of_numbers, np.int64)[index], made
+
+    def _leave_out_segments(self, batch: pa.RecordBatch, found: WriterKeys) -> None:
+        """Take the keys from rows that are message segments: no registry will ever know them.
+
+        A value may look like one by chance, so the registry is asked for the first one.
+        """
+        known = [number for number, key in enumerate(found.keys) if key in self._entries]
+        rows = found.prefixed[~np.isin(found.numbers[found.prefixed], known)]
+        if self._column.name != "value" or not rows.size:
+            return
+        for row in rows[segments_in(batch.take(pa.array(rows)))].tolist():
+            schema = found.keys[found.numbers[row]].schema
+            assert isinstance(schema, int), "a prefix has an id"
+            self._has_segments = self._has_segments or not self._registry.knows(schema)
+            if self._has_segments:
+                found.numbers[row] = -1
+
+    def _entry(self, key: WriterKey, row: int, place: Callable[[int], dict[str, Any]]) -> int:
+        """The decoder's entry for a writer's schema; ``row`` is the first one that has it."""
+        entry = self._entries.get(key)
+        if entry is None:
+            registry, expected = self._registry, self._column.format.encoding.upper()
+            by_guid = isinstance(key.schema, uuid.UUID)
+            try:
+                schema = (
+                    registry.by_guid(str(key.schema))
+                    if isinstance(key.schema, uuid.UUID)
+                    else registry.by_id(key.schema)
+                )
+                if schema.kind != expected:
+                    raise SchemaError(f"it is a schema of type {schema.kind}, expected {expected}")
+                entry = self._add(schema, key.message)
+            except SchemaError as e:
+                raise SchemaError(
+                    f"The {self._column.name} can't be read with the schema of this query: schema"
+                    f" {'GUID' if by_guid else 'id'} {key.schema}: {e.message}",
+                    hint=f"Give a schema that can read both as {self._column.name}.schema.",
+                    **place(row),
+                ) from None
+            except KafkaLogError as e:
+                raise type(e)(e.message, hint=e.hint, **place(row)) from None
+            self._entries[key] = entry
+        return entry
