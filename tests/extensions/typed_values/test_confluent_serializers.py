@@ -116,7 +116,7 @@ def test_what_the_serializer_writes(client: Any, topic: Topic) -> None:
 
 
 def test_what_the_serializer_writes_into_headers(registry: SchemaRegistryServer, topic: Topic) -> None:
-    """GUIDs, for the key and the value."""
+    """GUIDs, for the key and the value; what is written so is read by its deserializer."""
     settings = {"schema.id.serializer": client_of.header_schema_id_serializer}
     orders, rows = [order(number) for number in range(5)], []
     with with_guids(registry) as url:
@@ -135,10 +135,23 @@ def test_what_the_serializer_writes_into_headers(registry: SchemaRegistryServer,
                 assert [name for name, _ in headers] == ["mine", "__key_schema_id", "__value_schema_id"]
         connect(topic.root).write(pa.Table.from_pylist(rows), topic.name)
         given = {**topic.given, "key.format": "confluent-avro", "schema.registry.url": url}
-        found = topic.read(["key", "value", "schemaId"], **given)
+        found = topic.read(["key", "value", "schemaId", "schemaGuid"], **given)
+        in_header = {
+            f"{column}.schema.id.serializer": "HeaderSchemaIdSerializer" for column in ("key", "value")
+        }
+        connect(topic.root).write(found.select(["key", "value"]), topic.name, options={**given, **in_header})
+        written = topic.read(["key", "value", "headers"]).to_pylist()
+        with client_of.SchemaRegistryClient({"url": url}) as client:
+            read_key, read = avro.AvroDeserializer(client), avro.AvroDeserializer(client)
+            for row, value in zip(written[len(orders) :], orders, strict=True):
+                headers = [(each["key"], each["value"]) for each in row["headers"]]
+                assert read_key(row["key"], topic.context(MessageField.KEY, headers)) == value["ref"]
+                assert read(row["value"], topic.context(headers=headers))["price"] == value["price"]
+    assert [row["value"] for row in written] == [row["value"] for row in written[: len(orders)]] * 2
     assert found.column("value").to_pylist() == [*map(as_columns, orders)]
     assert found.column("key").to_pylist() == [value["ref"] for value in orders]
     assert found.column("schemaId").null_count == len(orders)
+    assert len(set(found.column("schemaGuid").to_pylist())) == 1
 
 
 def test_what_the_deserializer_reads(client: Any, topic: Topic) -> None:
