@@ -194,12 +194,17 @@ def test_without_a_place_for_groups_nothing_is_adopted(tmp_path: Path) -> None:
     backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
     make_broker(log_dir, T0)
     for execute in (False, True):
-        with pytest.raises(OptionError, match="nothing was adopted"):
+        with pytest.raises(OptionError, match=f"nothing was adopted.*offsets export {backup} >"):
             connect(backup).logs.adopt(str(log_dir), execute=execute)
     assert not content(log_dir)
     assert (log_dir / ".kafka_cleanshutdown").exists()
     assert connect(backup).logs.adopt(str(log_dir), execute=True, groups=False)[0].problem is None
     assert len(content(log_dir)) == len(content(backup))
+    with pytest.raises(OptionError, match="nothing was adopted"):  # the groups are still to come
+        connect(backup).logs.adopt(str(log_dir), execute=True)
+    groups_in(log_dir).commit("other", {T0: CommittedOffset(0)})
+    assert connect(backup).logs.adopt(str(log_dir), execute=True)[0].adopted_before
+    assert groups_in(log_dir).committed("etl")[T0].offset == 40
 
 
 def test_names_that_are_long_or_look_deleted(tmp_path: Path) -> None:

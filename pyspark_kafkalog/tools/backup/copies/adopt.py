@@ -118,8 +118,8 @@ def adopt(
 
     :param topics: only these; () for all that are not internal.
     :param execute: False to only say what would be done, and change nothing.
-    :param before: called with the partitions to adopt, before the first one is, or nothing is changed; both
-        directories are held.
+    :param before: called with the partitions to adopt, and those adopted before, before anything is changed;
+        both directories are held.
     :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
     :raises LogDirectoryError: if ``log_dir`` is not a broker's, or the disk fails.
     """
@@ -140,14 +140,15 @@ def adopt(
                 journal.recover(backup)  # a writer may have been killed since
                 journal.recover(log_dir)
             found = _plan(backup, log_dir, topics, progress, refused)
-            steps = [step for step in found if step.problem is None and not step.adopted_before]
-            before([TopicPartition(step.topic, step.partition) for step in steps])
+            sound = [step for step in found if step.problem is None]
+            before([TopicPartition(step.topic, step.partition) for step in sound])
             if not execute:
                 return found
             with journal.unclean(log_dir):
                 root = LogRoot(open_folder(backup))
-                for step in steps:
-                    _adopt(root, log_dir, step, progress)
+                for step in sound:
+                    if not step.adopted_before:
+                        _adopt(root, log_dir, step, progress)
             return found
 
 
