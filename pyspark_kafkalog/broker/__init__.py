@@ -3,12 +3,18 @@
 Of kafka-python this needs the protocol and the mechanisms of SASL. Its package loads all of its clients,
 too, which takes longer than all else here, in each of Spark's short-lived processes. So the package itself
 is loaded as soon as somebody asks it for something, and its modules without it.
+
+It reads its schemas by functions that Python 3.11 and 3.12 warn of. Users whose tests take warnings for
+errors can't help that, so they are read without the warning.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
+import warnings
+from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
@@ -49,4 +55,20 @@ def _load_lazily(name: str) -> None:
         sys.modules[name] = package
 
 
+def _quietly(read: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, without the warning of how it reads a file of its package."""
+
+    @functools.wraps(read)
+    def reads(*args: Any, **named: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+            return read(*args, **named)
+
+    return reads
+
+
 _load_lazily("kafka")
+
+from kafka.protocol import schemas  # noqa: E402 - loads no more of it
+
+schemas.load_json = _quietly(schemas.load_json)

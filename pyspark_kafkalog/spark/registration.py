@@ -62,7 +62,9 @@ class Registration:
 
     def __str__(self) -> str:
         workers = (
-            "the server's workers" if self.worker_python is None else f"workers run {self.worker_python}"
+            "the server chooses its workers' Python"
+            if self.worker_python is None
+            else f"workers run {self.worker_python}"
         )
         return f"kafkalog {self.version} is ready on Spark {self.spark_version}; {workers}"
 
@@ -97,7 +99,7 @@ def register(spark: SparkSession) -> Registration:
         _redact(spark)
         found = _version_of_workers(spark)
         where = "planner, which runs beside the driver,"
-        spark.read.format(DefaultSource.name()).options(**_ANY_PLACE).load().schema  # noqa: B018 - asks it
+        ask_planner(spark)
     except Exception as e:
         cause = cause_in(str(e))
         hint = _other_version(spark) or next(
@@ -110,6 +112,11 @@ def register(spark: SparkSession) -> Registration:
             hint=_hint(python, "workers"),
         )
     return Registration(__version__, spark.version, python)
+
+
+def ask_planner(spark: SparkSession) -> None:
+    """Let the planner that Spark starts beside its driver run the package; or an error of Spark's."""
+    spark.read.format(DefaultSource.name()).options(**_ANY_PLACE).load().schema  # noqa: B018 - asks it
 
 
 def _source_for(spark: SparkSession) -> type[DefaultSource]:

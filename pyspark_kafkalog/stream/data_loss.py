@@ -45,7 +45,8 @@ def find_data_loss(
     """
     for topic in sorted(recreated):
         yield _lost(
-            f"TOPIC_RECREATED: topic {topic} was deleted and recreated, and its unread records are gone",
+            f"TOPIC_RECREATED: topic {topic} was deleted and recreated, and what was not read of the old"
+            " one is gone",
             hint="Set failOnDataLoss=false to read the new topic from its start. If its cluster has adopted a"
             " backup of the old one, that reads records twice: give the query a new checkpoint and"
             f" startingOffsets=committed {_NEW_TARGET}.",

@@ -12,7 +12,7 @@ import time
 
 from pyspark.sql import SparkSession
 
-from pyspark_kafkalog import DefaultSource, LagListener, reassemble, worker_python
+from pyspark_kafkalog import LagListener, doctor, reassemble, register, worker_python
 from pyspark_kafkalog.spark.features import UNIX_SOCKETS
 
 COUNT = 1000
@@ -97,7 +97,8 @@ def main(folder: str, bootstrap: str, topic: str) -> None:
         deadline = time.monotonic() + 30
         while len(lines) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
-        spark.dataSource.register(DefaultSource)
+        done["register"] = str(register(spark))
+        done["doctor"] = [(one.what, one.found) for one in doctor(spark, brokers).findings if one.remedy]
         done["registered"] = len(values(spark, brokers | {"subscribe": topic})) == 2 * COUNT
     finally:
         spark.streams.removeListener(listener)  # PySpark's thread for it would keep the process

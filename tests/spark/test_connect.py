@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_kafkalog import __version__
 from tests.broker.producing import unused_topic
 from tests.kafka import Broker
 
@@ -34,9 +36,13 @@ def test_spark_connect(broker: Broker, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     said = json.loads(done.stdout.splitlines()[-1])
+    spark = importlib.metadata.version("pyspark")
     assert said["done"] == {
         "directory": True,
         "broker": True,
+        "doctor": [],
+        "register": f"kafkalog {__version__} is ready on Spark {spark};"
+        " the server chooses its workers' Python",
         "registered": True,
         "reassembled": [True, True],
     }

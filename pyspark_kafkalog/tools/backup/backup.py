@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -135,7 +136,7 @@ def _adopt_groups(
             raise OptionError(
                 f"The broker has no {OFFSETS_TOPIC} yet: nothing was adopted",
                 hint="Adopt without groups (--no-groups), start the broker, and give it the groups by:"
-                " kafkalog offsets export BACKUP > offsets.json;"
+                f" kafkalog offsets export {shlex.quote(directory)} > offsets.json;"
                 " kafkalog offsets import BROKERS offsets.json --execute",
             )
         if execute:

@@ -143,6 +143,7 @@ def _as_given(wanted: Mapping[TopicPartition, int | None], place: Place | None) 
 
 
 _GONE = "the partition is gone: left out"
+CREATED_AGAIN = "the topic was created again"
 _NEW = "not read yet at that time: from its start"
 
 
@@ -170,7 +171,7 @@ def _of_place(files: CheckpointFiles, place: Place, goal: Goal, covered: Offsets
             is_end = at_time[partition] == marks.high_watermark
             moved[partition] = at_time[partition], "no record at or after this time" if is_end else ""
         elif partition.topic in recreated:
-            moved[partition] = marks.log_start_offset, "the topic was created again"
+            moved[partition] = marks.log_start_offset, CREATED_AGAIN
         else:
             moved[partition] = _clamped(covered[partition], marks)
     return moved

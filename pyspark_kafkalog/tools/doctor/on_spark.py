@@ -17,6 +17,7 @@ from pyspark.cloudpickle import cloudpickle
 
 from pyspark_kafkalog.options.user_options import check_is_mapping
 from pyspark_kafkalog.spark.features import UNIX_SOCKETS, features
+from pyspark_kafkalog.spark.registration import ask_planner
 from pyspark_kafkalog.spark.session import cause_in, check_session, is_remote
 from pyspark_kafkalog.tools.doctor import probe as by_value
 from pyspark_kafkalog.tools.doctor.compare import findings_of, findings_of_executors
@@ -90,13 +91,7 @@ def _session(spark: SparkSession) -> Iterator[Finding]:
             remedy = f"Without it: {feature.without}"
             yield Finding("session", feature.name, State.UNKNOWN, "this Spark does not have it", remedy)
     if is_remote(spark):
-        yield Finding(
-            "session",
-            "Spark Connect",
-            State.UNKNOWN,
-            "the server's driver, which plans, can't be looked at from here",
-            "Install the package on the server: its driver needs what its executors below have.",
-        )
+        yield _planner_of_server(spark)
         return
     executable = spark.sparkContext.pythonExec
     if "PYSPARK_PYTHON" in os.environ or os.path.isabs(executable):
@@ -116,6 +111,17 @@ def _session(spark: SparkSession) -> Iterator[Finding]:
             found = "off: this package does not wait for TCP, other Python code waits 40 ms in each stage"
             remedy = f"To take that away, set {name}={on} before the session starts."
             yield Finding("session", name, State.FINE, found, remedy)
+
+
+def _planner_of_server(spark: SparkSession) -> Finding:
+    """Whether the driver of a Connect server can plan: no more of it can be seen from a client."""
+    try:
+        ask_planner(spark)
+    except Exception as e:  # whatever Spark or the platform raises is the finding
+        remedy = "Install the package on the server, for its driver and its executors."
+        return Finding("session", "planner of the server", State.PROBLEM, _explained(e, {})[0], remedy)
+    found = "it can run the package; where it can connect to is not seen from a client"
+    return Finding("session", "planner of the server", State.FINE, found)
 
 
 def _probe(

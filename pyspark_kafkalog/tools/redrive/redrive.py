@@ -361,11 +361,13 @@ def _check_first(group: str, unknown: Collection[TopicPartition], *, first: bool
     Brokers forget what a group has committed, and all would be sent again.
     """
     if unknown and not first:
+        partition = min(unknown)
         raise GroupError(
             f"Group {group!r} has committed nothing for {listed(unknown, 5)}: nothing of it was sent, or the"
             " place has forgotten how far (offsets.retention.minutes)",
             hint="If nothing was sent yet, say so with first=True. Otherwise set where the group goes on:"
-            f" kafkalog offsets reset PLACE --group {group} TOPIC:PARTITION --to-offset OFFSET --execute.",
+            f" kafkalog offsets reset PLACE --group {group} {partition.topic}:{partition.partition}"
+            " --to-offset OFFSET --execute.",
         )
     if first and not unknown:
         raise OptionError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import BackupRules, connect
@@ -104,6 +105,27 @@ def test_the_room_of_a_preallocated_file_is_no_record(tmp_path: Path) -> None:
     assert len(content(log_dir)) == len(content(backup))
 
 
+def test_what_was_adopted_before_is_left_alone(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"
+    make_broker(log_dir, T0)
+    make_broker(log_dir, U0, end=RECORDS)
+    run_command("adopt", backup, log_dir, "t", "--no-groups", "--execute")
+    before = files(log_dir / str(T0))
+    for words in [], ["--execute"]:
+        done = run_command("adopt", backup, log_dir, "t", "--no-groups", *words)
+        assert (done.code, done.out.splitlines()[-1]) == (0, "t-0: adopted before; it is left as it is")
+    assert files(log_dir / str(T0)) == before
+    with connect(log_dir) as kafka:  # the broker goes on
+        kafka.write(pa.table({"value": [b"new"]}), "t")
+    again, other = connect(backup).logs.adopt(str(log_dir), groups=False, execute=True)
+    assert (again.problem, again.adopted_before) == (None, True)
+    assert (other.problem, other.adopted_before) == ("The broker's partition has records already", False)
+    with connect(backup) as kafka:  # and so does the backup
+        kafka.write(pa.table({"value": [b"other"]}), "t")
+    assert run_command("adopt", backup, log_dir, "t", "--no-groups", "--execute").code == 1
+    assert len(visible(log_dir)) == 51
+
+
 @pytest.mark.parametrize("end", [30, 80])
 def test_a_log_that_retention_has_emptied_does_not_go_back(end: int, tmp_path: Path) -> None:
     """A broker leaves an empty segment where the log has ended."""
@@ -172,12 +194,17 @@ def test_without_a_place_for_groups_nothing_is_adopted(tmp_path: Path) -> None:
     backup, log_dir = back_up(tmp_path, T0), tmp_path / "broker"
     make_broker(log_dir, T0)
     for execute in (False, True):
-        with pytest.raises(OptionError, match="nothing was adopted"):
+        with pytest.raises(OptionError, match=f"nothing was adopted.*offsets export {backup} >"):
             connect(backup).logs.adopt(str(log_dir), execute=execute)
     assert not content(log_dir)
     assert (log_dir / ".kafka_cleanshutdown").exists()
     assert connect(backup).logs.adopt(str(log_dir), execute=True, groups=False)[0].problem is None
     assert len(content(log_dir)) == len(content(backup))
+    with pytest.raises(OptionError, match="nothing was adopted"):  # the groups are still to come
+        connect(backup).logs.adopt(str(log_dir), execute=True)
+    groups_in(log_dir).commit("other", {T0: CommittedOffset(0)})
+    assert connect(backup).logs.adopt(str(log_dir), execute=True)[0].adopted_before
+    assert groups_in(log_dir).committed("etl")[T0].offset == 40
 
 
 def test_names_that_are_long_or_look_deleted(tmp_path: Path) -> None:

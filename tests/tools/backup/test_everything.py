@@ -165,9 +165,9 @@ def adopt_into(broker: Broker, directory: Path, topics: list[str]) -> Broker:
     found = connect(directory).logs.adopt(str(broker.log_dir), execute=True)
     assert not [row.problem for row in found if row.problem]
     again = connect(directory).logs.adopt(str(broker.log_dir), execute=True, groups=False)
-    assert {row.problem for row in again if row.log_end_offset > row.log_start_offset} == {
-        "The broker's partition has records already"
-    }
+    assert {
+        (row.problem, row.adopted_before) for row in again if row.log_end_offset > row.log_start_offset
+    } == {(None, True)}
     assert (broker.log_dir / ".kafka_cleanshutdown").exists()
     for folder in broker.log_dir.iterdir():
         assert not folder.name.endswith("-delete")

@@ -416,6 +416,7 @@ def test_what_comes_after_the_first_run_is_told_and_not_restored(
         assert done.code == 1
         for offsets in "t-0: offsets 100 to 129 ", "t-1: offsets 0 to 4 ":
             assert f"{offsets}were added to BACKUP after the first run" in done.err
+        assert "(--rename), and another --state.\n" in done.err
     found = restore(old, target, state, **settings)
     assert [(left.partition, left.start, left.end) for left in found.unplanned] == [(0, 100, 130), (1, 0, 5)]
     assert [row.records for row in found.partitions] == [100]

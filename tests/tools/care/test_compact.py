@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import connect
@@ -51,6 +52,14 @@ def test_topics_to_be_compacted(root: Path) -> None:
     table = run("compact", root, "c").lines
     assert table[0] == ["TOPIC", "PARTITION", "RECORDS", "REMOVED", "SIZE", "FREED", "PASSES", "NOTE"]
     assert table[1][:3] == ["c", "0", "0"]
+
+
+def test_a_directory_without_such_topics(tmp_path: Path) -> None:
+    with connect(tmp_path) as kafka:
+        kafka.write(pa.table({"key": [b"k"] * 2, "value": [b"v"] * 2}), "t")
+    done = run("compact", tmp_path)
+    assert (done.code, "No topic here has a cleanup.policy that says compact" in done.err) == (0, True)
+    assert "No topic here" not in run("compact", tmp_path, "--any-policy").err
 
 
 def test_topics_by_name(root: Path) -> None:

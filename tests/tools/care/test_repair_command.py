@@ -21,23 +21,24 @@ def test_dry_run_then_execute_then_nothing_left(tmp_path: Path) -> None:
     planned = run("repair", root)
     assert planned.code == 1
     assert cut in planned.out.splitlines()
-    dropped = (
-        "bad-flipped-byte-0: drops offsets 2 to 57, with 52 valid records behind the damage;"
-        " --salvage keeps them."
-    )
-    assert dropped in planned.out.splitlines()
+    assert planned.out.splitlines()[-3:-1] == [
+        "bad-flipped-byte-0: what was stored from offset 2 on is lost."
+        " The log ends there, and new records get these offsets.",
+        "bad-flipped-byte-0: 52 valid records behind the damage, up to offset 57, go with it;"
+        " --salvage keeps them.",
+    ]
     kept = "bad-flipped-byte-0: what is cut is kept in bad-flipped-byte-0/.kafkalog-cut."
     assert kept in planned.out.splitlines()
     assert "Dry run: nothing was changed. Add --execute to apply it." in planned.err
     salvaged = run("repair", root, "--salvage", "--discard")
-    assert "drops offsets" not in salvaged.out
+    assert "behind the damage" not in salvaged.out
     lost = "bad-flipped-byte-0: offsets 2 to 5 can't be salvaged."
     assert lost in salvaged.out.splitlines()
     assert "bad-flipped-byte-0: what is cut is not kept (--discard)." in salvaged.out.splitlines()
     done = run("repair", root, "--execute")
     assert done.code == 0, done.err
     assert {cut, kept} <= set(done.out.splitlines())
-    assert "dropped offsets 2 to 57, with 52 valid records behind the damage." in done.out
+    assert "52 valid records behind the damage, up to offset 57, went with it." in done.out
     assert "A broker starts on it without recovery." in done.out
     assert (root / "bad-flipped-byte-0" / ".kafkalog-cut").stat().st_size > 5153
     assert run("repair", root).code == 0
@@ -89,6 +90,22 @@ def test_what_cannot_be_mended_is_told(tmp_path: Path) -> None:
     done = run("repair", root, "--execute")
     assert done.code == 1
     assert "leave v2-rolled-0/partition.metadata: the topic's id is not known" in done.out
+
+
+def test_damage_in_the_middle_and_at_the_end_is_all_told(tmp_path: Path) -> None:
+    with connect(tmp_path) as kafka:
+        for _ in range(4):
+            kafka.write(pa.table({"value": [b"v"] * 3}), "t")
+    file = tmp_path / "t-0" / f"{0:020}.log"
+    data = bytearray(file.read_bytes())
+    for position in len(data) // 2 - 1, -1:  # the second and the last batch
+        data[position] ^= 1
+    file.write_bytes(data)
+    assert run("repair", tmp_path).out.splitlines()[-3:-1] == [
+        "t-0: what was stored from offset 3 on is lost."
+        " The log ends there, and new records get these offsets.",
+        "t-0: 3 valid records behind the damage, up to offset 8, go with it; --salvage keeps them.",
+    ]
 
 
 @pytest.mark.parametrize("words", [[], ["--salvage"]])

@@ -97,6 +97,7 @@ def test_expired_offsets_and_partitions_that_are_gone(tmp_path: Path, logs: Path
     done = run(*REWIND, folder, logs, "--to-current", "--execute")
     assert done.code == 0, done.err
     assert "the log starts after 1" in done.out
+    assert ", 1 plan\n" in run("checkpoint", "show", folder).out
     assert "the partition is gone" in done.out
     assert (folder / "offsets" / "0").read_text().endswith(at(t={0: 3, 1: 5}))
     assert run("checkpoint", "show", folder, logs).code == 0
@@ -108,7 +109,9 @@ def test_a_topic_that_was_created_again(tmp_path: Path, logs: Path) -> None:
     stored = {"version": 3, "query": QUERY, "plan": None, "place": "", "turn": 1, "content": {"t": "x" * 22}}
     (folder / "kafkalog-topic-ids" / "a.json").write_text(json.dumps(stored))
     assert new(folder, logs, "--to-current") == {"0": [3, 0]}
-    assert run(*REWIND, folder, logs, "--to-current", "--execute").code == 0
+    done = run(*REWIND, folder, logs, "--to-current", "--execute")
+    assert (done.code, "read again" in done.out) == (0, False)
+    assert "All records of t are read, as the topic was created again." in done.out
     assert run("checkpoint", "show", folder, logs).code == 0
     assert new(folder, logs, "--to-current") == {"0": [3, 0]}
 

@@ -284,6 +284,7 @@ def test_a_new_partition_of_dead_letters(topics: Topics) -> None:
     unknown = topics.redrive("--execute")
     assert unknown.code == 3
     assert f"has committed nothing for {dead}-2:" in unknown.err
+    assert f"--group {topics.group} {dead}:2 --to-offset OFFSET --execute" in unknown.err
     assert topics.redrive("--first", "--execute").code == 0
     assert values(place, orders) == [0, 1, 2, 3]
 

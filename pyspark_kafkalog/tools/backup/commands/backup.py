@@ -173,6 +173,9 @@ def adopt(
     if not as_json:
         for topic, note in dict.fromkeys((row.topic, row.note) for row in found if row.note):
             click.echo(one_line(f"{topic}: {note}"))
+        for row in found:
+            if row.adopted_before:
+                click.echo(f"{row.topic}-{row.partition}: adopted before; it is left as it is")
     place = connect(log_dir).place
     for sentence in place.misplaced() if isinstance(place, Files) else ():
         say(sentence)

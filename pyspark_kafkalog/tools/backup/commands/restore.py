@@ -117,6 +117,7 @@ def restore(
     from pyspark_kafkalog.tools.backup.restore import RestoredPartition
 
     chosen = _settings(**settings)
+    given_state = settings["state"] is not None
     properties = parse_properties(text_of(source_config)) if source_config is not None else {}
     origin = Kafka(options_for(source, source_given, properties))
     with progress("Restoring" if execute else "Reading", None, in_bytes=True) as done:
@@ -132,7 +133,7 @@ def restore(
             click.echo("An earlier run has written all of these records: none are written again.", err=True)
         click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
     say_if_dry(execute)
-    _say_what_is_missing(restored)
+    _say_what_is_missing(restored, given_state=given_state)
     # Brokers get records all the time: those since the first run don't count as a failure.
     if any(row.refused for row in restored.groups) or (restored.unplanned and SERVERS not in origin.options):
         ctx.exit(1)
@@ -164,7 +165,7 @@ def _settings(
     )
 
 
-def _say_what_is_missing(restored: Restored) -> None:
+def _say_what_is_missing(restored: Restored, *, given_state: bool) -> None:
     """Say on stderr what the target lacks."""
     refused = sorted({row.group for row in restored.groups if row.refused})
     if refused:
@@ -184,6 +185,7 @@ def _say_what_is_missing(restored: Restored) -> None:
         )
     if restored.unplanned:
         click.echo(
-            "To have them, too, restore all into topics with other names (--rename), and another --state.",
+            "To have them, too, restore all into topics with other names (--rename)"
+            f"{', and another --state' if given_state else ''}.",
             err=True,
         )

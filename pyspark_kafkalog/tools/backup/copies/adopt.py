@@ -74,6 +74,9 @@ _OTHER_CLUSTER = 1 << 62
 """Set in the ids of producers of the backup: a cluster counts its own up from 0."""
 
 
+_HAS_RECORDS = "The broker's partition has records already"
+
+
 _ABORTED = Kind(
     text=lambda aborted: (
         ", ".join(f"producer {one.producer_id} from {one.first_offset}" for one in aborted) or None
@@ -87,6 +90,7 @@ class AdoptedPartition:
 
     ``aborted`` are the transactions that are open at the end of the backup, with the producer's id in it and
     the offset of the marker that aborts them. ``note`` says that the broker's topic has more partitions.
+    ``adopted_before``: the broker's log begins with these record batches already, so it is left alone.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
@@ -96,6 +100,7 @@ class AdoptedPartition:
     aborted: tuple[AbortedTransaction, ...] = field(default=(), metadata=column(_ABORTED, "ABORTED"))
     problem: str | None = field(default=None, metadata=column(STRING, "PROBLEM"))
     note: str | None = None
+    adopted_before: bool = False
 
 
 def adopt(
@@ -108,12 +113,13 @@ def adopt(
 ) -> list[AdoptedPartition]:
     """Copy the partitions of ``backup`` into the folders that a stopped broker has for them in ``log_dir``.
 
-    Interrupted, this can run again: partitions that have records are left alone.
+    Interrupted, this can run again: partitions that it has adopted before are left alone, and so are those
+    with other records, which are a problem.
 
     :param topics: only these; () for all that are not internal.
     :param execute: False to only say what would be done, and change nothing.
-    :param before: called with the partitions to adopt, before the first one is, or nothing is changed; both
-        directories are held.
+    :param before: called with the partitions to adopt, and those adopted before, before anything is changed;
+        both directories are held.
     :raises LogDirectoryLockedError: if the broker runs, or a writer holds the backup.
     :raises LogDirectoryError: if ``log_dir`` is not a broker's, or the disk fails.
     """
@@ -134,14 +140,15 @@ def adopt(
                 journal.recover(backup)  # a writer may have been killed since
                 journal.recover(log_dir)
             found = _plan(backup, log_dir, topics, progress, refused)
-            steps = [step for step in found if step.problem is None]
-            before([TopicPartition(step.topic, step.partition) for step in steps])
+            sound = [step for step in found if step.problem is None]
+            before([TopicPartition(step.topic, step.partition) for step in sound])
             if not execute:
                 return found
             with journal.unclean(log_dir):
                 root = LogRoot(open_folder(backup))
-                for step in steps:
-                    _adopt(root, log_dir, step, progress)
+                for step in sound:
+                    if not step.adopted_before:
+                        _adopt(root, log_dir, step, progress)
             return found
 
 
@@ -173,9 +180,12 @@ def _plan(
         start = starts.get(p, 0)
         end = behind_gaps(root.gaps(p), bounds[p].high_watermark if p in bounds else start)
         source, producers = os.path.join(backup, str(p)), ProducerState()
+        before = False
         try:
             with disk_errors("Could not read the partition", source):
                 problem = _problem(log_dir, p, start)
+                if problem == _HAS_RECORDS and _has_copy(source, os.path.join(log_dir, str(p)), progress):
+                    problem, before = None, True
                 if problem is None and p in root.renewed():
                     problem = (
                         "Its new copy is not in its place yet: run the backup again, which was interrupted"
@@ -185,7 +195,7 @@ def _plan(
                     problem = f"{missing_in_backup(OffsetRange(start, bases[0]))}. {GIVE_UP}"
                 if problem is None and p in failures:
                     problem = str(failures[p])
-                if problem is None:
+                if problem is None and not before:
                     unclean = flushed.get(p, 0) if torn else None
                     _, producers = _read_log(source, progress, recovery_point=unclean)
         except LogDirectoryError as e:
@@ -195,7 +205,8 @@ def _plan(
             for at, entry in enumerate(producers.open, end)
         ]
         note = _more_partitions(p.topic, partitions, brokers)
-        found.append(AdoptedPartition(*p, start, end, tuple(aborted), problem, note))
+        before = before and problem is None
+        found.append(AdoptedPartition(*p, start, end, tuple(aborted), problem, note, before))
     return found
 
 
@@ -264,12 +275,30 @@ def _problem(log_dir: str, partition: TopicPartition, start: int) -> str | None:
         return "The broker has not given its topic an id yet: start the broker once, and stop it"
     logs = [name for name in os.listdir(folder) if LOG_SUFFIX in name]  # a .log.swap has records, too
     if not all(ends_in_zeros(os.path.join(folder, name), 0) for name in logs):  # zeros are room of the file
-        return "The broker's partition has records already"
+        return _HAS_RECORDS
     # One at ``start`` is of a broker that was started when :func:`_adopt` had entered the bounds.
     began = max((base for base in offsets_of(folder, LOG_SUFFIX) if base != start), default=0)
     if began > 0:
         return f"The broker's partition has had records below offset {began}: delete its topic, and create it"
     return None
+
+
+def _has_copy(source: str, folder: str, progress: Callable[[], None]) -> bool:
+    """Whether a broker's partition begins with what :func:`_adopt` makes of the backup's."""
+    bases = offsets_of(source, LOG_SUFFIX)
+    for base_offset in bases:
+        scan, position = Scan(os.path.join(source, segment_file(base_offset, LOG_SUFFIX)), base_offset), 0
+        try:
+            with open(os.path.join(folder, os.path.basename(scan.path)), "rb") as copy:
+                for piece in scan:
+                    _take_over(piece)
+                    if copy.read(scan.end - position) != piece.data[: scan.end - position].tobytes():
+                        return False
+                    position = scan.end
+                    progress()
+        except FileNotFoundError:
+            return False
+    return bool(bases)
 
 
 def _staged(folder: str) -> str:
@@ -361,23 +390,26 @@ def _of_another_cluster(entries: Iterable[ProducerEntry]) -> ProducerState:
     return ProducerState(entry._replace(producer_id=entry.producer_id | _OTHER_CLUSTER) for entry in entries)
 
 
+def _take_over(piece: Stretch) -> None:
+    """Give record batches a leader epoch of 0, and ids of producers that no cluster gives."""
+    batches = piece.batches.take(np.flatnonzero(piece.batches.magic == 2))
+    at = batches.position[:, np.newaxis] + np.arange(LEADER_EPOCH_V2, LEADER_EPOCH_V2 + 4)
+    piece.data[at] = 0
+    batches = batches.take(np.flatnonzero(batches.producer_id >= 0))
+    ids = batches.producer_id | _OTHER_CLUSTER
+    kernels.put_ints(piece.data, batches.position + PRODUCER_ID_V2, ids, 8)
+    put_checksums(piece.data, batches.position, batches.size)
+
+
 def _copied(scan: Scan, staged: str, rebuilt: Rebuilt) -> Iterator[Stretch]:
-    """Copy a segment's batches, with a leader epoch of 0, and ids of producers that no cluster gives; and
-    make its indexes. The pieces that were copied.
-    """
+    """Copy a segment's batches, and make its indexes. The pieces that were copied."""
     position = 0
     target = os.path.join(staged, os.path.basename(scan.path))
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
         with naming(target):
             for piece in scan:
-                batches = piece.batches.take(np.flatnonzero(piece.batches.magic == 2))
-                at = batches.position[:, np.newaxis] + np.arange(LEADER_EPOCH_V2, LEADER_EPOCH_V2 + 4)
-                piece.data[at] = 0
-                batches = batches.take(np.flatnonzero(batches.producer_id >= 0))
-                ids = batches.producer_id | _OTHER_CLUSTER
-                kernels.put_ints(piece.data, batches.position + PRODUCER_ID_V2, ids, 8)
-                put_checksums(piece.data, batches.position, batches.size)
+                _take_over(piece)
                 data = piece.data[: scan.end - position]
                 _, rebuilt.fault = rebuilt.add(data, walk(data))
                 if rebuilt.fault is not None:

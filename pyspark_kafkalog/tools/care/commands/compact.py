@@ -6,7 +6,7 @@ import click
 
 from pyspark_kafkalog.client.kafka import connect, names_brokers
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, progress, say_if_dry, show_rows
+from pyspark_kafkalog.tools.cli.output import json_option, progress, say, say_if_dry, show_rows
 from pyspark_kafkalog.tools.cli.parameters import (
     PlaceArgument,
     exclude_option,
@@ -66,4 +66,6 @@ def compact(
             progress=done,
         )
     show_rows(CompactedPartition, found, "partitions", as_json=as_json)
+    if not found and not topics and not any_policy:
+        say("No topic here has a cleanup.policy that says compact: nothing was looked at.")
     say_if_dry(execute)

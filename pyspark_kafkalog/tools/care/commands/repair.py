@@ -95,24 +95,21 @@ def _show(found: RepairedDirectory, *, execute: bool, discard: bool, as_json: bo
 def _about_cuts(partition: RepairedPartition, *, execute: bool, discard: bool) -> list[str]:
     """The notes about what is cut: what goes with it, and where it is put."""
     name = str(TopicPartition(partition.topic, partition.partition))
-    found = []
-    if partition.dropped is not None:
-        start, end = partition.dropped
-        found.append(
-            f"{name}: {'dropped' if execute else 'drops'} offsets {start} to {end - 1},"
-            f" with {partition.dropped_records} valid records behind the damage"
-            f"{'.' if execute else '; --salvage keeps them.'}"
-        )
-    for start, end in partition.lost:
-        offsets = f"offset {start}" if end == start + 1 else f"offsets {start} to {end - 1}"
+    end, found = partition.log_end_offset, []
+    cuts = [step.offset for step in partition.steps if step.action == "cut" and step.offset is not None]
+    for start, stop in partition.lost:
+        offsets = f"offset {start}" if stop == start + 1 else f"offsets {start} to {stop - 1}"
         found.append(f"{name}: {offsets} can't be salvaged{', and are gone' if execute else ''}.")
-    end = partition.log_end_offset
-    if partition.dropped is None and any(
-        step.action == "cut" and step.offset is not None and step.offset >= end for step in partition.steps
-    ):
+    if partition.dropped is not None or max(cuts, default=-1) >= end:
         found.append(
             f"{name}: what was stored from offset {end} on {'is gone' if execute else 'is lost'}."
             " The log ends there, and new records get these offsets."
+        )
+    if partition.dropped is not None:
+        found.append(
+            f"{name}: {partition.dropped_records} valid records behind the damage, up to offset"
+            f" {partition.dropped.end - 1}, {'went' if execute else 'go'} with it"
+            f"{'.' if execute else '; --salvage keeps them.'}"
         )
     if partition.cut_bytes:
         fate = "is not kept (--discard)" if discard else f"is kept in {name}/.kafkalog-cut"

@@ -77,7 +77,8 @@ def _show(state: CheckpointState, *, wide: bool) -> None:
     def line(text: str) -> None:
         click.echo(one_line(text))
 
-    line(f"Query {state.query_id}, log of offsets {state.version or 'empty'}, {state.plans} plans")
+    plans = "1 plan" if state.plans == 1 else f"{state.plans} plans"
+    line(f"Query {state.query_id}, log of offsets {state.version or 'empty'}, {plans}")
     if state.age_seconds is not None:
         line(f"Spark wrote to it {duration(state.age_seconds)} ago")
     if state.operators:
