@@ -155,7 +155,7 @@ _SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
 _DECODING = Use.READ | Use.WRITE | Use.ADMIN
 HEADER_SERIALIZER = "HeaderSchemaIdSerializer"
-VALUE_FORMATS = ("avro", "confluent-avro", "json")
+VALUE_FORMATS = ("avro", "confluent-avro", "json", "confluent-json")
 _OTHER_FORMATS = (
     "Others are read as bytes: a cast makes them text, and a transform, or a function of Spark's such as"
     " from_protobuf, decodes them."

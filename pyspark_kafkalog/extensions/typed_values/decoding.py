@@ -35,10 +35,14 @@ def decoded_columns(values: ValueOptions, options: ReadOptions) -> tuple[ColumnT
 
 
 def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOptions) -> ColumnToDecode:
+    if column.is_by_json_schema:
+        from pyspark_kafkalog.extensions.typed_values.json_schema.reading import json_schema_column
+
+        return json_schema_column(column, values.registry, options)
     if column.encoding == JSON:
         from pyspark_kafkalog.extensions.typed_values.json.reading import json_column
 
-        return json_column(column, values.registry, options)
+        return json_column(column, options)
     from pyspark_kafkalog.extensions.typed_values.avro.reading import avro_column
 
     return avro_column(column, values.registry, options)

@@ -93,6 +93,10 @@ def _column_to_encode(
 ) -> ColumnToEncode:
     if pa.types.is_null(field.type):
         return _Nulls(column, field.type, None)
+    if column.is_by_json_schema:
+        from pyspark_kafkalog.extensions.typed_values.json_schema.writing import json_schema_to_encode
+
+        return json_schema_to_encode(column, field, values, topic)
     if column.encoding == JSON:
         from pyspark_kafkalog.extensions.typed_values.json.writing import json_to_encode
 

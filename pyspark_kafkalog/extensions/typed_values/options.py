@@ -66,6 +66,12 @@ class ColumnFormat:
         return "-" in self.format
 
     @property
+    def is_by_json_schema(self) -> bool:
+        """Whether it is JSON, and a JSON Schema names the fields; fields in DDL don't begin with a brace."""
+        is_given = self.is_registered if self.schema is None else self.schema.lstrip().startswith("{")
+        return self.encoding == JSON and is_given
+
+    @property
     def id_columns(self) -> Mapping[str, str]:
         """The columns with the keys of its values' schemas, and their types in DDL."""
         return ID_COLUMNS[self.column] if self.is_registered else {}

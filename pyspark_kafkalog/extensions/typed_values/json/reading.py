@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,11 +17,15 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
 from pyspark_kafkalog.extensions.typed_values.framing import ConfluentFraming
 from pyspark_kafkalog.extensions.typed_values.json.decoder import DecodedJson, Decoder
+from pyspark_kafkalog.extensions.typed_values.json.times import Zone
 from pyspark_kafkalog.extensions.typed_values.json.times import zone as zone_named
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type, has_timestamps
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.options.settings import ReadOptions
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.typed_values.json_schema.decoder import DecodedBySchema, SchemaDecoder
 
 _FEW = 1000
 """Values that take no time to speak of."""
@@ -34,7 +40,7 @@ class JsonColumn(ColumnToDecode):
     @property
     def types(self) -> dict[str, pa.DataType]:
         """See :attr:`.column_decoder.ColumnToDecode.types`."""
-        if self.type is None and self.schema is None:
+        if self.type is None and not self.format.is_registered:
             raise OptionError(
                 f"Option '{self.name}.format' is {self.format.format}, which needs to know the fields",
                 hint=f'Give {self.name}.schema, "id bigint, name string", or the type of the column:'
@@ -53,16 +59,12 @@ class JsonColumn(ColumnToDecode):
         return JsonDecoder(self, zone)
 
 
-def json_column(column: ColumnFormat, registry: RegistryOptions | None, options: ReadOptions) -> JsonColumn:
+def json_column(column: ColumnFormat, options: ReadOptions) -> JsonColumn:
     """The decoding of a column; its type is known only if an option gives it.
 
     :raises OptionError: for a schema that can't be read, and for a time zone that is not known here.
     """
-    if column.zone is not None and zone_named(column.zone) is None:
-        raise OptionError(
-            f"Option 'timeZone': there is no time zone {column.zone!r}",
-            hint="Write, for example, Europe/Berlin or UTC.",
-        )
+    check_zone(column)
     kind = None
     if column.schema is not None:
         try:
@@ -77,19 +79,41 @@ def json_column(column: ColumnFormat, registry: RegistryOptions | None, options:
     return JsonColumn.of(column, None, kind, options)
 
 
+def check_zone(column: ColumnFormat) -> None:
+    """Check the time zone that an option gives.
+
+    :raises OptionError: if it is not known here.
+    """
+    if column.zone is not None and zone_named(column.zone) is None:
+        raise OptionError(
+            f"Option 'timeZone': there is no time zone {column.zone!r}",
+            hint="Write, for example, Europe/Berlin or UTC.",
+        )
+
+
 class JsonDecoder(ColumnDecoder):
     """Decodes JSON.
 
     :param zone: the name of the time zone of times without one, unless an option gives another.
+    :param make: makes the decoder of a type, a zone, and the name of the field for the text of corrupt values.
     :raises OptionError: if there is no such zone here.
     """
 
     left = "read as far as possible, with nulls for the rest"
 
-    def __init__(self, column: ColumnToDecode, zone: str) -> None:
+    def __init__(
+        self,
+        column: ColumnToDecode,
+        zone: str,
+        make: Callable[[pa.DataType, Zone, str], Decoder | SchemaDecoder] = Decoder,
+    ) -> None:
         super().__init__(column)
         self._framing = ConfluentFraming(column) if column.format.is_registered else None
-        kind = column.types.get(column.name, pa.struct([]))
+        self._decoder: Decoder | SchemaDecoder | None = None
+        self._has_said = False
+        if column.type is None and column.id_columns:
+            return
+        kind = column.types[column.name]
         name = (column.format.zone or zone) if has_timestamps(kind) else "UTC"
         found = zone_named(name)
         if found is None:
@@ -97,15 +121,14 @@ class JsonDecoder(ColumnDecoder):
                 f"There is no time zone {name!r} here, by which times in the {column.name} are read",
                 hint="Install tzdata on this machine, or give the option timeZone.",
             )
-        self._decoder = Decoder(kind, found, column.format.corrupt)
-        self._has_said = False
+        self._decoder = make(kind, found, column.format.corrupt)
 
-    def decoded(self, values: ColumnValues) -> tuple[DecodedJson | None, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[DecodedJson | DecodedBySchema | None, dict[str, pa.Array]]:
         made: dict[str, pa.Array] = {}
         if self._framing is not None:
             keys = self._framing.find(values)
             made = {name: keys.column(name) for name in self._column.ids}
-        if self._column.type is None:
+        if self._decoder is None:
             return None, made
         found = self._decoder.decode(values.data, values.starts, values.sizes)
         slow, given = found.slow.total(), int((values.sizes >= 0).sum())

@@ -7,6 +7,7 @@ Confluent's serializer doesn't by default.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.codec.text import TEXT, joined_texts
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from pyspark_kafkalog.extensions.typed_values.encoding import ColumnToEncode
 from pyspark_kafkalog.extensions.typed_values.json_schema.conversion import unconverted
 from pyspark_kafkalog.extensions.typed_values.json_schema.shapes import (
     Anything,
@@ -27,7 +29,10 @@ from pyspark_kafkalog.extensions.typed_values.json_schema.shapes import (
     Scalar,
     Shape,
 )
-from pyspark_kafkalog.extensions.typed_values.json_schema.types import CONNECT
+from pyspark_kafkalog.extensions.typed_values.json_schema.types import CONNECT, shape_of
+from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat, WrittenValueOptions
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
+from pyspark_kafkalog.extensions.typed_values.subjects import written_schema
 from pyspark_kafkalog.extensions.typed_values.to_json import WITH_NULL, to_json
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -187,6 +192,38 @@ def _wanted(shape: Shape) -> str:
     if isinstance(shape, ObjectShape):
         return "a struct" if shape.fields else "a map with strings as keys"
     return "null"
+
+
+class JsonSchemaToEncode(ColumnToEncode):
+    """A column that becomes JSON by a JSON Schema."""
+
+    __slots__ = ()
+
+    def encoder(self, prefix: bytes) -> Callable[[pa.Array], pa.Array]:
+        """See :meth:`.encoding.ColumnToEncode.encoder`."""
+        assert self.schema is not None, "it has one"
+        return JsonSchemaEncoder(_shape_of(self.schema), self.name, prefix=prefix).encode
+
+
+def json_schema_to_encode(
+    column: ColumnFormat, field: pa.Field, values: WrittenValueOptions, topic: str | None
+) -> JsonSchemaToEncode:
+    """The encoding of a column; the registry is asked, or told, for its schema.
+
+    :raises OptionError: if JSON has no such types, and for a topic that isn't known before.
+    :raises SchemaError: if the column does not fit the schema; it names the field.
+    :raises SchemaRegistryError: if the registry has no schema, refuses one, or does not answer.
+    """
+    schema = written_schema(column, field, values, topic, check_fits=_check_column, schema_of=schema_of)
+    return JsonSchemaToEncode(column, field.type, schema)
+
+
+def _check_column(schema: RegisteredSchema, field: pa.Field) -> None:
+    check_fits(_shape_of(schema), field.type, field.name)
+
+
+def _shape_of(schema: RegisteredSchema) -> Shape:
+    return shape_of(schema.text, schema.named_references)
 
 
 class JsonSchemaEncoder:
