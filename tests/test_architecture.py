@@ -161,8 +161,8 @@ OUTSIDE_WORLD = set(
 )
 PURE = {
     *("errors", "model", "options", "codec"),
-    *("extensions.typed_values.avro", "extensions.typed_values.json", "extensions.typed_values.ddl"),
-    *("extensions.typed_values.columns", "extensions.typed_values.table"),
+    *("extensions.typed_values.avro", "extensions.typed_values.json", "extensions.typed_values.json_schema"),
+    *("extensions.typed_values.columns", "extensions.typed_values.table", "extensions.typed_values.ddl"),
     *("extensions.large_messages." + name for name in ("assembler", "format", "header_lists", "kernels")),
     *("extensions.large_messages." + name for name in ("output", "reassembler", "segments", "serializers")),
     *("extensions.large_messages." + name for name in ("snapshot", "splitter", "options")),

@@ -29,6 +29,8 @@ from pyspark_kafkalog.codec.text import (
 from pyspark_kafkalog.errors import InvalidRecordError, KafkaLogError, OptionError
 from pyspark_kafkalog.extensions.typed_values.json.times import BEGIN_OF_2037, seconds_east_of_utc, zone
 
+WITH_NULL = {b"null": b"written"}
+"""The metadata of a field that is written where it is null, too."""
 _NULL = pa.scalar(b"null", TEXT)
 _FEW_DIGITS = 1000
 """Times the least number: above that the nearest two digits of a number with one end in a 0."""
@@ -90,7 +92,8 @@ def _structs(column: pa.StructArray, in_full: bool) -> pa.LargeBinaryArray:
     for number, field in enumerate(column.type):
         values = column.field(number)
         name = _name(field.name)
-        is_given = in_full or not values.null_count
+        is_given = with_null = in_full or WITH_NULL.items() <= (field.metadata or {}).items()
+        is_given = is_given or not values.null_count
         if before is None and is_given:
             parts.append(b"," + name)
         else:
@@ -100,7 +103,7 @@ def _structs(column: pa.StructArray, in_full: bool) -> pa.LargeBinaryArray:
             if before is not None:
                 before = before | given
                 before = None if before.all() else before
-        parts.append(_value(values, in_full, with_null=in_full))
+        parts.append(_value(values, in_full, with_null=with_null))
     return joined_texts([*parts, b"}"], len(column))
 
 
