@@ -16,6 +16,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,13 +55,24 @@ class RegisteredSchema:
     """A schema as the registry has it.
 
     ``kind`` is ``AVRO``, ``JSON`` or ``PROTOBUF``. ``references`` are the texts of the schemas that it names,
-    each before those that need it. ``schema_id`` is None if the registry did not tell it.
+    each before those that need it; ``names`` are the names that it, or another of these, has for each, in the
+    same order. ``schema_id`` and ``guid``, the keys that records have, are None if the registry did not tell
+    them.
     """
 
     text: str
     kind: str = "AVRO"
     references: tuple[str, ...] = ()
     schema_id: int | None = None
+    names: tuple[tuple[str, ...], ...] = ()
+    guid: uuid.UUID | None = None
+
+    @property
+    def named_references(self) -> tuple[tuple[str, str], ...]:
+        """The texts of ``references``, each by each of its names."""
+        return tuple(
+            (name, text) for text, names in zip(self.references, self.names, strict=False) for name in names
+        )
 
 
 class _AgainError(Exception):
@@ -123,23 +135,24 @@ class SchemaRegistry:
         path, what = f"/subjects/{quote(subject, safe='')}/versions/latest", f"subject {subject!r}"
         return self._read(self._ask(path, what, time.monotonic() + wait), what, wait)
 
-    def id_of(self, subject: str, text: str, *, wait: float = WAIT) -> int:
-        """The id of an Avro schema among those of a subject.
+    def id_of(self, subject: str, text: str, kind: str = "AVRO", *, wait: float = WAIT) -> int:
+        """The id of a schema of this kind among those of a subject.
 
         :raises SchemaRegistryError: if it isn't one of them.
         """
-        return self._sent(f"/subjects/{quote(subject, safe='')}", subject, text, wait)
+        return self._sent(f"/subjects/{quote(subject, safe='')}", subject, text, kind, wait)
 
-    def register(self, subject: str, text: str, *, wait: float = WAIT) -> int:
-        """Make an Avro schema the newest one of a subject, unless it has it; gives its id.
+    def register(self, subject: str, text: str, kind: str = "AVRO", *, wait: float = WAIT) -> int:
+        """Make a schema of this kind the newest one of a subject, unless it has it; gives its id.
 
         :raises SchemaRegistryError: if the registry refuses it, in its words.
         """
-        return self._sent(f"/subjects/{quote(subject, safe='')}/versions", subject, text, wait)
+        return self._sent(f"/subjects/{quote(subject, safe='')}/versions", subject, text, kind, wait)
 
-    def _sent(self, path: str, subject: str, text: str, wait: float) -> int:
+    def _sent(self, path: str, subject: str, text: str, kind: str, wait: float) -> int:
         what = f"this schema of subject {subject!r}"
-        body = json.dumps({"schema": text}).encode()
+        of_kind = {} if kind == "AVRO" else {"schemaType": kind}  # which old registries don't know
+        body = json.dumps({"schema": text, **of_kind}).encode()
         try:
             answer = self._ask(path, what, time.monotonic() + wait, body)
         except _RefusedError as e:
@@ -164,13 +177,16 @@ class SchemaRegistry:
         :raises SchemaRegistryError: also for references without an end.
         """
         found: dict[tuple[str, int], str] = {}
-        self._refer(answer, what, found, (), time.monotonic() + wait)
+        names: dict[tuple[str, int], dict[str, None]] = {}
+        self._refer(answer, what, found, names, (), time.monotonic() + wait)
         kind = answer.get("schemaType", "AVRO")
         return RegisteredSchema(
             self._text(answer, what),
             kind if _is_name(kind) else "",
             tuple(found.values()),
             _id(answer),
+            tuple(tuple(names[reference]) for reference in found),
+            _guid(answer),
         )
 
     def _refer(
@@ -178,14 +194,18 @@ class SchemaRegistry:
         answer: Mapping[str, Any],
         what: str,
         found: dict[tuple[str, int], str],
+        names: dict[tuple[str, int], dict[str, None]],
         within: tuple[tuple[str, int], ...],
         deadline: float,
     ) -> None:
         """Add what a schema refers to to ``found``, by subject and version, each behind what it needs itself.
 
+        :param names: gets their names.
         :param within: the schemas that have led here.
         """
-        for reference in self._references(answer, what):
+        for name, subject, version in self._references(answer, what):
+            reference = subject, version
+            names.setdefault(reference, {})[name] = None
             if reference in found:
                 continue
             size = sum(map(len, found.values()))
@@ -193,10 +213,10 @@ class SchemaRegistry:
                 raise self._error(f"has references of {what} that lead back, or too many")
             if size > _LARGEST_ANSWER:
                 raise self._error(f"has more than {_LARGEST_ANSWER} characters that {what} refers to")
-            subject, version = reference
-            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            # A version that was deleted softly is asked for as well, as Confluent's client does.
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
             referred = self._ask(path, f"subject {subject!r}", deadline)
-            self._refer(referred, what, found, (*within, reference), deadline)
+            self._refer(referred, what, found, names, (*within, reference), deadline)
             found[reference] = self._text(referred, what)
 
     def _text(self, answer: Mapping[str, Any], what: str) -> str:
@@ -205,13 +225,16 @@ class SchemaRegistry:
             raise self._error(f"gave an answer without a schema for {what}")
         return text
 
-    def _references(self, answer: Mapping[str, Any], what: str) -> list[tuple[str, int]]:
+    def _references(self, answer: Mapping[str, Any], what: str) -> list[tuple[str, str, int]]:
+        """The name, subject and version of each reference."""
         found = answer.get("references") or []
         try:
-            named = [(reference["subject"], reference["version"]) for reference in found]
-        except (TypeError, KeyError):
-            named = [("", "")]
-        if not all(_is_name(name) and type(version) is int for name, version in named):
+            named = [
+                (reference.get("name", ""), reference["subject"], reference["version"]) for reference in found
+            ]
+        except (TypeError, KeyError, AttributeError):
+            named = [("", "", "")]
+        if not all(_is_name(name) and _is_name(of) and type(version) is int for name, of, version in named):
             raise self._error(f"gave references of {what} that can't be read")
         return named
 
@@ -337,6 +360,14 @@ def _id(answer: Mapping[str, Any]) -> int | None:
     """The id in an answer; None for none that four bytes can hold."""
     found = answer.get("id")
     return found if type(found) is int and 0 <= found < 1 << 32 else None
+
+
+def _guid(answer: Mapping[str, Any]) -> uuid.UUID | None:
+    """The GUID in an answer, of registries since Confluent Platform 8.0."""
+    try:
+        return uuid.UUID(answer["guid"])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def _is_name(found: object) -> bool:
