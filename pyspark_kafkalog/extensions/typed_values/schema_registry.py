@@ -259,6 +259,19 @@ class SchemaRegistry:
     def _answer(
         self, path: str, what: str, deadline: float, *, waits_for_it: bool, body: bytes | None = None
     ) -> Mapping[str, Any]:
+        """The JSON object that :meth:`_content` is."""
+        content = self._content(path, what, deadline, waits_for_it=waits_for_it, body=body)
+        try:
+            answer = json.loads(content.decode())
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._error(f"gave no JSON object for {what}", hint=f"Check {REGISTRY}, with its path.")
+        return answer
+
+    def _content(
+        self, path: str, what: str, deadline: float, *, waits_for_it: bool, body: bytes | None = None
+    ) -> bytes:
         """The answer of the first registry that gives one; all are asked again until the deadline.
 
         :param body: to be sent to it.
@@ -297,7 +310,7 @@ class SchemaRegistry:
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _get(self, url: str, path: str, what: str, deadline: float, body: bytes | None) -> Mapping[str, Any]:
+    def _get(self, url: str, path: str, what: str, deadline: float, body: bytes | None) -> bytes:
         """The answer of one registry, which may take the time of one read beyond the deadline.
 
         :raises _AgainError: if it may answer later.
@@ -315,7 +328,7 @@ class SchemaRegistry:
             sender = opener(deadline + timeout, self._context, connecting=connecting)
             with sender.open(request, timeout=timeout) as response:
                 self._has_answered = True
-                content = response.read(_LARGEST_ANSWER + 1)
+                content: bytes = response.read(_LARGEST_ANSWER + 1)
         except urllib.error.HTTPError as e:
             self._has_answered = True
             words = _words(e) if body is not None and e.code in _REFUSED else ""
@@ -334,13 +347,7 @@ class SchemaRegistry:
             raise _AgainError(reason_of(e)) from None
         if len(content) > _LARGEST_ANSWER:
             raise self._error(f"gave more than {_LARGEST_ANSWER} bytes for {what}")
-        try:
-            answer = json.loads(content.decode())
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise self._error(f"gave no JSON object for {what}", hint=f"Check {REGISTRY}, with its path.")
-        return answer
+        return content
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": f"{_MEDIA_TYPE}, application/json"}

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 
-Key: TypeAlias = "int | uuid.UUID"
+
+class ApicurioId(NamedTuple):
+    """A number that Apicurio's headers name: ``globalId`` or ``contentId``."""
+
+    name: str
+    number: int
+
+
+Key: TypeAlias = int | uuid.UUID | ApicurioId
 """The key of a schema, as records have it: it never changes its meaning."""
 
 

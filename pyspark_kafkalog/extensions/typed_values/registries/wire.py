@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
+from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId, Key
 
 NO_KEY = -1
 GLUE_HEADER = 18
@@ -138,8 +138,16 @@ def _confluent(value: bytes) -> Key | None:
     return uuid.UUID(bytes=value[1:]) if len(value) == 17 and value[0] == 1 else None
 
 
-def _number(value: bytes) -> Key | None:
-    return int.from_bytes(value, "big") if len(value) == 8 and value[0] < 128 else None
+def _global_id(value: bytes) -> Key | None:
+    return _apicurio("globalId", value)
+
+
+def _content_id(value: bytes) -> Key | None:
+    return _apicurio("contentId", value)
+
+
+def _apicurio(name: str, value: bytes) -> Key | None:
+    return ApicurioId(name, int.from_bytes(value, "big")) if len(value) == 8 and value[0] < 128 else None
 
 
 def _azure(value: bytes) -> Key | None:
@@ -151,7 +159,7 @@ def header_keys(column: str) -> Mapping[str, Callable[[bytes], Key | None]]:
     """The headers that may have the key of a column's schema, each with what reads it; None: it has none."""
     found: dict[str, Callable[[bytes], Key | None]] = {
         f"__{column}_schema_id": _confluent,
-        f"apicurio.{column}.globalId": _number,
-        f"apicurio.{column}.contentId": _number,
+        f"apicurio.{column}.globalId": _global_id,
+        f"apicurio.{column}.contentId": _content_id,
     }
     return {**found, "content-type": _azure} if column == "value" else found

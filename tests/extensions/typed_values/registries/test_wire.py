@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
+from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId, Key
 from pyspark_kafkalog.extensions.typed_values.registries.wire import (
     Framed,
     by_glue,
@@ -106,8 +106,8 @@ def test_headers() -> None:
     value, key = header_keys("value"), header_keys("key")
     assert value["__value_schema_id"](b"\0\0\0\1\0") == 256
     assert value["__value_schema_id"](b"\1" + GUID.bytes) == GUID
-    assert value["apicurio.value.globalId"](bytes(7) + b"\7") == 7
-    assert value["apicurio.value.contentId"](b"\0" * 6 + b"\1\0") == 256
+    assert value["apicurio.value.globalId"](bytes(7) + b"\7") == ApicurioId("globalId", 7)
+    assert value["apicurio.value.contentId"](b"\0" * 6 + b"\1\0") == ("contentId", 256)
     assert value["content-type"](b"avro/binary+" + GUID.hex.encode()) == GUID
     assert value["content-type"](b"avro/binary+" + str(GUID).upper().encode()) == GUID
     assert {*key} == {"__key_schema_id", "apicurio.key.globalId", "apicurio.key.contentId"}
