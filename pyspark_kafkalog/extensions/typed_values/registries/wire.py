@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId, Key
 
@@ -77,9 +78,10 @@ def by_glue(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, *, largest:
     compression = data[starts[rows] + 1]
     is_framed = (data[starts[rows]] == _GLUE_VERSION) & ((compression == _PLAIN) | (compression == _ZLIB))
     rows, compression = rows[is_framed], compression[is_framed]
-    ids = data[starts[rows][:, None] + np.arange(2, GLUE_HEADER)]
-    unique, numbers[rows] = np.unique(np.ascontiguousarray(ids).view("V16").reshape(-1), return_inverse=True)
-    keys = [uuid.UUID(bytes=each.tobytes()) for each in unique]
+    ids = np.ascontiguousarray(data[starts[rows][:, None] + np.arange(2, GLUE_HEADER)])
+    found = pa.Array.from_buffers(pa.binary(16), rows.size, [None, pa.py_buffer(ids)]).dictionary_encode()
+    numbers[rows] = found.indices.to_numpy()
+    keys = [uuid.UUID(bytes=each) for each in found.dictionary.to_pylist()]
     framed = _behind(data, starts, sizes, numbers, keys, GLUE_HEADER)
     return _inflated(framed, rows[compression == _ZLIB], largest, (starts, sizes))
 
