@@ -13,6 +13,7 @@ __all__ = [
     "OLD_KAFKA_VERSION",
     "apicurio_registry",
     "delta_jars",
+    "glue_serde_jars",
     "java",
     "kafka_jars",
     "kafka_jars_of",
@@ -56,9 +57,11 @@ _SPARK_CONNECTOR = (
 )
 
 _MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
+_GLUE_SERDE = ("software.amazon.glue:schema-registry-serde:1.1.24",)
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 _SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
 _MIRROR_MAKER = (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+_GLUE_SERDE = ("software.amazon.glue:schema-registry-serde:1.1.24",)
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 
 
@@ -95,6 +98,11 @@ def s3proxy_jars() -> Path:
 def msk_iam_jars() -> Path:
     """The folder with the jars of Amazon's logins to MSK."""
     return resolve("aws-msk-iam-auth-2.3.5", _MSK_IAM)
+
+
+def glue_serde_jars() -> Path:
+    """The folder with the jars of awslabs' serializers for the Glue Schema Registry."""
+    return resolve("schema-registry-serde-1.1.24", _GLUE_SERDE)
 
 
 def mirror_maker_jars() -> Path:

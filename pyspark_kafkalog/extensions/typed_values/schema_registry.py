@@ -55,14 +55,24 @@ class RegisteredSchema:
     """A schema as the registry has it.
 
     ``kind`` is ``AVRO``, ``JSON`` or ``PROTOBUF``. ``references`` are the texts of the schemas that it names,
-    each before those that need it. ``schema_id`` and ``guid`` are None if the registry did not tell them.
+    each before those that need it; ``names`` are the names that it, or another of these, has for each, in the
+    same order. ``schema_id`` and ``guid``, the keys that records have, are None if the registry did not tell
+    them.
     """
 
     text: str
     kind: str = "AVRO"
     references: tuple[str, ...] = ()
     schema_id: int | None = None
+    names: tuple[tuple[str, ...], ...] = ()
     guid: uuid.UUID | None = None
+
+    @property
+    def named_references(self) -> tuple[tuple[str, str], ...]:
+        """The texts of ``references``, each by each of its names."""
+        return tuple(
+            (name, text) for text, names in zip(self.references, self.names, strict=False) for name in names
+        )
 
 
 class _AgainError(Exception):
@@ -167,13 +177,15 @@ class SchemaRegistry:
         :raises SchemaRegistryError: also for references without an end.
         """
         found: dict[tuple[str, int], str] = {}
-        self._refer(answer, what, found, (), time.monotonic() + wait)
+        names: dict[tuple[str, int], dict[str, None]] = {}
+        self._refer(answer, what, found, names, (), time.monotonic() + wait)
         kind = answer.get("schemaType", "AVRO")
         return RegisteredSchema(
             self._text(answer, what),
             kind if _is_name(kind) else "",
             tuple(found.values()),
             _id(answer),
+            tuple(tuple(names[reference]) for reference in found),
             _guid(answer),
         )
 
@@ -182,14 +194,18 @@ class SchemaRegistry:
         answer: Mapping[str, Any],
         what: str,
         found: dict[tuple[str, int], str],
+        names: dict[tuple[str, int], dict[str, None]],
         within: tuple[tuple[str, int], ...],
         deadline: float,
     ) -> None:
         """Add what a schema refers to to ``found``, by subject and version, each behind what it needs itself.
 
+        :param names: gets their names.
         :param within: the schemas that have led here.
         """
-        for reference in self._references(answer, what):
+        for name, subject, version in self._references(answer, what):
+            reference = subject, version
+            names.setdefault(reference, {})[name] = None
             if reference in found:
                 continue
             size = sum(map(len, found.values()))
@@ -197,10 +213,10 @@ class SchemaRegistry:
                 raise self._error(f"has references of {what} that lead back, or too many")
             if size > _LARGEST_ANSWER:
                 raise self._error(f"has more than {_LARGEST_ANSWER} characters that {what} refers to")
-            subject, version = reference
-            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            # A version that was deleted softly is asked for as well, as Confluent's client does.
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
             referred = self._ask(path, f"subject {subject!r}", deadline)
-            self._refer(referred, what, found, (*within, reference), deadline)
+            self._refer(referred, what, found, names, (*within, reference), deadline)
             found[reference] = self._text(referred, what)
 
     def _text(self, answer: Mapping[str, Any], what: str) -> str:
@@ -209,13 +225,16 @@ class SchemaRegistry:
             raise self._error(f"gave an answer without a schema for {what}")
         return text
 
-    def _references(self, answer: Mapping[str, Any], what: str) -> list[tuple[str, int]]:
+    def _references(self, answer: Mapping[str, Any], what: str) -> list[tuple[str, str, int]]:
+        """The name, subject and version of each reference."""
         found = answer.get("references") or []
         try:
-            named = [(reference["subject"], reference["version"]) for reference in found]
-        except (TypeError, KeyError):
-            named = [("", "")]
-        if not all(_is_name(name) and type(version) is int for name, version in named):
+            named = [
+                (reference.get("name", ""), reference["subject"], reference["version"]) for reference in found
+            ]
+        except (TypeError, KeyError, AttributeError):
+            named = [("", "", "")]
+        if not all(_is_name(name) and _is_name(of) and type(version) is int for name, of, version in named):
             raise self._error(f"gave references of {what} that can't be read")
         return named
 
@@ -240,6 +259,19 @@ class SchemaRegistry:
     def _answer(
         self, path: str, what: str, deadline: float, *, waits_for_it: bool, body: bytes | None = None
     ) -> Mapping[str, Any]:
+        """The JSON object that :meth:`_content` is."""
+        content = self._content(path, what, deadline, waits_for_it=waits_for_it, body=body)
+        try:
+            answer = json.loads(content.decode())
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._error(f"gave no JSON object for {what}", hint=f"Check {REGISTRY}, with its path.")
+        return answer
+
+    def _content(
+        self, path: str, what: str, deadline: float, *, waits_for_it: bool, body: bytes | None = None
+    ) -> bytes:
         """The answer of the first registry that gives one; all are asked again until the deadline.
 
         :param body: to be sent to it.
@@ -278,7 +310,7 @@ class SchemaRegistry:
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _get(self, url: str, path: str, what: str, deadline: float, body: bytes | None) -> Mapping[str, Any]:
+    def _get(self, url: str, path: str, what: str, deadline: float, body: bytes | None) -> bytes:
         """The answer of one registry, which may take the time of one read beyond the deadline.
 
         :raises _AgainError: if it may answer later.
@@ -296,7 +328,7 @@ class SchemaRegistry:
             sender = opener(deadline + timeout, self._context, connecting=connecting)
             with sender.open(request, timeout=timeout) as response:
                 self._has_answered = True
-                content = response.read(_LARGEST_ANSWER + 1)
+                content: bytes = response.read(_LARGEST_ANSWER + 1)
         except urllib.error.HTTPError as e:
             self._has_answered = True
             words = _words(e) if body is not None and e.code in _REFUSED else ""
@@ -315,13 +347,7 @@ class SchemaRegistry:
             raise _AgainError(reason_of(e)) from None
         if len(content) > _LARGEST_ANSWER:
             raise self._error(f"gave more than {_LARGEST_ANSWER} bytes for {what}")
-        try:
-            answer = json.loads(content.decode())
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise self._error(f"gave no JSON object for {what}", hint=f"Check {REGISTRY}, with its path.")
-        return answer
+        return content
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": f"{_MEDIA_TYPE}, application/json"}
@@ -344,10 +370,10 @@ def _id(answer: Mapping[str, Any]) -> int | None:
 
 
 def _guid(answer: Mapping[str, Any]) -> uuid.UUID | None:
-    """The GUID in an answer; registries before Confluent Platform 8.0 have none."""
+    """The GUID in an answer, of registries since Confluent Platform 8.0."""
     try:
-        return uuid.UUID(answer.get("guid"))
-    except (ValueError, TypeError, AttributeError):
+        return uuid.UUID(answer["guid"])
+    except (KeyError, ValueError, TypeError, AttributeError):
         return None
 
 

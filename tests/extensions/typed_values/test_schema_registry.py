@@ -112,6 +112,10 @@ def test_schemas_of_a_real_registry(registry: SchemaRegistryServer) -> None:
     schema = found.by_id(last)
     assert (json.loads(schema.text), schema.kind) == (outer, "AVRO")
     assert [json.loads(text)["name"] for text in schema.references] == ["A", "B"]
+    assert [(name, json.loads(text)["name"]) for name, text in schema.named_references] == [
+        ("A", "A"),
+        ("B", "B"),
+    ]
     newest = found.latest(f"{name}-c/value")
     assert (newest.schema_id, newest.text, newest.references) == (last, schema.text, schema.references)
     with pytest.raises(SchemaRegistryError, match=r"^The schema registry 127\.0\.0\.1:\d+ does not know"):
@@ -411,6 +415,37 @@ def test_answers_that_make_no_sense(double: Double, body: Any) -> None:
     double.answers = [(200, body)]
     with pytest.raises(SchemaRegistryError, match="The schema registry"):
         double.registry().by_id(7, wait=0.2)
+
+
+def test_a_schema_that_two_names_refer_to(double: Double) -> None:
+    """It may have been deleted softly: the registry is asked for it all the same."""
+    inner, guid = {"schema": "{}"}, uuid.UUID(GUID)
+    middle = {"schema": "{} ", "references": [{"name": "dir/a.json", "subject": "a", "version": 1}]}
+    references = [
+        {"name": name, "subject": subject, "version": 1}
+        for name, subject in (("a.json", "a"), ("b.json", "b"))
+    ]
+    outer = {"schema": "{}  ", "schemaType": "JSON", "id": 7, "guid": GUID, "references": references}
+    double.answers = [(200, answer) for answer in (outer, inner, middle)]
+    found = double.registry().by_id(7)
+    assert found.references == ("{}", "{} ")
+    assert found.named_references == (("a.json", "{}"), ("dir/a.json", "{}"), ("b.json", "{} "))
+    assert (found.kind, found.schema_id, found.guid) == ("JSON", 7, guid)
+    assert [path for path, _ in double.requests] == [
+        "/base/schemas/ids/7",
+        "/base/subjects/a/versions/1?deleted=true",
+        "/base/subjects/b/versions/1?deleted=true",
+    ]
+
+
+def test_the_kind_of_a_schema_is_told(double: Double) -> None:
+    double.answers = [(200, {"id": 7})]
+    registry = double.registry()
+    assert registry.register("s", "{}", "JSON") == registry.id_of("s", "{}") == 7
+    assert [json.loads(body) for body in double.bodies] == [
+        {"schema": "{}", "schemaType": "JSON"},
+        {"schema": "{}"},
+    ]
 
 
 def test_logins(double: Double) -> None:

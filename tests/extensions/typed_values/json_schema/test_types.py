@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pyspark_kafkalog.errors import SchemaError
+from pyspark_kafkalog.errors import OptionError, SchemaError
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl, parse_ddl
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type
 from pyspark_kafkalog.extensions.typed_values.json_schema.types import JsonType, json_type
@@ -300,6 +301,36 @@ def test_values_of_random_schemas(seed: int) -> None:
     assert found.corrupt.tolist() == [len(values) + 1]
     expected = [as_column(value, kind.type) for value in values]
     assert found.array.to_pylist()[:-1] == [*expected, None]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_schemas_that_make_no_sense(seed: int) -> None:
+    """They are refused, or have a type that the kernels take; no other error comes of them."""
+    random = Random(seed)
+    odd: list[Any] = [None, True, 7, -1.5, "", "object", "#", "#/a", [], {}, [{}], {"$ref": "#"}, 10**400]
+    keywords = (
+        "type properties items oneOf allOf enum const $ref $id id title connect.type format required if"
+    )
+    keywords += " connect.parameters connect.index additionalProperties patternProperties prefixItems $anchor"
+    for _ in range(25):
+        described: Any = copy.deepcopy({**schema(random), "$defs": DEFS})
+        for _ in range(random.randint(1, 4)):
+            node = described
+            while isinstance(node, dict) and node and random.random() < 0.7:
+                key = random.choice(list(node))
+                if not isinstance(node[key], dict) or not node[key]:
+                    break
+                node = node[key]
+            node[random.choice([*keywords.split(), *node])] = copy.deepcopy(random.choice(odd))
+        try:
+            kind = of(described)
+        except SchemaError:
+            continue
+        try:
+            check_type(kind.read_as, "_corrupt_record")
+        except OptionError as e:
+            pytest.fail(f"{json.dumps(described)[:2000]}: {e}")
+        decode(kind, [{}, value_of(random, schema(random))])
 
 
 def test_type_is_what_arrow_builds() -> None:

@@ -1,0 +1,47 @@
+"""The contract of schema registries, of which formats need no more."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple, Protocol, TypeAlias
+
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
+
+
+class ApicurioId(NamedTuple):
+    """A number that Apicurio's headers name: ``globalId`` or ``contentId``."""
+
+    name: str
+    number: int
+
+
+Key: TypeAlias = int | uuid.UUID | ApicurioId
+"""The key of a schema, as records have it: it never changes its meaning."""
+
+
+class SchemaSource(Protocol):
+    """A schema registry."""
+
+    def by_key(self, key: Key) -> RegisteredSchema:
+        """The schema with this key, which is asked for once.
+
+        :raises SchemaRegistryError: if the registry does not know it, or does not answer.
+        """
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """The newest schema of a subject. It is asked for each time.
+
+        :raises SchemaRegistryError: if there is none, or the registry does not answer.
+        """
+
+    def find(self, subject: str, text: str, kind: str) -> RegisteredSchema:
+        """A schema among those of a subject, with its key.
+
+        :raises SchemaRegistryError: if it isn't one of them.
+        """
+
+    def register(self, subject: str, text: str, kind: str) -> RegisteredSchema:
+        """Make a schema the newest one of a subject, unless it has it; gives it with its key.
+
+        :raises SchemaRegistryError: if the registry refuses it, in its words.
+        """
