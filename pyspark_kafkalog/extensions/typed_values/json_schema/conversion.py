@@ -71,8 +71,7 @@ def _converted(column: pa.Array, kind: pa.DataType, path: str, rows: _Rows, faul
         return column.cast(kind)
     if pa.types.is_timestamp(kind):
         ms = column.fill_null(0).to_numpy()
-        most = MAX_TIMESTAMP // 1000
-        fine = (ms <= most) & (ms >= -most)
+        fine = (ms <= MAX_TIMESTAMP) & (ms >= -MAX_TIMESTAMP)
         found = pa.array(np.where(fine, ms, 0) * 1000).cast(kind)
         why = "expected milliseconds since 1970 that a timestamp has room for"
     else:

@@ -90,6 +90,16 @@ class Documents:
                 todo += [(each, base, depth + 1) for key, each in node.items() if key not in _DATA]
 
 
+def title_of(text: str) -> str | None:
+    """The title of a schema, which names it in subjects.
+
+    :raises SchemaError: for text that is not JSON, or no schema.
+    """
+    found = _parsed(text, "A JSON Schema")
+    title = found.get("title") if isinstance(found, dict) else None
+    return title if isinstance(title, str) else None
+
+
 def _joined(base: str, reference: str) -> str:
     try:
         return urljoin(base, reference)

@@ -155,6 +155,14 @@ def test_a_part() -> None:
     assert array.field("m").to_pylist()[0] == [(1, datetime.date(1970, 1, 3))]
 
 
+def test_the_last_time() -> None:
+    """A timestamp has room for so many milliseconds, and no more."""
+    most, kind, faults = (2**63 - 1) // 1000, pa.timestamp("us", tz="UTC"), Faults()
+    found = converted(pa.array([most, -most, most + 1, -(2**63)], pa.int64()), kind, faults)
+    assert found.cast(pa.int64()).to_pylist() == [most * 1000, -most * 1000, None, None]
+    assert sorted(faults.reasons) == [2, 3]
+
+
 def test_times_are_cut_down_to_milliseconds() -> None:
     """As Avro's writers have it: to the earlier one."""
     micros = pa.array([1999, -1, 0, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))

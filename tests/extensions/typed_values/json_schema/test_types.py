@@ -14,6 +14,7 @@ import pytest
 from pyspark_kafkalog.errors import OptionError, SchemaError
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl, parse_ddl
 from pyspark_kafkalog.extensions.typed_values.json.types import check_type
+from pyspark_kafkalog.extensions.typed_values.json_schema.documents import title_of
 from pyspark_kafkalog.extensions.typed_values.json_schema.types import JsonType, json_type
 from tests.extensions.typed_values.json_schema.oracle import DEFS, as_column, decode, schema, value_of
 
@@ -256,6 +257,11 @@ def test_several_types_of_records_in_a_topic() -> None:
 def test_refused(described: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=re.escape(message)):
         of(described)
+
+
+def test_title() -> None:
+    assert title_of('{"title": "Order"}') == "Order"
+    assert title_of("true") is title_of('{"title": 1}') is None
 
 
 def test_not_json() -> None:
