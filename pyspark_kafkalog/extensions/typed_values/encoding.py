@@ -197,8 +197,8 @@ _BYTES = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_s
 
 
 def _prefix(column: ColumnToEncode) -> bytes:
-    """The bytes before each value: a zero, and the id of its schema."""
-    if not column.format.is_registered or column.schema is None or column.format.id_in_header:
+    if not column.format.is_registered or column.schema is None:
         return b""
-    assert column.schema.schema_id is not None, "the registry has given it"
-    return b"\0" + column.schema.schema_id.to_bytes(4, "big")
+    from pyspark_kafkalog.extensions.typed_values.framing import prefix_of
+
+    return prefix_of(column.format, column.schema)

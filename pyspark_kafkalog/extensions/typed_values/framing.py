@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.extensions.typed_values.column_decoder import PREFIX, ColumnToDecode, ColumnValues
+from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
+from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from pyspark_kafkalog.model import HEADERS_FIELD
 
-SchemaKey: TypeAlias = int | uuid.UUID
-"""The id of a schema in its registry, or its GUID."""
 _BY_ID, _BY_GUID = 0, 1
 """The first byte: then comes an id of 4 bytes, or a GUID of 16, which only headers have."""
 _MOST_INDEXES = 64
@@ -26,7 +27,7 @@ _LONGEST_VARINT = 5
 class WriterKey(NamedTuple):
     """The schema of a value: its key, and of Protobuf the message in it, as the indexes that lead there."""
 
-    schema: SchemaKey
+    schema: Key
     message: tuple[int, ...] = ()
 
 
@@ -53,6 +54,26 @@ class WriterKeys(NamedTuple):
         return found.take(pa.array(self.numbers, mask=self.numbers < 0))
 
 
+class Framing(Protocol):
+    """The wire format of a registry's serializers."""
+
+    def find(self, values: ColumnValues) -> tuple[ColumnValues, WriterKeys]:
+        """The bodies of the values, and the keys of their schemas."""
+
+
+def framing_of(column: ColumnToDecode) -> Framing:
+    """The wire format of a column."""
+    return ConfluentFraming(column)
+
+
+def prefix_of(column: ColumnFormat, schema: RegisteredSchema) -> bytes:
+    """The bytes that a serializer writes before each value, without the indexes of a message."""
+    if column.id_in_header:
+        return b""
+    assert schema.schema_id is not None, "the registry has given it"
+    return b"\0" + schema.schema_id.to_bytes(4, "big")
+
+
 class ConfluentFraming:
     """The wire format of Confluent's serializers: a key before the value, or in a header.
 
@@ -64,8 +85,8 @@ class ConfluentFraming:
         self._header = f"__{column.name}_schema_id"
         self._has_message = column.format.encoding == "protobuf"
 
-    def find(self, values: ColumnValues) -> WriterKeys:
-        """The keys of the values; their starts and sizes become those of the bodies."""
+    def find(self, values: ColumnValues) -> tuple[ColumnValues, WriterKeys]:
+        """The bodies of the values, and the keys of their schemas."""
         batch, data, starts, sizes, _ = values
         rows, codes, found = self._in_headers(batch.column(HEADERS_FIELD[0]))
         is_value = sizes[rows] >= 0
@@ -86,7 +107,7 @@ class ConfluentFraming:
         numbers = np.full(sizes.size, -1, np.int64)
         numbers[rows] = codes
         numbers[prefixed] = of_prefixed[is_key] + len(found)
-        return WriterKeys(numbers, [*found, *keys], prefixed)
+        return values, WriterKeys(numbers, [*found, *keys], prefixed)
 
     def _keys(self, texts: pa.BinaryArray) -> tuple[np.ndarray, list[WriterKey]]:
         """The number of the key that each text is, -1 for another text, and the keys."""

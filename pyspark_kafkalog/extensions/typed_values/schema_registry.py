@@ -110,6 +110,10 @@ class SchemaRegistry:
         """
         return self._cached(f"/schemas/ids/{schema_id}", f"schema id {schema_id}", wait)
 
+    def by_key(self, key: int | uuid.UUID) -> RegisteredSchema:
+        """See :meth:`.contract.SchemaSource.by_key`; it may become known while this waits."""
+        return self.by_guid(str(key)) if isinstance(key, uuid.UUID) else self.by_id(key)
+
     def knows(self, schema_id: int, *, wait: float = WAIT) -> bool:
         """Whether there is a schema with this id now.
 

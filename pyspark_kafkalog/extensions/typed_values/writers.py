@@ -15,7 +15,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
     segments_in,
 )
-from pyspark_kafkalog.extensions.typed_values.framing import ConfluentFraming, WriterKey, WriterKeys
+from pyspark_kafkalog.extensions.typed_values.framing import WriterKey, WriterKeys, framing_of
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, registry_of
 
@@ -39,30 +39,29 @@ class Writers:
     ) -> None:
         self._column, self._add = column, add
         self._registry = registry_of(registry)
-        self._framing = ConfluentFraming(column)
+        self._framing = framing_of(column)
         self._entries: dict[WriterKey, int] = {}
         self._has_segments = False
 
-    def find(self, values: ColumnValues) -> tuple[np.ndarray, dict[str, pa.Array]]:
-        """The entry of each row's writer, and the columns of keys that are wanted.
+    def find(self, values: ColumnValues) -> tuple[ColumnValues, np.ndarray, dict[str, pa.Array]]:
+        """The bodies of the values, the entry of each row's writer, and the columns of keys that are wanted.
 
-        Starts and sizes of the values become those of their bodies. There are no entries where only the keys
-        are wanted.
+        There are no entries where only the keys are wanted.
 
         :raises SchemaError: if a schema can't be read with the reader's.
         :raises SchemaRegistryError: if the registry does not know one, or does not answer.
         """
-        found = self._framing.find(values)
+        bodies, found = self._framing.find(values)
         made = {name: found.column(name) for name in self._column.ids}
         if self._column.type is None:
-            return np.empty(0, np.int64), made
+            return bodies, np.empty(0, np.int64), made
         self._leave_out_segments(values.batch, found)
         numbers, first, index = np.unique(found.numbers, return_index=True, return_inverse=True)
         of_numbers = [
             WITHOUT if number < 0 else self._entry(found.keys[number], row, values.place)
             for number, row in zip(numbers.tolist(), first.tolist(), strict=True)
         ]
-        return np.array(of_numbers, np.int64)[index], made
+        return bodies, np.array(of_numbers, np.int64)[index], made
 
     def _leave_out_segments(self, batch: pa.RecordBatch, found: WriterKeys) -> None:
         """Take the keys from rows that are message segments: no registry will ever know them.
@@ -85,20 +84,15 @@ class Writers:
         entry = self._entries.get(key)
         if entry is None:
             registry, expected = self._registry, self._column.format.encoding.upper()
-            by_guid = isinstance(key.schema, uuid.UUID)
             try:
-                schema = (
-                    registry.by_guid(str(key.schema))
-                    if isinstance(key.schema, uuid.UUID)
-                    else registry.by_id(key.schema)
-                )
+                schema = registry.by_key(key.schema)
                 if schema.kind != expected:
                     raise SchemaError(f"it is a schema of type {schema.kind}, expected {expected}")
                 entry = self._add(schema, key.message)
             except SchemaError as e:
                 raise SchemaError(
                     f"The {self._column.name} can't be read with the schema of this query: schema"
-                    f" {'GUID' if by_guid else 'id'} {key.schema}: {e.message}",
+                    f" {'GUID' if isinstance(key.schema, uuid.UUID) else 'id'} {key.schema}: {e.message}",
                     hint=f"Give a schema that can read both as {self._column.name}.schema.",
                     **place(row),
                 ) from None

@@ -37,11 +37,11 @@ def find(
     )
     data, starts, sizes = value_bounds(array)
     given = ColumnValues(batch, data, starts.copy(), sizes.copy(), TopicPartition("t", 0))
-    found = ConfluentFraming(column).find(given)
+    given, found = ConfluentFraming(column).find(given)
     return [
         (
             None if number < 0 else found.keys[number],
-            None if size < 0 else data[start : start + size].tobytes(),
+            None if size < 0 else given.data[start : start + size].tobytes(),
         )
         for number, start, size in zip(found.numbers, given.starts, given.sizes, strict=True)
     ]

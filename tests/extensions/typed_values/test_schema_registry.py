@@ -441,7 +441,8 @@ def test_a_schema_that_two_names_refer_to(double: Double) -> None:
 def test_the_kind_of_a_schema_is_told(double: Double) -> None:
     double.answers = [(200, {"id": 7})]
     registry = double.registry()
-    assert registry.register("s", "{}", "JSON") == registry.id_of("s", "{}") == 7
+    assert registry.register("s", RegisteredSchema("{}", "JSON")).schema_id == 7
+    assert registry.find("s", RegisteredSchema("{}")).schema_id == 7
     assert [json.loads(body) for body in double.bodies] == [
         {"schema": "{}", "schemaType": "JSON"},
         {"schema": "{}"},

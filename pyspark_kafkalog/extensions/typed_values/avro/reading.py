@@ -72,7 +72,7 @@ class AvroDecoder(ColumnDecoder):
         if self._writers is None:
             entries = np.full(values.sizes.size, self._own, np.int64)
         else:
-            entries, made = self._writers.find(values)
+            values, entries, made = self._writers.find(values)
             if self._column.type is None:
                 return None, made
         return self._decoder.decode(values.data, values.starts, values.sizes, entries), made

@@ -15,7 +15,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
 )
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
-from pyspark_kafkalog.extensions.typed_values.framing import ConfluentFraming
+from pyspark_kafkalog.extensions.typed_values.framing import framing_of
 from pyspark_kafkalog.extensions.typed_values.json.decoder import DecodedJson, Decoder
 from pyspark_kafkalog.extensions.typed_values.json.times import Zone
 from pyspark_kafkalog.extensions.typed_values.json.times import zone as zone_named
@@ -95,7 +95,8 @@ class JsonDecoder(ColumnDecoder):
     """Decodes JSON.
 
     :param zone: the name of the time zone of times without one, unless an option gives another.
-    :param make: makes the decoder of a type, a zone, and the name of the field for the text of corrupt values.
+    :param make: makes the decoder of a type, a zone, and the name of the field for the text of corrupt
+        values.
     :raises OptionError: if there is no such zone here.
     """
 
@@ -108,7 +109,7 @@ class JsonDecoder(ColumnDecoder):
         make: Callable[[pa.DataType, Zone, str], Decoder | SchemaDecoder] = Decoder,
     ) -> None:
         super().__init__(column)
-        self._framing = ConfluentFraming(column) if column.format.is_registered else None
+        self._framing = framing_of(column) if column.format.is_registered else None
         self._decoder: Decoder | SchemaDecoder | None = None
         self._has_said = False
         if column.type is None and column.id_columns:
@@ -123,10 +124,12 @@ class JsonDecoder(ColumnDecoder):
             )
         self._decoder = make(kind, found, column.format.corrupt)
 
-    def decoded(self, values: ColumnValues) -> tuple[DecodedJson | DecodedBySchema | None, dict[str, pa.Array]]:
+    def decoded(
+        self, values: ColumnValues
+    ) -> tuple[DecodedJson | DecodedBySchema | None, dict[str, pa.Array]]:
         made: dict[str, pa.Array] = {}
         if self._framing is not None:
-            keys = self._framing.find(values)
+            values, keys = self._framing.find(values)
             made = {name: keys.column(name) for name in self._column.ids}
         if self._decoder is None:
             return None, made

@@ -38,8 +38,8 @@ def json_schema_column(
 ) -> JsonSchemaColumn:
     """The decoding of a column; the registry is asked for the schema unless an option gives one.
 
-    :raises OptionError: for a schema that can't be read, or is that of several topics, and for a time zone that
-        is not known here.
+    :raises OptionError: for a schema that can't be read, or is that of several topics, and for a time zone
+        that is not known here.
     :raises SchemaRegistryError: if the registry has none.
     """
     check_zone(column)

@@ -34,13 +34,13 @@ class SchemaSource(Protocol):
         :raises SchemaRegistryError: if there is none, or the registry does not answer.
         """
 
-    def find(self, subject: str, text: str, kind: str) -> RegisteredSchema:
+    def find(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
         """A schema among those of a subject, with its key.
 
         :raises SchemaRegistryError: if it isn't one of them.
         """
 
-    def register(self, subject: str, text: str, kind: str) -> RegisteredSchema:
+    def register(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
         """Make a schema the newest one of a subject, unless it has it; gives it with its key.
 
         :raises SchemaRegistryError: if the registry refuses it, in its words.
