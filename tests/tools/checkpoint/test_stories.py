@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -64,27 +62,6 @@ def test_a_topic_that_was_created_again(on_brokers: Job, broker: Broker) -> None
         job.run()
     job.rewind(RewindTo.CURRENT if job.format == "kafkalog" else RewindTo.EARLIEST)
     assert job.run() == list(range(6))
-
-
-@pytest.mark.parametrize("ends", [(2, 3), (10, 11)])
-def test_a_kill_between_the_plans_of_a_micro_batch_that_is_not_complete(
-    job: Job, tmp_path: Path, ends: tuple[int, int]
-) -> None:
-    """The only state in between that a kill can leave: nothing is lost."""
-    job.write(10)
-    job.run()
-    job.write(10)
-    job.run()
-    job.write(4)
-    job.forget_last_commit()
-    before = tmp_path / "before"
-    shutil.copytree(job.checkpoint / "offsets", before)
-    job.rewind(RewindTo.OFFSETS, job.at(*ends))
-    last = 0 if ends == (10, 11) else 1  # the one that is written last
-    for name in (str(last), f".{last}.crc"):
-        shutil.copy(before / name, job.checkpoint / "offsets" / name)
-    old, new = [*range(10, 24)], job.expected(*ends)
-    assert job.run() in (old, new)
 
 
 def test_a_query_of_a_group(job: Job) -> None:
