@@ -461,11 +461,6 @@ class StoredState:
             for name in sorted(_names_in(self._checkpoint.child(kind.folder)))
         ]
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether the query has begun elsewhere than Spark's log says: its group has other members."""
-        return bool(_names_in(self._checkpoint.child(_BEGINS.folder)))
-
     def follow(self, digests: Mapping[int, str]) -> None:
         """Make the files count with the new plans of these micro-batches; what can't is removed."""
         for kind in _STARTS, _TOPIC_IDS:

@@ -18,6 +18,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import NamedTuple
 
 from pyspark_kafkalog.errors import (
     UNREADABLE,
@@ -121,6 +122,7 @@ def plan_change(
             file=files.folder.child("state").label(),
             hint="Begin with a new checkpoint, or keep the state as it is by with_state=True.",
         )
+    assert files.newest is not None
     position = {name: source.offsets or {} for name, source in files.position().items()}
     renamed = names or {}
     moved = {step.source: _renamed(position[step.source], renamed) for step in steps}
@@ -136,11 +138,12 @@ def plan_change(
             hint="Create the topic, or begin with a new checkpoint.",
         )
     ends = {**moved, **(repeated or {})}, moved
-    plans = [
-        NewPlan(batch, files.data(batch), files.plan(batch).at(to).data())
-        for batch, to in zip(batches, ends, strict=False)
-    ]
-    plans.reverse()
+    plans: list[NewPlan] = []
+    for batch, to in zip(batches, ends, strict=False):
+        new = files.plan(batch).at(to)
+        if batch != files.newest and files.lacks_partitions:
+            new = new.with_partitions_of(files.plan(files.newest))
+        plans.insert(0, NewPlan(batch, files.data(batch), new.data()))
     if not (files.folder.is_local or files.folder.is_store):
         raise OptionError(
             "This file system has no way to replace a file at once, so a kill could lose the checkpoint",
@@ -170,24 +173,53 @@ def was_moved(files: CheckpointFiles, target: str) -> bool:
 
     :raises OptionError: if it was moved there, and the query has run since.
     """
-    kept = files.kept
-    for name in sorted(_names(kept), reverse=True):
-        moved_to, digests = _kept_change(kept.child(name))
-        if not moved_to:
-            continue
-        if moved_to != target:
-            return False
-        now = {batch: plan_digest(files.data(batch)) for batch in digests if files.has_plan(batch)}
-        if now == {batch: old for batch, (old, _) in digests.items()}:
-            return False
-        if now == {batch: new for batch, (_, new) in digests.items()} and files.newest == max(digests):
-            return True
+    moved = _last_move(files)
+    if moved is None or moved.target != target:
+        return False
+    now = {batch: plan_digest(files.data(batch)) for batch in moved.plans if files.has_plan(batch)}
+    if now == {batch: new for batch, (_, new) in moved.plans.items()} and files.newest == max(moved.plans):
+        return True
+    raise OptionError(
+        f"The checkpoint was moved to {target} before: its offsets are those of that place already",
+        file=moved.kept.label(),
+        hint="If that was undone, remove this folder.",
+    )
+
+
+def check_of_place(files: CheckpointFiles, batch: int) -> None:
+    """See that the plan of a micro-batch has offsets of the place that the query reads now.
+
+    :raises OptionError: if it was made before the checkpoint was moved.
+    """
+    moved = _last_move(files)
+    if moved is not None and batch < min(moved.plans):
         raise OptionError(
-            f"The checkpoint was moved to {target} before: its offsets are those of that place already",
-            file=kept.child(name).label(),
-            hint="If that was undone, remove this folder.",
+            f"The offsets of micro-batch {batch} are of another place: after micro-batch {max(moved.plans)}"
+            f" the checkpoint was moved to {moved.target}",
+            file=moved.kept.label(),
+            hint="Give a later micro-batch, or a time. If the move was undone, remove this folder.",
         )
-    return False
+
+
+class _Move(NamedTuple):
+    """A move that was made: ``plans`` are the digests of each plan before and after it."""
+
+    kept: Folder
+    target: str
+    plans: Mapping[int, tuple[str, str]]
+
+
+def _last_move(files: CheckpointFiles) -> _Move | None:
+    """The last move that was not undone: its plans are not as they were before it."""
+    for name in sorted(_names(files.kept), reverse=True):
+        kept = files.kept.child(name)
+        target, plans = _kept_change(kept)
+        if not target:
+            continue
+        now = {batch: plan_digest(files.data(batch)) for batch in plans if files.has_plan(batch)}
+        if now != {batch: old for batch, (old, _) in plans.items()}:
+            return _Move(kept, target, plans)
+    return None
 
 
 def _kept_change(kept: Folder) -> tuple[str, dict[int, tuple[str, str]]]:
@@ -327,9 +359,10 @@ def _meaning(
         watermark = files.plan(files.newest).watermark_ms
         if back and watermark:
             yield f"Records older than the watermark, {time_text(watermark)}, are late, and may be dropped."
-    if back and files.state.is_shared:
+    if back and files.state.paths():
         yield (
-            "The query shares its group, and goes on where that is if it is further: reset the group, too."
+            "If its reader has groupMembership=true, the query goes on where its group is, if that is"
+            " further: reset the group, too."
         )
     if not has_sink:
         if files.folder.child(_TRANSACTIONS).exists():

@@ -142,6 +142,14 @@ class CheckpointFiles:
         """
         return LoggedPlan.parse(self.data(batch), self.offsets.label(str(batch)))
 
+    @cached_property
+    def lacks_partitions(self) -> bool:
+        """Whether Spark can't repeat the micro-batch that is not complete: see :class:`.LoggedPlan`."""
+        before = None if self.newest is None or self.is_complete else self.before(self.newest)
+        if self.newest is None or before is None:
+            return False
+        return self.plan(before).lacks_partitions_of(self.plan(self.newest))
+
     def check_commit(self, batch: int) -> None:
         """See that the commit of a micro-batch is whole.
 

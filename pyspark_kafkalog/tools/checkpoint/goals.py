@@ -36,6 +36,7 @@ OF_PLACE = frozenset(RewindTo) - {RewindTo.BATCH, RewindTo.OFFSETS}
 """The targets for which the place must be asked."""
 _NAMES_NEW = frozenset({RewindTo.LATEST, RewindTo.TIMESTAMP, RewindTo.GROUP, RewindTo.OFFSETS})
 """The targets that tell where a partition begins that the query has not read yet."""
+_AT_ENDS = (RewindTo.LATEST, RewindTo.TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +189,18 @@ def _of_place(place: Place, goal: Goal, covered: Offsets, known: Mapping[str, st
     recreated = recreated_topics(known, place, {partition.topic for partition in covered})
     assert isinstance(goal.value, int)
     at_time = offsets_at(place, bounds, goal.value) if goal.to is RewindTo.TIMESTAMP else {}
+    # A read_committed reader does not start beyond an open transaction.
+    stable_ends = place.end_offsets(bounds, read_committed=True) if goal.to in _AT_ENDS else {}
     moved: _Moved = dict.fromkeys(partitions - bounds.keys(), (None, _GONE))
     for partition, marks in bounds.items():
         if goal.to is RewindTo.EARLIEST:
             moved[partition] = marks.log_start_offset, ""
-        elif goal.to is RewindTo.LATEST:
-            moved[partition] = marks.high_watermark, ""
-        elif goal.to is RewindTo.TIMESTAMP:
-            is_end = at_time[partition] == marks.high_watermark
-            moved[partition] = at_time[partition], "no record at or after this time" if is_end else ""
+        elif goal.to in _AT_ENDS:
+            at = at_time.get(partition, marks.high_watermark)
+            is_end = goal.to is RewindTo.TIMESTAMP and at == marks.high_watermark
+            note = "no record at or after this time" if is_end else ""
+            stable = stable_ends.get(partition, at)
+            moved[partition] = (stable, "a transaction is open there") if stable < at else (at, note)
         elif partition.topic in recreated:
             moved[partition] = marks.log_start_offset, "the topic was created again"
         else:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.places import identity
-from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange, batches_to_change, plan_change
+from pyspark_kafkalog.tools.checkpoint.change import (
+    CheckpointChange,
+    batches_to_change,
+    check_of_place,
+    plan_change,
+)
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
 from pyspark_kafkalog.tools.checkpoint.goals import (
     Goal,
@@ -52,6 +57,8 @@ def plan_rewind(
         raise OptionError("Expected offsets by partition", hint='Write {TopicPartition("orders", 0): 23}.')
     if isinstance(value, str) or (to in (RewindTo.GROUP, RewindTo.OFFSETS)) != isinstance(value, Mapping):
         raise OptionError(f"Expected a value that fits {to.value}, got {type(value).__name__}")
+    if to is RewindTo.BATCH and isinstance(value, int):
+        check_of_place(files, value)
     goal = Goal(to, value, sources, topics)
     where = "" if kafka is None else identity(kafka.place_options)[1]
     known = files.state.topic_ids(where)

@@ -226,6 +226,11 @@ def _problems_of_logs(files: CheckpointFiles) -> Iterator[str]:
             "A change was begun and not ended: the query doesn't start until kafkalog checkpoint runs again"
             " with --execute. Until then these are the offsets before it."
         )
+    if files.lacks_partitions:
+        yield (
+            f"Spark 4.2.0 can't repeat micro-batch {newest}: the plan before it lacks"
+            " spark.sql.shuffle.partitions. kafkalog checkpoint rewind --to-current --execute adds them."
+        )
     if newest and not files.has_plan(newest - 1):
         yield (
             f"The plan of micro-batch {newest - 1} is missing, and Spark starts without it only if the query"

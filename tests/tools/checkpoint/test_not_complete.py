@@ -98,7 +98,7 @@ def test_spark_refuses_a_change_that_was_interrupted(
 ) -> None:
     if version == "v2":
         job.use_v2()
-    for _ in range(3):  # Spark 4.2.0 itself does not repeat micro-batch 1 in version 2
+    for _ in range(3):
         job.write(10)
         job.run()
     job.forget_last_commit()
@@ -119,6 +119,25 @@ def test_spark_refuses_a_change_that_was_interrupted(
         job.run()
     job.rewind(RewindTo.CURRENT)
     assert job.run() == list(range(20, 30))
+
+
+def test_the_second_micro_batch_of_version_2(job: Job) -> None:
+    """Spark 4.2.0 does not start: it has left something out of the first plan."""
+    if "path" not in job.place:
+        pytest.skip("one place is enough")
+    job.use_v2()
+    for _ in range(2):
+        job.write(10)
+        job.run()
+    shown = run("checkpoint", "show", job.checkpoint)
+    assert shown.code == 0, shown.out
+    job.forget_last_commit()
+    if (shown := run("checkpoint", "show", job.checkpoint)).code == 0:
+        pytest.skip("this Spark has its shuffle partitions in each plan")
+    assert "can't repeat micro-batch 1" in shown.out
+    job.rewind(RewindTo.CURRENT)
+    assert run("checkpoint", "show", job.checkpoint).code == 0
+    assert job.run() == list(range(10, 20))
 
 
 def test_the_other_reader_goes_on(job: Job, spark: SparkSession) -> None:

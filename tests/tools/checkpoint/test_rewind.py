@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -232,8 +233,11 @@ def test_what_a_micro_batch_without_rows_means_is_said(tmp_path: Path, logs: Pat
 
 
 def test_a_query_that_shares_its_group_needs_a_reset_of_the_group(folder: Path, logs: Path) -> None:
-    (folder / "kafkalog-begins").mkdir()
-    (folder / "kafkalog-begins" / "a.json").write_text("{}")
+    assert (
+        "reset the group" not in run(*REWIND, folder, logs, "--to-earliest").out
+    )  # it has no place for that
+    (folder / "kafkalog-start-offsets").mkdir()
+    (folder / "kafkalog-start-offsets" / "a.json").write_text("{}")
     assert "reset the group" in run(*REWIND, folder, logs, "--to-earliest").out
     assert "reset the group" not in run(*REWIND, folder, logs, "--to-latest").out
 
@@ -260,8 +264,23 @@ def test_what_else_is_in_the_folder_of_changes(folder: Path, logs: Path, tmp_pat
         checkpoints.plan_move(folder, Same())
 
 
+def test_a_micro_batch_of_before_a_move_is_of_another_place(folder: Path, logs: Path) -> None:
+    checkpoints = connect(str(logs)).checkpoints
+    checkpoints.execute(checkpoints.plan_move(folder, Back()), stopped=True)
+    with pytest.raises(OptionError, match="offsets of micro-batch 1 are of another place"):
+        checkpoints.plan_rewind(folder, RewindTo.BATCH, 1)
+    plan(folder, 3, at(t={0: 9, 1: 9}))
+    complete(folder, 3)
+    assert new(folder, logs, "--to-batch", 2) == {"0": [7, 7]}
+    (kept,) = (folder / "kafkalog-kept").glob("2*")
+    shutil.copy(kept / "offsets" / "2", folder / "offsets" / "2")
+    assert new(folder, logs, "--to-batch", 1) == {"0": [4, 4]}
+
+
 class Same:
     """A translation to the same offsets."""
+
+    back = 0
 
     def check_source(self, topic_ids: object) -> None:
         pass
@@ -270,4 +289,12 @@ class Same:
         pass
 
     def translate(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Translated]:
-        return {partition: Translated(partition, at, EXACT, 0) for partition, at in offsets.items()}
+        return {
+            partition: Translated(partition, at - self.back, EXACT, 0) for partition, at in offsets.items()
+        }
+
+
+class Back(Same):
+    """One to the offsets before."""
+
+    back = 1

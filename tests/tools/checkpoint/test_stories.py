@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import pytest
+from kafka import KafkaProducer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -62,6 +64,30 @@ def test_a_topic_that_was_created_again(on_brokers: Job, broker: Broker) -> None
         job.run()
     job.rewind(RewindTo.CURRENT if job.format == "kafkalog" else RewindTo.EARLIEST)
     assert job.run() == list(range(6))
+
+
+def test_an_open_transaction(on_brokers: Job, broker: Broker) -> None:
+    """A reader of what is committed does not start beyond it, so the position stays before."""
+    job = on_brokers
+    job.reader = {"kafka.isolation.level": "read_committed"}
+    job.write(10)
+    job.run()
+    with closing(
+        KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"{job.topic}-open")
+    ) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(job.topic, b"10", partition=0).get()
+        producer.flush()
+        words = ("checkpoint", "rewind", job.checkpoint, broker.bootstrap)
+        for to in ("--to-latest",), ("--to-datetime", "2500-01-01T00:00:00Z"):
+            done = run(*words, *to, "--json")
+            assert [row["offset"] for row in done.json["offsets"]] == [5, 5]
+        assert "a transaction is open there" in done.out
+        job.rewind(RewindTo.LATEST)
+        assert job.run() == []
+        producer.commit_transaction()
+    assert job.run() == [10]
 
 
 def test_a_query_of_a_group(job: Job) -> None:
