@@ -177,9 +177,10 @@ class OffsetCommitter:
         if ahead:
             first = min(ahead)
             _log.warning(
-                "Group %s is ahead of the checkpoint in %s: the first is at %d, not at %d. If the checkpoint"
-                " was set back, or restored from an older copy, begin with a new one: on this one, sinks that"
-                " count micro-batches, as files and Delta do, leave rows out.",
+                "Group %s is ahead of the checkpoint in %s: the first is at %d, not at %d. If kafkalog"
+                " checkpoint has set it back, the group follows. If it was restored from an older copy, begin"
+                " with a new one: on this one, sinks that count micro-batches, as files and Delta do, leave"
+                " rows out.",
                 self._group,
                 names_of(sorted(ahead)),
                 ahead[first],

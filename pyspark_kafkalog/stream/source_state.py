@@ -435,84 +435,108 @@ class StoredState:
     """All that readers have stored beside a checkpoint, for who changes its plans.
 
     :param checkpoint: the folder; the query does not run.
+    :param unfinished: the micro-batch that was planned last, if it is not complete.
     """
 
-    def __init__(self, checkpoint: Folder) -> None:
+    def __init__(self, checkpoint: Folder, unfinished: int | None = None) -> None:
         self._checkpoint = checkpoint
+        self._unfinished = unfinished
 
-    def topic_ids(self) -> dict[str, str]:
-        """The id of each topic that was read, as far as one is stored; of several the one stored last."""
+    def topic_ids(self, place: str) -> dict[str, str]:
+        """The id of each topic that was read, as far as one is stored; of several the one stored last.
+
+        :param place: the one to ask about the topics: of topics that sources have read in several places,
+            those count that were read there.
+        """
         found: dict[str, str] = {}
-        files = self._files(_TOPIC_IDS)
-        for _, stored in sorted(files, key=lambda file: file[1].get("turn", 0)):
-            found |= _texts(stored["content"] or {})
+        for _, stored in self._of_place(place):
+            found |= stored["content"]
         return found
 
     def paths(self) -> list[str]:
-        """The paths, in the checkpoint, of the files that :meth:`detach` and :meth:`rename` may change."""
+        """The paths, in the checkpoint, of the files that a change of its plans may change."""
         return [
             f"{kind.folder}/{name}"
             for kind in (_STARTS, _TOPIC_IDS, _SHARED, _BEGINS)
             for name in sorted(_names_in(self._checkpoint.child(kind.folder)))
         ]
 
-    def detach(self, batches: Collection[int], *, is_complete: bool) -> None:
-        """Make the files count whatever the plans of these micro-batches are; what can't is removed.
-
-        With the plans as they were the query goes on as before, but can't compare its last records.
-
-        :param is_complete: whether the newest of them is complete.
-        """
+    def follow(self, digests: Mapping[int, str]) -> None:
+        """Make the files count with the new plans of these micro-batches; what can't is removed."""
         for kind in _STARTS, _TOPIC_IDS:
             folder = self._checkpoint.child(kind.folder)
             for name, stored in self._files(kind):
-                plan, before = stored.get("plan"), stored.pop("before", None)
-                if plan is None or plan[0] not in batches:
-                    continue
-                if before is not None and plan[0] == max(batches) and not is_complete:
-                    stored["content"] = before
-                folder.replace(
-                    name, json.dumps({**stored, "plan": None}, sort_keys=True).encode(), flush=True
-                )
+                plan = stored.get("plan")
+                if plan is not None and plan[0] in digests:
+                    stored["plan"] = [plan[0], digests[plan[0]]]
+                    stored.pop("before", None)
+                    folder.replace(name, json.dumps(stored, sort_keys=True).encode(), flush=True)
         for kind in _SHARED, _BEGINS:
             folder = self._checkpoint.child(kind.folder)
             for name in _names_in(folder):
                 remove_file(folder, name)
 
-    def store_topic_ids(self, topic_ids: Mapping[str, str], names: Mapping[str, str]) -> None:
+    def store_topic_ids(self, topic_ids: Mapping[str, str], names: Mapping[str, str], place: str) -> None:
         """Store the ids that topics have now.
 
         :param topic_ids: by the name that a topic has now; a topic without one is left out.
         :param names: the names that topics have now, by those that are stored.
+        :param place: as in :meth:`topic_ids`.
         """
         folder = self._checkpoint.child(_TOPIC_IDS.folder)
-        for name, stored in self._with_ids(topic_ids, names):
+        for name, stored in self._with_ids(topic_ids, names, place):
             folder.replace(name, json.dumps(stored, sort_keys=True).encode(), flush=True)
 
-    def has_topic_ids(self, topic_ids: Mapping[str, str], names: Mapping[str, str]) -> bool:
+    def has_topic_ids(self, topic_ids: Mapping[str, str], names: Mapping[str, str], place: str) -> bool:
         """Whether :meth:`store_topic_ids` would change nothing."""
-        return not any(self._with_ids(topic_ids, names))
+        return not any(self._with_ids(topic_ids, names, place))
 
     def _with_ids(
-        self, topic_ids: Mapping[str, str], names: Mapping[str, str]
+        self, topic_ids: Mapping[str, str], names: Mapping[str, str], place: str
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """The files that change, and their contents then."""
+        counting = {name: {*stored["content"]} for name, stored in self._of_place(place)}
         for name, stored in self._files(_TOPIC_IDS):
-            known = _texts(stored["content"] or {})
-            content = {old: known[old] for old in known.keys() - names.keys() - {*names.values()}}
-            for old in known:
-                new = names.get(old, old)
-                if (old in names or new in names.values()) and topic_ids.get(new):
+            known = stored["content"]
+            mine = names.keys() & counting[name]
+            content = {old: known[old] for old in known.keys() - mine - {names[old] for old in mine}}
+            for new in (names[old] for old in mine):
+                if topic_ids.get(new):
                     content[new] = topic_ids[new]
             if content != known:
                 yield name, {**stored, "content": content}
 
+    def _of_place(self, place: str) -> list[tuple[str, dict[str, Any]]]:
+        """The files with topic ids, the oldest first, each with the topics of which it counts for a place."""
+        files = sorted(self._files(_TOPIC_IDS), key=lambda file: file[1].get("turn", 0))
+        here = (None, _digest(place))
+        own = {topic for _, stored in files if stored.get("place") in here for topic in stored["content"]}
+        return [
+            (
+                name,
+                {
+                    **stored,
+                    "content": {
+                        topic: topic_id
+                        for topic, topic_id in stored["content"].items()
+                        if topic not in own or stored.get("place") in here
+                    },
+                },
+            )
+            for name, stored in files
+        ]
+
     def _files(self, kind: _Kind) -> list[tuple[str, dict[str, Any]]]:
-        """The names and contents of the files of a kind, but of those that another version has written."""
+        """The names and contents of the files of a kind, but of those that other versions have written."""
         folder, found = self._checkpoint.child(kind.folder), []
         for name in sorted(_names_in(folder)):
             with suppress(*UNREADABLE):
                 stored = json.loads(folder.read_replaced(name) or b"")
-                if stored["version"] == _VERSION:
-                    found.append((name, stored))
+                if stored["version"] not in (2, _VERSION):
+                    continue
+                plan, content = stored.get("plan"), stored["content"]
+                if "before" in stored and plan is not None and plan[0] == self._unfinished:
+                    content = stored["before"]
+                stored["content"] = _texts(content or {}) if kind is _TOPIC_IDS else content
+                found.append((name, stored))
         return found

@@ -19,13 +19,16 @@ import urllib.request
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from pyspark_kafkalog.errors import SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values.registry_options import REGISTRY, RegistryOptions
 from pyspark_kafkalog.named_origin import opener, reason_of
 from pyspark_kafkalog.tls import tls_context
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
 
 WAIT = 60.0
 """Seconds for which a registry that fails, or does not know an id, is asked again."""
@@ -110,9 +113,12 @@ class SchemaRegistry:
         """
         return self._cached(f"/schemas/ids/{schema_id}", f"schema id {schema_id}", wait)
 
-    def by_key(self, key: int | uuid.UUID) -> RegisteredSchema:
+    def by_key(self, key: Key) -> RegisteredSchema:
         """See :meth:`.contract.SchemaSource.by_key`; it may become known while this waits."""
-        return self.by_guid(str(key)) if isinstance(key, uuid.UUID) else self.by_id(key)
+        if isinstance(key, uuid.UUID):
+            return self.by_guid(str(key))
+        assert isinstance(key, int), "Confluent's ids are numbers"
+        return self.by_id(key)
 
     def knows(self, schema_id: int, *, wait: float = WAIT) -> bool:
         """Whether there is a schema with this id now.

@@ -2,12 +2,13 @@
 
 A query goes on from the end of the newest plan if that is complete. So a change of this one file sets where
 it goes on; numbers of micro-batches never go back, by which sinks tell what they have, and the version of its
-state is there. If the newest micro-batch is not complete, the plan before gets the same end offsets: Spark
-repeats the micro-batch, now without rows, and goes on behind it. So its number is not used twice.
+state is there. If the newest micro-batch is not complete, the plan before gets the new position. Spark
+repeats the micro-batch, up to its end if that is known at the new position. Else it does so without rows, and
+goes on behind it. So its number is not used twice.
 
 Each file is replaced by a rename. Hadoop's checksums of it are removed before, and written again after:
-without them Spark reads it, too. Of two plans the first one to be written is such that the query, if a kill
-comes between, reads all from the lower of both positions on; a change that is run again completes it.
+without them Spark reads it, too. If several files change, the newest plan first becomes a note that Spark
+can't read, which names the folder with the files as they were: until the new plan replaces it, they count.
 """
 
 from __future__ import annotations
@@ -17,20 +18,37 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import NamedTuple
 
-from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.errors import (
+    UNREADABLE,
+    CorruptRecordError,
+    KafkaLogError,
+    OptionError,
+    UnknownTopicOrPartitionError,
+)
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import time_text
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.stream.checkpoint import plan_digest
+<<<<<<< HEAD
 from pyspark_kafkalog.stream.source_state import StoredState
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles, checksums, crc_name
 from pyspark_kafkalog.tools.checkpoint.goals import CREATED_AGAIN, CheckpointStep
+=======
+from pyspark_kafkalog.tools.checkpoint.files import (
+    KEPT_NAME,
+    CheckpointFiles,
+    begun_note,
+    checksums,
+    crc_name,
+)
+from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep
+>>>>>>> killer59
 from pyspark_kafkalog.tools.checkpoint.sink_history import SinkHistory
 
-_KEPT = "kafkalog-kept"
 _CHANGE = "change.json"
 _TRANSACTIONS = "kafkalog-transactions"
 _QUIET_SECONDS = 120
@@ -51,8 +69,8 @@ class CheckpointChange:
     """A change that :meth:`.room.CheckpointAdmin.execute` carries out; nothing is changed before.
 
     ``steps`` are the new positions, and ``notes`` what they mean for state and sinks. ``plans`` are the files
-    to write, in order. ``topic_ids`` are those of the topics after it, and ``names`` their names by those
-    that they had. ``kept`` is the folder in which all files are kept as they were.
+    to write, the newest one last. ``topic_ids`` are those of the topics after it, and ``names`` their names
+    by those that they had. ``kept`` is the folder in which all files are kept as they were.
     """
 
     location: str = field(repr=False)
@@ -60,15 +78,16 @@ class CheckpointChange:
     steps: list[CheckpointStep]
     notes: list[str]
     plans: tuple[NewPlan, ...]
-    is_complete: bool
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    place: str = ""
+    """The place that the topic ids are of."""
     kept: str = ""
     target: str = ""
     """The place of a move."""
     sink: SinkHistory | None = None
     is_stored: bool = True
-    """Whether the topic ids are stored already."""
+    """Whether the topic ids are stored already, and no change was begun and not ended."""
 
     @property
     def is_nothing(self) -> bool:
@@ -81,19 +100,25 @@ def plan_change(
     files: CheckpointFiles,
     steps: list[CheckpointStep],
     *,
+    repeated: Mapping[str, Offsets] | None = None,
     with_state: bool = False,
     sink: SinkHistory | None = None,
     topic_ids: Mapping[str, str] | None = None,
+    place: str = "",
     names: Mapping[TopicPartition, TopicPartition] | None = None,
     notes: Collection[str] = (),
     target: str = "",
 ) -> CheckpointChange:
     """The change that makes the sources go on from these offsets.
 
+    :param place: the place that the topics are in, as :func:`.places.identity` gives it.
+    :param repeated: the ends, by source, to which a micro-batch is repeated that is not complete; without it
+        that has no rows.
     :param names: partitions of the steps by those that the checkpoint has; without it they are the same.
     :param notes: come first.
     :param target: the place of a move: offsets there can't be compared with the current ones.
     :raises OptionError: if the checkpoint can't be changed so.
+    :raises UnknownTopicOrPartitionError: if a source keeps no partition.
     """
     batches = batches_to_change(files)
     if files.operators and not with_state:
@@ -103,20 +128,28 @@ def plan_change(
             file=files.folder.child("state").label(),
             hint="Begin with a new checkpoint, or keep the state as it is by with_state=True.",
         )
-    moved: dict[str, Offsets] = {}
-    position, renamed = files.position(), names or {}
+    assert files.newest is not None
+    position = {name: source.offsets or {} for name, source in files.position().items()}
+    renamed = names or {}
+    moved = {step.source: _renamed(position[step.source], renamed) for step in steps}
     for step in steps:
-        if step.source not in moved:
-            current = position[step.source].offsets or {}
-            moved[step.source] = {renamed.get(partition, partition): at for partition, at in current.items()}
         partition = TopicPartition(step.topic, step.partition)
         if step.offset is None:
             moved[step.source].pop(partition, None)
         else:
             moved[step.source][partition] = step.offset
-    plans = [NewPlan(batch, files.data(batch), files.plan(batch).at(moved).data()) for batch in batches]
-    if len(plans) == 2 and not _is_beyond(files, moved):
-        plans.reverse()
+    if gone := [name for name, offsets in moved.items() if not offsets]:
+        raise UnknownTopicOrPartitionError(
+            f"No partition that source {gone[0]} has read exists",
+            hint="Create the topic, or begin with a new checkpoint.",
+        )
+    ends = {**moved, **(repeated or {})}, moved
+    plans: list[NewPlan] = []
+    for batch, to in zip(batches, ends, strict=False):
+        new = files.plan(batch).at(to)
+        if batch != files.newest and files.lacks_partitions:
+            new = new.with_partitions_of(files.plan(files.newest))
+        plans.insert(0, NewPlan(batch, files.data(batch), new.data()))
     if not (files.folder.is_local or files.folder.is_store):
         raise OptionError(
             "This file system has no way to replace a file at once, so a kill could lose the checkpoint",
@@ -129,15 +162,15 @@ def plan_change(
     return CheckpointChange(
         files.location,
         steps,
-        [*notes, *_meaning(files, () if target else steps, has_sink=sink is not None)],
+        [*notes, *_meaning(files, () if target else steps, moved, repeated, has_sink=sink is not None)],
         tuple(plans),
-        files.is_complete,
         topic_ids,
         topics,
-        files.folder.child(_KEPT).child(stamp).label(),
+        place,
+        files.kept.child(stamp).label(),
         target,
         sink,
-        StoredState(files.folder).has_topic_ids(topic_ids, topics),
+        files.begun is None and files.state.has_topic_ids(topic_ids, topics, place),
     )
 
 
@@ -146,26 +179,72 @@ def was_moved(files: CheckpointFiles, target: str) -> bool:
 
     :raises OptionError: if it was moved there, and the query has run since.
     """
-    kept = files.folder.child(_KEPT)
-    for name in sorted(_names(kept), reverse=True):
-        data = kept.child(name).read_replaced(_CHANGE)
-        found = {} if data is None else json.loads(data)
-        if not found.get("target"):
-            continue
-        if found["target"] != target:
-            return False
-        digests = {int(batch): pair for batch, pair in found["plans"].items()}
-        now = {batch: plan_digest(files.data(batch)) for batch in digests if files.has_plan(batch)}
-        if now == {batch: old for batch, (old, _) in digests.items()}:
-            return False
-        if now == {batch: new for batch, (_, new) in digests.items()} and files.newest == max(digests):
-            return True
+    moved = _last_move(files)
+    if moved is None or moved.target != target:
+        return False
+    now = {batch: plan_digest(files.data(batch)) for batch in moved.plans if files.has_plan(batch)}
+    if now == {batch: new for batch, (_, new) in moved.plans.items()} and files.newest == max(moved.plans):
+        return True
+    raise OptionError(
+        f"The checkpoint was moved to {target} before: its offsets are those of that place already",
+        file=moved.kept.label(),
+        hint="If that was undone, remove this folder.",
+    )
+
+
+def check_of_place(files: CheckpointFiles, batch: int) -> None:
+    """See that the plan of a micro-batch has offsets of the place that the query reads now.
+
+    :raises OptionError: if it was made before the checkpoint was moved.
+    """
+    moved = _last_move(files)
+    if moved is not None and batch < min(moved.plans):
         raise OptionError(
-            f"The checkpoint was moved to {target} before: its offsets are those of that place already",
-            file=kept.child(name).label(),
-            hint="If that was undone, remove this folder.",
+            f"The offsets of micro-batch {batch} are of another place: after micro-batch {max(moved.plans)}"
+            f" the checkpoint was moved to {moved.target}",
+            file=moved.kept.label(),
+            hint="Give a later micro-batch, or a time. If the move was undone, remove this folder.",
         )
-    return False
+
+
+class _Move(NamedTuple):
+    """A move that was made: ``plans`` are the digests of each plan before and after it."""
+
+    kept: Folder
+    target: str
+    plans: Mapping[int, tuple[str, str]]
+
+
+def _last_move(files: CheckpointFiles) -> _Move | None:
+    """The last move that was not undone: its plans are not as they were before it."""
+    for name in sorted(_names(files.kept), reverse=True):
+        kept = files.kept.child(name)
+        target, plans = _kept_change(kept)
+        if not target:
+            continue
+        now = {batch: plan_digest(files.data(batch)) for batch in plans if files.has_plan(batch)}
+        if now != {batch: old for batch, (old, _) in plans.items()}:
+            return _Move(kept, target, plans)
+    return None
+
+
+def _kept_change(kept: Folder) -> tuple[str, dict[int, tuple[str, str]]]:
+    """The target of a change that was made, and the digests of each plan before and after it.
+
+    :raises CorruptRecordError: if its file can't be read.
+    """
+    data = kept.read_replaced(_CHANGE)
+    if data is None:
+        return "", {}
+    try:
+        found = json.loads(data)
+        return str(found["target"]), {int(batch): (old, new) for batch, (old, new) in found["plans"].items()}
+    except UNREADABLE:
+        raise CorruptRecordError(
+            "Nothing tells whether the checkpoint was moved before: the file is damaged",
+            file=kept.label(_CHANGE),
+            hint="If it was not, or that was undone, remove this folder.",
+        ) from None
 
 
 def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
@@ -175,13 +254,8 @@ def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
     :raises KafkaLogError: if the checkpoint is not as it was planned, or can't be written.
     """
     files = CheckpointFiles.open(change.location)
-    age = files.age()
-    if not stopped and age is not None and age < _QUIET_SECONDS:
-        raise KafkaLogError(
-            f"Spark wrote to the checkpoint {age:.0f} s ago: the query may be running",
-            file=files.folder.label(),
-            hint="Stop the query. If it is stopped, say so by stopped=True.",
-        )
+    if not stopped:
+        _check_stopped(files)
     for plan in change.plans:
         if files.newest != max(each.batch for each in change.plans) or files.data(plan.batch) != plan.old:
             raise KafkaLogError(
@@ -192,15 +266,40 @@ def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
     if change.sink is not None:
         change.sink.check(_digests(files, change.plans))
     with disk_errors("Could not change the checkpoint", files.folder.label()):
-        state = StoredState(files.folder)
-        _keep(files, change, state)
-        state.detach([plan.batch for plan in change.plans], is_complete=change.is_complete)
-        for plan in change.plans:
-            if plan.old != plan.new:
-                _replace(files.offsets, str(plan.batch), plan.new)
-        state.store_topic_ids(change.topic_ids, change.names)
+        if files.begun is not None:
+            _bring_back(files, files.begun)
+        state = files.state_in(files.folder)
+        kept = files.kept.child(change.kept.rpartition("/")[2])
+        _keep(files, kept, change)
+        changed = [plan for plan in change.plans if plan.old != plan.new]
+        is_stored = state.has_topic_ids(change.topic_ids, change.names, change.place)
+        if len(changed) > 1 or not is_stored or (changed and state.paths()):
+            _replace(files.offsets, str(change.plans[-1].batch), begun_note(kept.name))
+            state.follow({plan.batch: plan_digest(plan.new) for plan in change.plans})
+            state.store_topic_ids(change.topic_ids, change.names, change.place)
+            changed = list(change.plans)
+        for plan in changed:
+            had_sums = kept.child(files.offsets.name).read(crc_name(str(plan.batch))) is not None
+            _replace(files.offsets, str(plan.batch), plan.new, with_sums=had_sums)
     if change.sink is not None:
         change.sink.store(_digests(files, change.plans))
+
+
+def _check_stopped(files: CheckpointFiles) -> None:
+    """:raises KafkaLogError: if the query may be running."""
+    age, looks = files.age(), ""
+    if files.newest is not None and not files.is_complete:
+        looks = (
+            f"Micro-batch {files.newest} is planned and not complete: it runs, or the query has ended in it"
+        )
+    elif age is not None and age < _QUIET_SECONDS:
+        looks = f"Spark wrote to the checkpoint {age:.0f} s ago: the query may be running"
+    if looks:
+        raise KafkaLogError(
+            looks,
+            file=files.folder.label(),
+            hint="Stop the query. If it is stopped, say so by stopped=True.",
+        )
 
 
 def batches_to_change(files: CheckpointFiles) -> tuple[int, ...]:
@@ -234,29 +333,32 @@ def batches_to_change(files: CheckpointFiles) -> tuple[int, ...]:
     return newest, before
 
 
-def _is_beyond(files: CheckpointFiles, moved: Mapping[str, Offsets]) -> bool:
-    """Whether a new position is beyond the end of the micro-batch that is not complete.
+def _renamed(offsets: Offsets, names: Mapping[TopicPartition, TopicPartition]) -> Offsets:
+    return {names.get(partition, partition): offset for partition, offset in offsets.items()}
 
-    If not, that micro-batch can read from the new position: then the plan before is written first.
-    """
+
+def _meaning(
+    files: CheckpointFiles,
+    steps: Collection[CheckpointStep],
+    moved: Mapping[str, Offsets],
+    repeated: Mapping[str, Offsets] | None,
+    *,
+    has_sink: bool,
+) -> Iterator[str]:
     assert files.newest is not None
-    planned = files.plan(files.newest)
-    for name, offsets in moved.items():
-        source = planned.source(name)
-        ends = {} if source is None or source.offsets is None else source.offsets
-        if any(offset > ends.get(partition, -1) for partition, offset in offsets.items()):
-            return True
-    return False
-
-
-def _meaning(files: CheckpointFiles, steps: Collection[CheckpointStep], *, has_sink: bool) -> Iterator[str]:
-    assert files.newest is not None
+<<<<<<< HEAD
     # Offsets of a topic that was created again are those of other records.
     same = [(s.current, s.offset) for s in steps if s.note != CREATED_AGAIN]
     moves = [offset - current for current, offset in same if current is not None and offset is not None]
     back, ahead = (sum(max(0, sign * move) for move in moves) for sign in (-1, 1))
     for topic in sorted({step.topic for step in steps if step.note == CREATED_AGAIN}):
         yield f"All records of {topic} are read, as the topic was created again."
+=======
+    if not files.is_complete and repeated is None:
+        yield from _meaning_of_empty(files, moved)
+    back = sum(max(0, s.current - s.offset) for s in steps if s.current is not None and s.offset is not None)
+    ahead = sum(max(0, s.offset - s.current) for s in steps if s.current is not None and s.offset is not None)
+>>>>>>> killer59
     if back:
         yield (
             f"{back} offsets are read again, from micro-batch {files.newest + 1} on: a sink that appends has"
@@ -265,10 +367,18 @@ def _meaning(files: CheckpointFiles, steps: Collection[CheckpointStep], *, has_s
     if ahead:
         yield f"{ahead} offsets are left out."
     if files.operators and (back or ahead):
-        yield "The state stays as it is: what is read again counts again, what is left out is missing."
+        yield (
+            "The state stays as it is: what is read again counts again, or is dropped as a duplicate; what is"
+            " left out is missing."
+        )
         watermark = files.plan(files.newest).watermark_ms
         if back and watermark:
             yield f"Records older than the watermark, {time_text(watermark)}, are late, and may be dropped."
+    if back and files.state.paths():
+        yield (
+            "If its reader has groupMembership=true, the query goes on where its group is, if that is"
+            " further: reset the group, too."
+        )
     if not has_sink:
         if files.folder.child(_TRANSACTIONS).exists():
             yield (
@@ -279,15 +389,31 @@ def _meaning(files: CheckpointFiles, steps: Collection[CheckpointStep], *, has_s
             yield "If the query writes to a log directory by kafkalog, name that by --with-sink."
 
 
-def _keep(files: CheckpointFiles, change: CheckpointChange, state: StoredState) -> None:
+def _meaning_of_empty(files: CheckpointFiles, moved: Mapping[str, Offsets]) -> Iterator[str]:
+    """Say what a micro-batch that is not complete means, if it is repeated without rows."""
+    assert files.newest is not None
+    again = 0
+    for source in files.plan(files.newest).sources:
+        at, before = moved.get(source.name, {}), files.position().get(source.name)
+        begins = {} if before is None else before.offsets or {}
+        for partition, end in (source.offsets or {}).items() if source.name in moved else ():
+            again += max(0, end - max(at.get(partition, 0), begins.get(partition, 0)))
+    if again:
+        yield (
+            f"Micro-batch {files.newest} is not complete, and is repeated without rows. {again} of its"
+            f" offsets are read from micro-batch {files.newest + 1} on: a sink that has some of it already"
+            " has their rows twice."
+        )
+
+
+def _keep(files: CheckpointFiles, kept: Folder, change: CheckpointChange) -> None:
     """Keep all files that change as they are, on disk before any does."""
-    kept = files.folder.child(_KEPT).child(change.kept.rpartition("/")[2])
     for plan in change.plans:
         offsets = kept.child(files.offsets.name)
         offsets.replace(str(plan.batch), plan.old, flush=True)
         if files.folder.is_local and (sums := files.offsets.read(crc_name(str(plan.batch)))) is not None:
             offsets.replace(crc_name(str(plan.batch)), sums, flush=True)
-    for path in state.paths():
+    for path in files.state_in(files.folder).paths():
         folder, _, name = path.rpartition("/")
         data = files.folder.child(folder).read_replaced(name)
         if data is not None:
@@ -298,20 +424,30 @@ def _keep(files: CheckpointFiles, change: CheckpointChange, state: StoredState) 
         kept.replace("sink.json", text.encode(), flush=True)
 
 
-def _replace(folder: Folder, name: str, data: bytes) -> None:
-    """Put a file of Spark's in place of another, with Hadoop's checksums if it had some.
+def _bring_back(files: CheckpointFiles, kept: Folder) -> None:
+    """Undo a change that was begun and not ended: the newest plan is the last to come back."""
+    for path in files.state_in(kept).paths():
+        folder, _, name = path.rpartition("/")
+        files.folder.child(folder).replace(name, kept.child(folder).read_replaced(name) or b"", flush=True)
+    offsets = kept.child(files.offsets.name)
+    for batch in sorted(batch for batch in files.plans if offsets.look(str(batch)).size):
+        had_sums = offsets.read(crc_name(str(batch))) is not None
+        _replace(files.offsets, str(batch), offsets.read(str(batch)) or b"", with_sums=had_sums)
+
+
+def _replace(folder: Folder, name: str, data: bytes, *, with_sums: bool = False) -> None:
+    """Put a file of Spark's in place of another, with Hadoop's checksums if asked for.
 
     It keeps its time, which tells when Spark wrote to the checkpoint.
     """
     written_ns = folder.look(name).mtime_ns
-    had_sums = folder.is_local and folder.read(crc_name(name)) is not None
-    if had_sums:
+    if folder.is_local and folder.read(crc_name(name)) is not None:
         folder.filesystem.delete_file(f"{folder.path}/{crc_name(name)}")
         sync_folder(folder.path)
     folder.replace(name, data, flush=True)
     if folder.is_local:
         os.utime(os.path.join(folder.path, name), ns=(written_ns, written_ns))
-    if had_sums:
+    if with_sums:
         folder.replace(crc_name(name), checksums(data), flush=True)
 
 
@@ -320,7 +456,7 @@ def _digests(files: CheckpointFiles, plans: Collection[NewPlan]) -> dict[int, tu
     found = {
         plan.batch: ({plan_digest(plan.old), plan_digest(plan.new)}, plan_digest(plan.new)) for plan in plans
     }
-    kept = files.folder.child(_KEPT)
+    kept = files.kept
     for name in _names(kept):
         for batch, (known, _) in found.items():
             data = kept.child(name).child(files.offsets.name).read(str(batch))
@@ -331,6 +467,6 @@ def _digests(files: CheckpointFiles, plans: Collection[NewPlan]) -> dict[int, tu
 
 def _names(folder: Folder) -> list[str]:
     try:
-        return sorted(folder.names())
+        return sorted(filter(KEPT_NAME.fullmatch, folder.names()))
     except FileNotFoundError:
         return []

@@ -5,6 +5,7 @@ Names are listed once: a query that never tidies up leaves millions of them.
 
 from __future__ import annotations
 
+import re
 import time
 import zlib
 from bisect import bisect_left
@@ -15,9 +16,14 @@ from pyspark_kafkalog.errors import KafkaLogError, LogDirectoryError, OptionErro
 from pyspark_kafkalog.filesystem.folder import Folder
 from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop
 from pyspark_kafkalog.stream.checkpoint import QueryLog
+from pyspark_kafkalog.stream.source_state import StoredState
 from pyspark_kafkalog.tools.checkpoint.offset_log import LoggedPlan, LoggedSource, check_commit
 
 _OFFSETS, _COMMITS, _STATE = "offsets", "commits", "state"
+_KEPT = "kafkalog-kept"
+KEPT_NAME = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
+"""The name of a folder with what was there before a change: when that was."""
+_BEGUN = re.compile(rf"{_KEPT}/({KEPT_NAME.pattern}): ".encode())
 _CRC_HEAD = b"crc\0" + (512).to_bytes(4, "big")
 """The beginning of Hadoop's file of checksums: 512 bytes have one (ChecksumFileSystem)."""
 _NOT_ONE = (
@@ -76,6 +82,26 @@ class CheckpointFiles:
         return self.folder.child(_OFFSETS)
 
     @property
+    def kept(self) -> Folder:
+        """The folder with what was there before each change."""
+        return self.folder.child(_KEPT)
+
+    @cached_property
+    def begun(self) -> Folder | None:
+        """The folder with what was there before a change that was begun and not ended: that counts."""
+        found = None if self.newest is None else _BEGUN.match(self.offsets.read(str(self.newest)) or b"")
+        return None if found is None else self.kept.child(found[1].decode())
+
+    @property
+    def state(self) -> StoredState:
+        """Files that readers have stored beside the plans."""
+        return self.state_in(self.begun or self.folder)
+
+    def state_in(self, folder: Folder) -> StoredState:
+        """The same, or as it is kept in a folder."""
+        return StoredState(folder, None if self.is_complete else self.newest)
+
+    @property
     def newest(self) -> int | None:
         """The micro-batch that was planned last."""
         return self.plans[-1] if self.plans else None
@@ -105,6 +131,8 @@ class CheckpointFiles:
 
         :raises KafkaLogError: if it is gone, or differs from Hadoop's checksums of it.
         """
+        if self.begun is not None and self.begun.child(_OFFSETS).look(str(batch)).size:
+            return self._checked(self.begun.child(_OFFSETS), batch)
         return self._checked(self.offsets, batch)
 
     def plan(self, batch: int) -> LoggedPlan:
@@ -113,6 +141,14 @@ class CheckpointFiles:
         :raises CorruptRecordError: if it is damaged, and see :meth:`data`.
         """
         return LoggedPlan.parse(self.data(batch), self.offsets.label(str(batch)))
+
+    @cached_property
+    def lacks_partitions(self) -> bool:
+        """Whether Spark can't repeat the micro-batch that is not complete: see :class:`.LoggedPlan`."""
+        before = None if self.newest is None or self.is_complete else self.before(self.newest)
+        if self.newest is None or before is None:
+            return False
+        return self.plan(before).lacks_partitions_of(self.plan(self.newest))
 
     def check_commit(self, batch: int) -> None:
         """See that the commit of a micro-batch is whole.
@@ -155,6 +191,14 @@ class CheckpointFiles:
                     f" remove {folder.label(crc_name(name))}.",
                 )
         return data
+
+
+def begun_note(kept: str) -> bytes:
+    """The newest plan while a change is carried out: Spark can't read it, and quotes it.
+
+    :param kept: the name of the folder with what was there.
+    """
+    return f"{_KEPT}/{kept}: kafkalog checkpoint was interrupted, run it again\n".encode()
 
 
 def crc_name(name: str) -> str:

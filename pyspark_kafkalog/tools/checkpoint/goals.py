@@ -7,12 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pyspark_kafkalog.client.partitions import existing
-from pyspark_kafkalog.errors import GroupError, OptionError, UnknownTopicOrPartitionError, listed
+from pyspark_kafkalog.errors import GroupError, OptionError, listed, no_such_partition
 from pyspark_kafkalog.model import Place, TopicPartition, Watermarks
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.read.times import offsets_at
-from pyspark_kafkalog.stream.source_state import StoredState
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
 
 
@@ -37,6 +36,7 @@ OF_PLACE = frozenset(RewindTo) - {RewindTo.BATCH, RewindTo.OFFSETS}
 """The targets for which the place must be asked."""
 _NAMES_NEW = frozenset({RewindTo.LATEST, RewindTo.TIMESTAMP, RewindTo.GROUP, RewindTo.OFFSETS})
 """The targets that tell where a partition begins that the query has not read yet."""
+_AT_ENDS = (RewindTo.LATEST, RewindTo.TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,15 @@ class Goal:
         return self.sources is None and (self.topics is None or topic in self.topics)
 
 
-def steps_to(files: CheckpointFiles, place: Place | None, goal: Goal) -> list[CheckpointStep]:
+def steps_to(
+    files: CheckpointFiles, place: Place | None, goal: Goal, known: Mapping[str, str]
+) -> list[CheckpointStep]:
     """The new position of each source of topics that the goal is about, sorted.
 
     :param place: the place that the query reads; offsets are then such that exist there.
+    :param known: the stored ids of topics.
     :raises OptionError: if the goal does not fit the checkpoint.
+    :raises UnknownTopicOrPartitionError: if it names a partition that was never there.
     """
     if place is None and goal.to in OF_PLACE:
         raise OptionError(f"Its place must tell what {goal.to.value} is", hint="Give PLACE.")
@@ -101,9 +105,12 @@ def steps_to(files: CheckpointFiles, place: Place | None, goal: Goal) -> list[Ch
             topics = {partition.topic for partition in current}
             given = {p: at for p, at in goal.value.items() if p.topic in topics and goal.covers(p)}
             moved = _as_given(given, place)
+            missing = {p for p, (at, _) in moved.items() if at is None} - current.keys()
+            if missing and goal.to is RewindTo.OFFSETS:
+                raise no_such_partition(missing)
         else:
             assert place is not None
-            moved = _of_place(files, place, goal, covered)
+            moved = _of_place(place, goal, covered, known)
         steps += [
             CheckpointStep(name, *partition, current.get(partition), offset, note)
             for partition, (offset, note) in sorted(moved.items())
@@ -113,6 +120,28 @@ def steps_to(files: CheckpointFiles, place: Place | None, goal: Goal) -> list[Ch
             "The checkpoint has no position that this is about", hint="kafkalog checkpoint show has them all."
         )
     return steps
+
+
+def repeated_ends(
+    files: CheckpointFiles, place: Place | None, goal: Goal, known: Mapping[str, str]
+) -> dict[str, Offsets] | None:
+    """The ends, by source, of the micro-batch that is not complete, if it is repeated up to them; else None.
+
+    Where the query stays at the nearest offsets that exist, it stays so at these, too. So a sink that has
+    that micro-batch already gets nothing twice.
+    """
+    if goal.to is not RewindTo.CURRENT or files.newest is None or files.is_complete:
+        return None
+    assert place is not None
+    repeated = {}
+    for source in files.plan(files.newest).sources:
+        if source.offsets is None or (goal.sources is not None and source.name not in goal.sources):
+            continue
+        covered = {p: offset for p, offset in source.offsets.items() if goal.covers(p)}
+        moved = _of_place(place, goal, covered, known)
+        ends = {p: moved[p][0] if p in moved else offset for p, offset in source.offsets.items()}
+        repeated[source.name] = {p: offset for p, offset in ends.items() if offset is not None}
+    return repeated
 
 
 def committed_offsets(committed: Mapping[TopicPartition, int], group: str) -> Mapping[TopicPartition, int]:
@@ -147,7 +176,7 @@ CREATED_AGAIN = "the topic was created again"
 _NEW = "not read yet at that time: from its start"
 
 
-def _of_place(files: CheckpointFiles, place: Place, goal: Goal, covered: Offsets) -> _Moved:
+def _of_place(place: Place, goal: Goal, covered: Offsets, known: Mapping[str, str]) -> _Moved:
     partitions = {*covered}
     if goal.to in _NAMES_NEW:
         topics = place.topics({partition.topic for partition in covered})
@@ -158,18 +187,21 @@ def _of_place(files: CheckpointFiles, place: Place, goal: Goal, covered: Offsets
             if goal.covers(partition := TopicPartition(topic, number))
         }
     bounds = _bounds(place, partitions)
-    recreated = recreated_topics(files, place, {partition.topic for partition in covered})
+    recreated = recreated_topics(known, place, {partition.topic for partition in covered})
     assert isinstance(goal.value, int)
     at_time = offsets_at(place, bounds, goal.value) if goal.to is RewindTo.TIMESTAMP else {}
+    # A read_committed reader does not start beyond an open transaction.
+    stable_ends = place.end_offsets(bounds, read_committed=True) if goal.to in _AT_ENDS else {}
     moved: _Moved = dict.fromkeys(partitions - bounds.keys(), (None, _GONE))
     for partition, marks in bounds.items():
         if goal.to is RewindTo.EARLIEST:
             moved[partition] = marks.log_start_offset, ""
-        elif goal.to is RewindTo.LATEST:
-            moved[partition] = marks.high_watermark, ""
-        elif goal.to is RewindTo.TIMESTAMP:
-            is_end = at_time[partition] == marks.high_watermark
-            moved[partition] = at_time[partition], "no record at or after this time" if is_end else ""
+        elif goal.to in _AT_ENDS:
+            at = at_time.get(partition, marks.high_watermark)
+            is_end = goal.to is RewindTo.TIMESTAMP and at == marks.high_watermark
+            note = "no record at or after this time" if is_end else ""
+            stable = stable_ends.get(partition, at)
+            moved[partition] = (stable, "a transaction is open there") if stable < at else (at, note)
         elif partition.topic in recreated:
             moved[partition] = marks.log_start_offset, CREATED_AGAIN
         else:
@@ -177,9 +209,8 @@ def _of_place(files: CheckpointFiles, place: Place, goal: Goal, covered: Offsets
     return moved
 
 
-def recreated_topics(files: CheckpointFiles, place: Place, topics: Collection[str]) -> set[str]:
+def recreated_topics(known: Mapping[str, str], place: Place, topics: Collection[str]) -> set[str]:
     """The topics whose stored ids are not those that they have now."""
-    known = StoredState(files.folder).topic_ids()
     now = place.topic_ids({*known} & {*topics}) if known else {}
     return {topic for topic, topic_id in now.items() if topic_id and topic_id != known[topic]}
 
@@ -228,16 +259,3 @@ def _clamped(offset: int, marks: Watermarks) -> tuple[int, str]:
     if offset > marks.high_watermark:
         return marks.high_watermark, f"the log ends before {offset}"
     return offset, ""
-
-
-def check_some_exist(steps: Collection[CheckpointStep]) -> None:
-    """See that a source keeps a partition.
-
-    :raises UnknownTopicOrPartitionError: if all of one are gone.
-    """
-    for name in {step.source for step in steps}:
-        if all(step.offset is None for step in steps if step.source == name):
-            raise UnknownTopicOrPartitionError(
-                f"No partition that source {name} has read exists",
-                hint="Create the topic, or begin with a new checkpoint.",
-            )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import KafkaLogError, listed, no_such_partition
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.places import identity
-from pyspark_kafkalog.stream.source_state import StoredState
 from pyspark_kafkalog.tools.checkpoint.change import (
     CheckpointChange,
     batches_to_change,
@@ -43,7 +42,7 @@ def plan_move(
     cluster, target = identity(kafka.place_options)
     if was_moved(files, target):
         translation = _Moved()
-    translation.check_source(StoredState(files.folder).topic_ids())
+    translation.check_source(files.state.topic_ids(target))
     translated: dict[TopicPartition, Translated] = {}
     steps = []
     for name, offsets in position.items():
@@ -57,23 +56,58 @@ def plan_move(
         raise KafkaLogError(
             f"Nothing tells where the query goes on: {listed(unknown, 5)}; {first.note}",
             topic_partition=unknown[0],
-            hint="Set the checkpoint to offsets that were copied, or leave out these partitions, by kafkalog"
-            " checkpoint rewind.",
+            hint="Set the checkpoint to offsets that were copied, by kafkalog checkpoint rewind.",
         )
+    planned = {} if files.is_complete else _planned(files, translation, translated)
+    ends = [to for found in planned.values() for to in found.values()]
     topic_ids = place.topic_ids({to.partition.topic for to in translated.values()})
     translation.check_target(cluster, topic_ids)
-    _check_there(place, translated)
-    is_exact = all(to.exactness == EXACT for to in translated.values())
+    _check_there(place, [*translated.values(), *ends])
+    is_exact = all(to.exactness == EXACT for to in [*translated.values(), *ends])
     return plan_change(
         files,
         steps,
+        repeated={name: _offsets(found.values()) for name, found in planned.items()},
         with_state=with_state or is_exact,
         sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
         topic_ids=topic_ids,
-        names={partition: to.partition for partition, to in translated.items()},
+        place=target,
+        names={
+            partition: to.partition
+            for found in (translated, *planned.values())
+            for partition, to in found.items()
+        },
         notes=[*_notes(kafka, translated)],
         target=target,
     )
+
+
+def _planned(
+    files: CheckpointFiles, translation: Translation, position: Mapping[TopicPartition, Translated]
+) -> dict[str, dict[TopicPartition, Translated]]:
+    """The ends of the micro-batch that is not complete, by source: it is repeated up to them.
+
+    So a sink that has it already is told nothing else by its number. What nothing is known of is left to the
+    next micro-batch.
+    """
+    assert files.newest is not None
+    planned = {}
+    for source in files.plan(files.newest).sources:
+        if source.offsets is None:
+            continue
+        found = {}
+        for partition, to in translation.translate(source.offsets).items():
+            begin = position.get(partition)
+            if to.offset is not None and (begin is None or to.offset >= (begin.offset or 0)):
+                found[partition] = to
+            elif begin is not None:
+                found[partition] = begin
+        planned[source.name] = found
+    return planned
+
+
+def _offsets(translated: Iterable[Translated]) -> Offsets:
+    return {to.partition: to.offset for to in translated if to.offset is not None}
 
 
 class _Moved:
@@ -105,16 +139,17 @@ def _notes(kafka: Kafka, translated: Mapping[TopicPartition, Translated]) -> Ite
         yield "Where it is not exact, records come again that the query has processed: none is left out."
 
 
-def _check_there(place: Place, translated: Mapping[TopicPartition, Translated]) -> None:
+def _check_there(place: Place, translated: Collection[Translated]) -> None:
     """See that all offsets are those of logs that are there.
 
     :raises KafkaLogError: if a partition is missing, or its log has not the offset.
     """
-    targets = {to.partition: to.offset for to in translated.values() if to.offset is not None}
-    bounds = place.watermarks(targets, read_committed=False)
-    if missing := targets.keys() - bounds.keys():
+    targets = [(to.partition, to.offset) for to in translated if to.offset is not None]
+    partitions = {partition for partition, _ in targets}
+    bounds = place.watermarks(partitions, read_committed=False)
+    if missing := partitions - bounds.keys():
         raise no_such_partition(missing)
-    for partition, offset in targets.items():
+    for partition, offset in targets:
         marks = bounds[partition]
         if not marks.log_start_offset <= offset <= marks.high_watermark:
             raise KafkaLogError(

@@ -23,6 +23,7 @@ from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets, to_jso
 
 NO_OFFSET = "-"
 _UNNAMED, _NAMED = "v1", "v2"
+_SHUFFLE = "spark.sql.shuffle.partitions"
 _OTHER_VERSION = "Another version of Spark has written it: look for a newer version of this package."
 _BRING_BACK = "Bring back the whole checkpoint from one moment. Spark can't read the file either."
 
@@ -94,6 +95,20 @@ class LoggedPlan:
         )
         return replace(self, sources=sources)
 
+    def lacks_partitions_of(self, following: LoggedPlan) -> bool:
+        """Whether Spark can't repeat the micro-batch that follows: it compares their shuffle partitions.
+
+        Spark 4.2.0 leaves them out of the first plan in version 2.
+        """
+        return _SHUFFLE in _conf(following.metadata) and _SHUFFLE not in _conf(self.metadata)
+
+    def with_partitions_of(self, following: LoggedPlan) -> LoggedPlan:
+        """The plan with what :meth:`lacks_partitions_of` looks for."""
+        metadata = json.loads(self.metadata or "{}")
+        partitions = _conf(following.metadata)[_SHUFFLE]
+        metadata["conf"] = {**_conf(self.metadata), _SHUFFLE: partitions}
+        return replace(self, metadata=json.dumps(metadata, separators=(",", ":")))
+
     def data(self) -> bytes:
         """The file."""
         lines = [
@@ -150,6 +165,11 @@ def _object(text: str, file: str, line: int) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _damaged(file, line, "expected a JSON object, got one that is cut off or damaged")
     return found
+
+
+def _conf(metadata: str) -> dict[str, Any]:
+    found = json.loads(metadata).get("conf") if metadata else None
+    return found if isinstance(found, dict) else {}
 
 
 def _number(metadata: str, name: str) -> int:

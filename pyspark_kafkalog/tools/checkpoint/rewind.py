@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange, batches_to_change, plan_change
+from pyspark_kafkalog.places import identity
+from pyspark_kafkalog.tools.checkpoint.change import (
+    CheckpointChange,
+    batches_to_change,
+    check_of_place,
+    plan_change,
+)
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
 from pyspark_kafkalog.tools.checkpoint.goals import (
     Goal,
     RewindTo,
-    check_some_exist,
     committed_offsets,
+    repeated_ends,
     steps_to,
 )
 from pyspark_kafkalog.tools.checkpoint.sink_history import open_sink_history
@@ -51,19 +57,24 @@ def plan_rewind(
         raise OptionError("Expected offsets by partition", hint='Write {TopicPartition("orders", 0): 23}.')
     if isinstance(value, str) or (to in (RewindTo.GROUP, RewindTo.OFFSETS)) != isinstance(value, Mapping):
         raise OptionError(f"Expected a value that fits {to.value}, got {type(value).__name__}")
+    if to is RewindTo.BATCH and isinstance(value, int):
+        check_of_place(files, value)
     goal = Goal(to, value, sources, topics)
-    steps = steps_to(files, place, goal)
-    check_some_exist(steps)
+    where = "" if kafka is None else identity(kafka.place_options)[1]
+    known = files.state.topic_ids(where)
+    steps = steps_to(files, place, goal, known)
     topic_ids: Mapping[str, str] = {}
-    if place is not None:
+    if kafka is not None and place is not None:
         covered = {step.topic for step in steps if goal.covers_all(step.topic)}
         topic_ids = place.topic_ids(covered)
     return plan_change(
         files,
         steps,
+        repeated=repeated_ends(files, place, goal, known),
         with_state=with_state,
         sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
         topic_ids=topic_ids,
+        place=where,
     )
 
 

@@ -10,6 +10,7 @@ from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.filesystem.locate import without_secrets
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import Rows
+from pyspark_kafkalog.places import identity
 from pyspark_kafkalog.tools.checkpoint import change, move, rewind, show
 from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
@@ -37,12 +38,16 @@ class CheckpointAdmin:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._kafka.name})"
 
+    @property
+    def _where(self) -> str:
+        return identity(self._kafka.place_options)[1]
+
     def show(self, location: Location) -> CheckpointState:
         """The state of a checkpoint beside the place: positions, lags, and what the next start will do.
 
         :raises KafkaLogError: if it isn't a checkpoint, or Spark's newest files in it can't be read.
         """
-        return show.checkpoint_state(path_of(location), self._kafka.report_place)
+        return show.checkpoint_state(path_of(location), self._kafka.report_place, self._where)
 
     def offsets(
         self, locations: Location | Collection[Location], *, read_committed: bool = False
@@ -55,10 +60,10 @@ class CheckpointAdmin:
         """
         given = [locations] if isinstance(locations, str | os.PathLike) else locations
         rows: list[GroupOffset] = []
-        place = self._kafka.report_place
+        place, where = self._kafka.report_place, self._where
         for location in map(path_of, given):
             try:
-                rows += show.as_group_offsets(location, place, read_committed=read_committed)
+                rows += show.as_group_offsets(location, place, where, read_committed=read_committed)
             except KafkaLogError as e:
                 rows.append(
                     GroupOffset(without_secrets(location), None, None, None, state=FAILED, note=str(e))

@@ -9,8 +9,8 @@ from pyspark_kafkalog.errors import CorruptRecordError, KafkaLogError, why
 from pyspark_kafkalog.model import CommittedOffset, Place, TopicPartition, Watermarks
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, STRING, column
 from pyspark_kafkalog.options.offsets_json import Offsets
-from pyspark_kafkalog.stream.source_state import StoredState
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
+from pyspark_kafkalog.tools.checkpoint.goals import recreated_topics
 from pyspark_kafkalog.tools.checkpoint.offset_log import LoggedSource
 from pyspark_kafkalog.tools.groups.consumer_groups import (
     BEYOND,
@@ -90,15 +90,17 @@ class CheckpointState:
     problems: list[str]
 
 
-def checkpoint_state(location: str, place: Place | None = None) -> CheckpointState:
+def checkpoint_state(location: str, place: Place | None = None, where: str = "") -> CheckpointState:
     """The state of the checkpoint at a location, beside the place that its query reads, if one is given.
+
+    :param where: the place, as :func:`.places.identity` gives it.
 
     :raises KafkaLogError: if it is not a checkpoint, or its newest files can't be read.
     """
     files = CheckpointFiles.open(location)
     problems = [*_problems_of_logs(files)]
     plan = None if files.newest is None else files.plan(files.newest)
-    offsets = checkpoint_offsets(files, place)
+    offsets = checkpoint_offsets(files, place, where)
     problems += _problems_of_offsets(offsets)
     return CheckpointState(
         files.folder.label(),
@@ -118,7 +120,7 @@ def checkpoint_state(location: str, place: Place | None = None) -> CheckpointSta
 
 
 def checkpoint_offsets(
-    files: CheckpointFiles, place: Place | None = None, *, read_committed: bool = False
+    files: CheckpointFiles, place: Place | None = None, where: str = "", *, read_committed: bool = False
 ) -> list[CheckpointOffset]:
     """The position of each source of topics in each partition, sorted.
 
@@ -139,19 +141,19 @@ def checkpoint_offsets(
         return rows
     partitions = {row.topic_partition for row in rows}
     bounds, unknown = place.try_watermarks(partitions, read_committed=read_committed)
-    known = StoredState(files.folder).topic_ids()
-    now = place.topic_ids({*known} & {row.topic for row in rows}) if known else {}
-    recreated = {topic for topic, topic_id in now.items() if topic_id and topic_id != known[topic]}
+    recreated = recreated_topics(files.state.topic_ids(where), place, {row.topic for row in rows})
     return [_beside(row, bounds, unknown, recreated, read_committed=read_committed) for row in rows]
 
 
-def as_group_offsets(location: str, place: Place, *, read_committed: bool = False) -> list[GroupOffset]:
+def as_group_offsets(
+    location: str, place: Place, where: str = "", *, read_committed: bool = False
+) -> list[GroupOffset]:
     """The offsets of a checkpoint in the rows of a group, which is named like its location.
 
     If several sources read topics, each is a group: its name follows the location and a ``#``.
     """
     files = CheckpointFiles.open(location)
-    rows = checkpoint_offsets(files, place, read_committed=read_committed)
+    rows = checkpoint_offsets(files, place, where, read_committed=read_committed)
     label, several = files.folder.label(), len({row.source for row in rows}) > 1
     return [
         GroupOffset(
@@ -219,6 +221,16 @@ def _problems_of_logs(files: CheckpointFiles) -> Iterator[str]:
                 " The query would start over."
             )
         return
+    if files.begun is not None:
+        yield (
+            "A change was begun and not ended: the query doesn't start until kafkalog checkpoint runs again"
+            " with --execute. Until then these are the offsets before it."
+        )
+    if files.lacks_partitions:
+        yield (
+            f"Spark 4.2.0 can't repeat micro-batch {newest}: the plan before it lacks"
+            " spark.sql.shuffle.partitions. kafkalog checkpoint rewind --to-current --execute adds them."
+        )
     if newest and not files.has_plan(newest - 1):
         yield (
             f"The plan of micro-batch {newest - 1} is missing, and Spark starts without it only if the query"

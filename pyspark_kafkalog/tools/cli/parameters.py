@@ -158,7 +158,7 @@ def _of_place(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--config",
         metavar="FILE",
-        type=_Properties(encoding="utf-8"),
+        type=PropertiesFile(encoding="utf-8"),
         help="A file of client properties, like --command-config of Kafka's tools.",
     )
     @functools.wraps(command)
@@ -212,7 +212,7 @@ _EXAMPLES = {"-o": "security.protocol=SSL", "--set": "retention.ms=7d", "--renam
 _WHERE_EXPANDED = {"~": "without quotes around it", "$": "without single quotes around it"}
 
 
-class _Properties(click.File):
+class PropertiesFile(click.File):
     """A file of client properties."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -279,7 +279,7 @@ def test_nothing_secret_is_sent_to_tasks(schemas: Schemas) -> None:
     [
         ({"value.format": "confluent-avro"}, "which needs 'schema.registry.url'"),
         ({"value.format": "avro"}, "which needs 'value.schema'"),
-        ({"value.format": "json", "value.schema": "{}"}, "'value.schema' is not for writing json"),
+        ({"value.format": "json", "value.schema": "id bigint"}, "'value.schema' is not for writing json"),
         ({"value.format": "json", "auto.register.schemas": "true"}, "applies only to"),
         ({"value.format": "json", "key.format": "json"}, "there is no column 'key'"),
         ({"value.format": "json", "mode": "FAILFAST"}, "'mode' applies only to reading|mode"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -18,12 +19,14 @@ from pyspark_kafkalog import Kafka, TopicPartition, connect
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import Selection
+from pyspark_kafkalog.places import identity
 from pyspark_kafkalog.stream.checkpoint import plan_digest
 from pyspark_kafkalog.stream.source_state import Reader, SourceState
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles, checksums
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from pyspark_kafkalog.tools.checkpoint.translation import EXACT, UNKNOWN, Translated
 from tests.tools.checkpoint.checkpoints import QUERY, checkpoint
+from tests.tools.cli.running import run
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WRITING = {"os.rename", "os.remove", "os.mkdir", "os.utime", "os.link"}
@@ -66,7 +69,7 @@ def stored(folder: Path, kind: str, batch: int, content: object) -> None:
     data = (folder / "offsets" / str(batch)).read_bytes()
     state = {"version": 3, "query": QUERY, "plan": [batch, plan_digest(data)], "turn": 1, "place": "x"}
     (folder / kind).mkdir()
-    (folder / kind / "a.json").write_text(json.dumps({**state, "content": content}))
+    (folder / kind / "a.json").write_text(json.dumps({**state, "content": content}, sort_keys=True))
 
 
 def made(folder: Path, kafka: Kafka, *, is_complete: bool, topic_id: str | None = None) -> Path:
@@ -84,13 +87,18 @@ def made(folder: Path, kafka: Kafka, *, is_complete: bool, topic_id: str | None 
 
 
 def position(folder: Path) -> Offsets:
-    """Where the query goes on, read as Spark and our reader read it."""
+    """Where the query goes on, read as Spark and our reader read it; before a change that has not ended."""
     files = CheckpointFiles.open(str(folder))
     files.check_commit(files.complete[-1])
     assert files.newest is not None
     files.plan(files.newest)
-    ids = SourceState(str(folder), Reader("", Selection(topics=("t",)))).topic_ids()
-    assert ids.keys() == {"t"}
+    if files.begun is None:
+        ids = SourceState(str(folder), Reader("", Selection(topics=("t",)))).topic_ids()
+        assert ids.keys() == {"t"}
+    else:
+        data = (folder / "offsets" / str(files.newest)).read_text()
+        assert data.startswith("kafkalog-kept/")  # Spark refuses it as the version
+        assert "begun and not ended" in run("checkpoint", folder).out
     return files.position()["0"].offsets or {}
 
 
@@ -115,8 +123,14 @@ def test_a_rewind(tmp_path: Path, kafka: Kafka, ends: tuple[int, int], is_comple
         assert found in (old, new)
         if not is_killed:
             break
+        if operation % 3 == 0:  # another command instead of the same
+            kafka.checkpoints.execute(
+                kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, {T0: 4, T1: 5}), stopped=True
+            )
+            assert position(folder) == {T0: 4, T1: 5}
         rewind(folder)
         assert position(folder) == new
+        assert CheckpointFiles.open(str(folder)).begun is None
         plan = CheckpointFiles.open(str(folder)).plan(2)
         assert plan.sources[0].offsets == new
         shutil.rmtree(folder)
@@ -142,8 +156,10 @@ class Unknown(Shift):
         return {partition: Translated(partition, None, UNKNOWN, note="why") for partition in offsets}
 
 
-def test_a_move_is_never_made_twice(tmp_path: Path, kafka: Kafka) -> None:
-    template = made(tmp_path / "template", kafka, is_complete=True, topic_id="x" * 22)
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_move_is_never_made_twice(tmp_path: Path, kafka: Kafka, is_complete: bool) -> None:
+    template = made(tmp_path / "template", kafka, is_complete=is_complete, topic_id="x" * 22)
+    old, new = ({T0: at, T1: at} for at in ((12, 17) if is_complete else (8, 13)))
 
     def move(folder: Path) -> None:
         planned = kafka.checkpoints.plan_move(folder, Shift())
@@ -153,9 +169,10 @@ def test_a_move_is_never_made_twice(tmp_path: Path, kafka: Kafka) -> None:
         folder = tmp_path / f"c{operation}"
         shutil.copytree(template, folder)
         is_killed = killed_before(operation, lambda folder=folder: move(folder))
-        assert position(folder) in ({T0: 12, T1: 12}, {T0: 17, T1: 17})
+        assert position(folder) in (old, new)
         move(folder)
-        assert position(folder) == {T0: 17, T1: 17}
+        assert position(folder) == new
+        assert CheckpointFiles.open(str(folder)).plan(2).sources[0].offsets == {T0: 17, T1: 17}
         ids = SourceState(str(folder), Reader("", Selection(topics=("t",)))).topic_ids()
         assert ids == kafka.place.topic_ids(["t"])
         if not is_killed:
@@ -195,3 +212,69 @@ def test_a_ledger_is_told_once(tmp_path: Path, kafka: Kafka) -> None:
         if not is_killed:
             break
     assert operation > 10
+
+
+def test_a_change_that_was_interrupted_can_be_left(tmp_path: Path, kafka: Kafka) -> None:
+    """Without another position the command brings back what was there."""
+    template = made(tmp_path / "template", kafka, is_complete=False)
+    before = {file.relative_to(template): file.read_bytes() for file in template.rglob("*") if file.is_file()}
+
+    def rewind(folder: Path, to: RewindTo, value: object = 0) -> None:
+        planned = kafka.checkpoints.plan_rewind(folder, to, value)  # type: ignore[arg-type]
+        assert not planned.is_nothing
+        kafka.checkpoints.execute(planned, stopped=True)
+
+    left = 0
+    for operation in range(200):
+        folder = tmp_path / f"c{operation}"
+        shutil.copytree(template, folder)
+        is_killed = killed_before(
+            operation, lambda folder=folder: rewind(folder, RewindTo.OFFSETS, {T0: 1, T1: 3})
+        )
+        if CheckpointFiles.open(str(folder)).begun is not None:
+            left += 1
+            rewind(folder, RewindTo.CURRENT)
+            assert {file: (folder / file).read_bytes() for file in before} == before
+        if not is_killed:
+            break
+    assert left >= 5
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_topic_that_is_read_in_two_places(tmp_path: Path, kafka: Kafka, version: int) -> None:
+    """A rewind in one of them neither takes the topic of the other for its own, nor changes what it knows."""
+    folder = checkpoint(tmp_path / "c", [['{"t": {"0": 2, "1": 2}}', '{"t": {"0": 7, "1": 7}}']])
+    here, (topic_id,) = identity(kafka.place_options)[1], kafka.place.topic_ids(["t"]).values()
+    digest = plan_digest((folder / "offsets" / "0").read_bytes())
+    ids = folder / "kafkalog-topic-ids"
+    ids.mkdir()
+    for turn, (name, place, known) in enumerate((("a", here, topic_id), ("b", "elsewhere", "x" * 22))):
+        place = hashlib.sha256(repr(place).encode()).hexdigest()[:32]
+        file = {"version": version, "query": QUERY, "plan": [0, digest], "turn": turn, "place": place}
+        (ids / f"{name}.json").write_text(json.dumps({**file, "content": {"t": known}}))
+    assert not kafka.checkpoints.show(folder).problems
+    planned = kafka.checkpoints.plan_rewind(folder, RewindTo.CURRENT, sources=["0"])
+    assert planned.is_nothing
+    planned = kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, {T0: 1})
+    kafka.checkpoints.execute(planned, stopped=True)
+    stored = {name: json.loads((ids / f"{name}.json").read_bytes()) for name in "ab"}
+    assert [stored[name]["content"]["t"] for name in "ab"] == [topic_id, "x" * 22]
+    digest = plan_digest((folder / "offsets" / "0").read_bytes())
+    assert [stored[name]["plan"] for name in "ab"] == [[0, digest]] * 2
+
+
+def test_the_start_of_a_source_that_has_none_yet_is_kept(tmp_path: Path, kafka: Kafka) -> None:
+    """Its first micro-batch is planned, and not complete: where it begins is stored for the plan before."""
+    folder = made(tmp_path / "c", kafka, is_complete=False)
+    (folder / "offsets" / "2").write_text('v2\n{}\na:{"t": {"0": 12, "1": 12}}\nb:{"u": {"0": 9}}')
+    (folder / "offsets" / "1").write_text('v2\n{}\na:{"t": {"0": 8, "1": 8}}')
+    for number in (1, 2):
+        (folder / "offsets" / f".{number}.crc").unlink()
+    shutil.rmtree(folder / "kafkalog-topic-ids")
+    reader = Reader("", Selection(topics=("u",)))
+    name = SourceState(str(folder), reader)._name("earliest", None)
+    stored(folder, "kafkalog-start-offsets", 1, {"u": {"0": 4}})
+    (folder / "kafkalog-start-offsets" / "a.json").rename(folder / "kafkalog-start-offsets" / name)
+    kafka.checkpoints.execute(kafka.checkpoints.plan_rewind(folder, "offsets", {T0: 1}), stopped=True)
+    chosen = SourceState(str(folder), reader).start_offsets("earliest", dict)
+    assert chosen == {TopicPartition("u", 0): 4}

@@ -95,10 +95,12 @@ def test_another_place_and_a_restore_that_is_not_done_are_refused(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.broker
-@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize(("stateful", "version"), [(False, "v1"), (True, "v1"), (True, "v2")])
 def test_a_query_that_is_moved(
-    job: Job, spark: SparkSession, broker: Broker, tmp_path: Path, stateful: bool
+    job: Job, spark: SparkSession, broker: Broker, tmp_path: Path, stateful: bool, version: str
 ) -> None:
+    if version == "v2":
+        job.use_v2()
     job.stateful, source = stateful, job.kafka
     job.write(20)
     assert job.run() == ([(0, 10), (1, 10)] if stateful else list(range(20)))
@@ -111,7 +113,7 @@ def test_a_query_that_is_moved(
     broker.create_topic(new, 2)
     words = ("restore", backup, broker.bootstrap, job.topic, "--rename", f"{job.topic}={new}")
     other = Job(job.spark, job.format, {"kafka.bootstrap.servers": broker.bootstrap}, new, job.folder)
-    other.stateful = stateful
+    other.stateful, other.name = stateful, job.name
     other.write(6)  # so that no offset stays what it is
     assert run("delete-records", broker.bootstrap, f"{new}=3", "--execute").code == 0
     done = run(*words, "--no-groups", "--state", tmp_path / "map", "--execute")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 from pyspark_kafkalog import KafkaLogError, OptionError, TopicPartition, connect
 from pyspark_kafkalog.model import CommittedOffset
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
+from pyspark_kafkalog.tools.checkpoint.translation import EXACT, Translated
 from tests.tools.checkpoint.checkpoints import QUERY, at, checkpoint, complete, plan
 from tests.tools.cli.running import run
 
@@ -152,7 +155,9 @@ def test_state_is_refused_unless_asked(folder: Path, logs: Path) -> None:
 def test_a_query_that_was_killed(tmp_path: Path, logs: Path) -> None:
     plans = [[at(t={0: 4, 1: 4})], [at(t={0: 8, 1: 8})]]
     folder = aged(checkpoint(tmp_path / "d", plans, done=1))
-    assert run(*REWIND, folder, logs, "--to-latest", "--execute").code == 0
+    refused = run(*REWIND, folder, logs, "--to-latest", "--execute")
+    assert (refused.code, "it runs, or the query has ended in it" in refused.err) == (3, True)
+    assert run(*REWIND, folder, logs, "--to-latest", "--stopped", "--execute").code == 0
     for batch in 0, 1:
         assert (folder / "offsets" / str(batch)).read_text().endswith(at(t={0: 10, 1: 10}))
     assert not (folder / "commits" / "1").exists()
@@ -170,11 +175,18 @@ def test_a_query_that_was_killed(tmp_path: Path, logs: Path) -> None:
         (("--to-batch", 7), "no plan of micro-batch 7"),
         (("--to-offsets", '{"u":{"0":1}}'), "does not read u"),
         (("--to-offsets", '{"t":'), "JSON"),
+        (("{logs}", "--to-offsets", '{"t":{"7":1}}'), "No such partition: t-7"),
         (("{logs}", "u", "--to-batch", 0), "does not read u"),
         (("--to-batch", 0, "--with-sink", "{logs}"), "knows nothing of query"),
+        (("--to-batch", 0, "--with-sink-config", "{logs}/../client.properties"), "needs --with-sink"),
+        (
+            ("--to-batch", 0, "--with-sink", "h:9", "--with-sink-config", "{logs}/../client.properties"),
+            "security.protocol",
+        ),
     ],
 )
 def test_what_is_refused(folder: Path, logs: Path, words: tuple[object, ...], what: str) -> None:
+    (logs / "../client.properties").write_text("security.protocol=NO_SUCH\n")
     done = run(*REWIND, folder, *(str(word).replace("{logs}", str(logs)) for word in words), "--execute")
     assert (done.code in (2, 3), what in done.err) == (True, True), done.err
     assert not (folder / "kafkalog-kept").exists()
@@ -198,3 +210,94 @@ def test_values_that_do_not_fit(folder: Path, logs: Path) -> None:
     ):
         with pytest.raises(OptionError):
             checkpoints.plan_rewind(folder, to, value)
+
+
+def test_the_current_position_of_a_query_that_was_killed(tmp_path: Path, logs: Path) -> None:
+    """The micro-batch keeps its rows and its number, by which a sink tells whether it has them."""
+    plans = [[at(t={0: 4, 1: 4})], [at(t={0: 8, 1: 8})]]
+    folder = checkpoint(tmp_path / "d", plans, done=1)
+    done = run(*REWIND, folder, logs, "--to-current", "--stopped", "--execute")
+    assert "nothing to change" in done.err
+    assert (folder / "offsets" / "1").read_text().endswith(plans[1][0])
+    assert run("delete-records", logs, "t:0=6", "--execute").code == 0
+    assert run(*REWIND, folder, logs, "--to-current", "--stopped", "--execute").code == 0
+    assert (folder / "offsets" / "0").read_text().endswith(at(t={0: 6, 1: 4}))
+    assert (folder / "offsets" / "1").read_text().endswith(plans[1][0])
+
+
+def test_what_a_micro_batch_without_rows_means_is_said(tmp_path: Path, logs: Path) -> None:
+    plans = [[at(t={0: 4, 1: 4})], [at(t={0: 8, 1: 8})]]
+    folder = checkpoint(tmp_path / "d", plans, done=1)
+    said = "of its offsets are read from micro-batch 2 on"
+    assert f"8 {said}" in run(*REWIND, folder, logs, "--to-batch", 0).out
+    assert f"8 {said}" in run(*REWIND, folder, logs, "--to-earliest").out
+    assert f"3 {said}" in run(*REWIND, folder, "--to-offsets", at(t={0: 5, 1: 9})).out
+    assert said not in run(*REWIND, folder, logs, "--to-latest").out
+
+
+def test_a_query_that_shares_its_group_needs_a_reset_of_the_group(folder: Path, logs: Path) -> None:
+    assert (
+        "reset the group" not in run(*REWIND, folder, logs, "--to-earliest").out
+    )  # it has no place for that
+    (folder / "kafkalog-start-offsets").mkdir()
+    (folder / "kafkalog-start-offsets" / "a.json").write_text("{}")
+    assert "reset the group" in run(*REWIND, folder, logs, "--to-earliest").out
+    assert "reset the group" not in run(*REWIND, folder, logs, "--to-latest").out
+
+
+def test_a_topic_that_is_gone_is_left_out_by_its_name(tmp_path: Path, logs: Path) -> None:
+    folder = aged(checkpoint(tmp_path / "d", [[at(gone={0: 7}, t={0: 5, 1: 5})]]))
+    assert run(*REWIND, folder, logs, "gone", "--to-current", "--execute").code == 0
+    assert (folder / "offsets" / "0").read_text().endswith(at(t={0: 5, 1: 5}))
+    folder = aged(checkpoint(tmp_path / "e", [[at(gone={0: 7})]]))
+    done = run(*REWIND, folder, logs, "--to-current", "--execute")
+    assert (done.code, "No partition that source 0 has read exists" in done.err) == (3, True)
+
+
+def test_what_else_is_in_the_folder_of_changes(folder: Path, logs: Path, tmp_path: Path) -> None:
+    """A file that a file manager has left says nothing; a change that can't be read may have been a move."""
+    checkpoints = connect(str(logs)).checkpoints
+    (folder / "kafkalog-kept").mkdir()
+    (folder / "kafkalog-kept" / ".DS_Store").touch()
+    assert run(*REWIND, folder, logs, "--to-latest", "--stopped", "--execute").code == 0
+    checkpoints.plan_move(folder, Same())
+    (kept,) = (folder / "kafkalog-kept").glob("2*")
+    (kept / "change.json").write_text("{")
+    with pytest.raises(KafkaLogError, match="Nothing tells whether the checkpoint was moved"):
+        checkpoints.plan_move(folder, Same())
+
+
+def test_a_micro_batch_of_before_a_move_is_of_another_place(folder: Path, logs: Path) -> None:
+    checkpoints = connect(str(logs)).checkpoints
+    checkpoints.execute(checkpoints.plan_move(folder, Back()), stopped=True)
+    with pytest.raises(OptionError, match="offsets of micro-batch 1 are of another place"):
+        checkpoints.plan_rewind(folder, RewindTo.BATCH, 1)
+    plan(folder, 3, at(t={0: 9, 1: 9}))
+    complete(folder, 3)
+    assert new(folder, logs, "--to-batch", 2) == {"0": [7, 7]}
+    (kept,) = (folder / "kafkalog-kept").glob("2*")
+    shutil.copy(kept / "offsets" / "2", folder / "offsets" / "2")
+    assert new(folder, logs, "--to-batch", 1) == {"0": [4, 4]}
+
+
+class Same:
+    """A translation to the same offsets."""
+
+    back = 0
+
+    def check_source(self, topic_ids: object) -> None:
+        pass
+
+    def check_target(self, cluster_id: str | None, topic_ids: object) -> None:
+        pass
+
+    def translate(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Translated]:
+        return {
+            partition: Translated(partition, at - self.back, EXACT, 0) for partition, at in offsets.items()
+        }
+
+
+class Back(Same):
+    """One to the offsets before."""
+
+    back = 1

@@ -41,7 +41,7 @@ def test_a_rewind(store: ObjectStore, logs: Path, tmp_path: Path, is_complete: b
     assert shown.code == 0, shown.err
     assert [row["lag"] for row in shown.json["offsets"]] == [2 if is_complete else 6]
     assert run("lag", logs, "--checkpoint", uri, "--json").json["lag"] == (2 if is_complete else 6)
-    done = run("checkpoint", "rewind", uri, logs, "--to-earliest", "--execute", "--json")
+    done = run("checkpoint", "rewind", uri, logs, "--to-earliest", "--stopped", "--execute", "--json")
     assert done.code == 0, done.err
     again = run("checkpoint", "show", uri, logs, "--json")
     assert [row["offset"] for row in again.json["offsets"]] == [0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from pathlib import Path
+from contextlib import closing
 
 import pytest
+from kafka import KafkaProducer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -66,25 +66,28 @@ def test_a_topic_that_was_created_again(on_brokers: Job, broker: Broker) -> None
     assert job.run() == list(range(6))
 
 
-@pytest.mark.parametrize("ends", [(2, 3), (10, 11)])
-def test_a_kill_between_the_plans_of_a_micro_batch_that_is_not_complete(
-    job: Job, tmp_path: Path, ends: tuple[int, int]
-) -> None:
-    """The only state in between that a kill can leave: nothing is lost."""
+def test_an_open_transaction(on_brokers: Job, broker: Broker) -> None:
+    """A reader of what is committed does not start beyond it, so the position stays before."""
+    job = on_brokers
+    job.reader = {"kafka.isolation.level": "read_committed"}
     job.write(10)
     job.run()
-    job.write(10)
-    job.run()
-    job.write(4)
-    job.forget_last_commit()
-    before = tmp_path / "before"
-    shutil.copytree(job.checkpoint / "offsets", before)
-    job.rewind(RewindTo.OFFSETS, job.at(*ends))
-    last = 0 if ends == (10, 11) else 1  # the one that is written last
-    for name in (str(last), f".{last}.crc"):
-        shutil.copy(before / name, job.checkpoint / "offsets" / name)
-    old, new = [*range(10, 24)], job.expected(*ends)
-    assert job.run() in (old, new)
+    with closing(
+        KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"{job.topic}-open")
+    ) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(job.topic, b"10", partition=0).get()
+        producer.flush()
+        words = ("checkpoint", "rewind", job.checkpoint, broker.bootstrap)
+        for to in ("--to-latest",), ("--to-datetime", "2500-01-01T00:00:00Z"):
+            done = run(*words, *to, "--json")
+            assert [row["offset"] for row in done.json["offsets"]] == [5, 5]
+        assert "a transaction is open there" in done.out
+        job.rewind(RewindTo.LATEST)
+        assert job.run() == []
+        producer.commit_transaction()
+    assert job.run() == [10]
 
 
 def test_a_query_of_a_group(job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,6 +17,7 @@ from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show_json, show_rows, wide_option
 from pyspark_kafkalog.tools.cli.parameters import (
+    PropertiesFile,
     execute_option,
     on_optional_place,
     on_place,
@@ -93,15 +95,34 @@ def _show(state: CheckpointState, *, wide: bool) -> None:
         line(problem)
 
 
+def _with_sink(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the place of its sink, opened."""
+
+    @functools.wraps(command)
+    def opened(*args: Any, with_sink: str | None, sink_config: TextIO | None, **rest: Any) -> Any:
+        if with_sink is None and sink_config is not None:
+            raise click.UsageError("--with-sink-config needs --with-sink.")
+        sink = None if with_sink is None else _opened(with_sink, sink_config)
+        return command(*args, with_sink=sink, **rest)
+
+    return opened
+
+
+def _opened(place: str, config: TextIO | None) -> Kafka:
+    return Kafka(options_for(place, (), {} if config is None else parse_properties(text_of(config))))
+
+
 def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a command that changes a checkpoint."""
     for option in (
+        _with_sink,
         json_option,
         execute_option,
         click.option(
             "--stopped",
             is_flag=True,
-            help="The query is stopped, though Spark has just written to the checkpoint.",
+            help="The query is stopped, though Spark has just written to the checkpoint, or its last"
+            " micro-batch is not complete.",
         ),
         click.option(
             "--with-state",
@@ -112,6 +133,13 @@ def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
             "--with-sink",
             metavar="PLACE",
             help="Set what this place, to which the query writes exactly once, knows of the checkpoint, too.",
+        ),
+        click.option(
+            "--with-sink-config",
+            "sink_config",
+            metavar="FILE",
+            type=PropertiesFile(encoding="utf-8"),
+            help="A file of client properties for the place of --with-sink.",
         ),
     ):
         command = option(command)
@@ -144,7 +172,7 @@ def rewind(
     location: str,
     sources: tuple[str, ...],
     topics: tuple[str, ...],
-    with_sink: str | None,
+    with_sink: Kafka | None,
     with_state: bool,
     stopped: bool,
     execute: bool,
@@ -172,7 +200,7 @@ def rewind(
             "sources": sources or None,
             "topics": _topics(topics) or None,
             "with_state": with_state,
-            "with_sink": _sink(with_sink),
+            "with_sink": with_sink,
         }
         if kafka is None:
             change = plan_rewind(location, kind, value, kafka=None, **more)
@@ -213,7 +241,7 @@ def rewind(
     "--mm2-config",
     "source_config",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=PropertiesFile(encoding="utf-8"),
     help="A file of client properties for SOURCE.",
 )
 @click.option(
@@ -232,7 +260,7 @@ def move(
     syncs: str | None,
     source_config: TextIO | None,
     unproven: bool,
-    with_sink: str | None,
+    with_sink: Kafka | None,
     with_state: bool,
     stopped: bool,
     execute: bool,
@@ -253,19 +281,14 @@ def move(
         assert restored is not None
         translation = restored
     else:
-        properties = {} if source_config is None else parse_properties(text_of(source_config))
         translation = kafka.checkpoints.by_mirror_maker(
-            Kafka(options_for(source, (), properties)), prefix=prefix, syncs=syncs, unproven=unproven
+            _opened(source, source_config), prefix=prefix, syncs=syncs, unproven=unproven
         )
     with said("Looking into the checkpoint"):
         change = kafka.checkpoints.plan_move(
-            location, translation, with_state=with_state, with_sink=_sink(with_sink)
+            location, translation, with_state=with_state, with_sink=with_sink
         )
     _carry_out(change, stopped=stopped, execute=execute, as_json=as_json)
-
-
-def _sink(place: str | None) -> Kafka | None:
-    return None if place is None else Kafka(options_for(place, (), {}))
 
 
 def _goal(name: str, value: Any) -> tuple[RewindTo, Any]:

@@ -23,7 +23,7 @@ from pyspark_kafkalog.extensions.typed_values.json_schema.writing import (
 )
 from pyspark_kafkalog.extensions.typed_values.registries.wire import by_number
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
-from pyspark_kafkalog.extensions.typed_values.schema_registry import SchemaRegistry
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, SchemaRegistry
 from tests.extensions.typed_values.json_schema.test_writing import MANY, ROWS
 from tests.extensions.typed_values.registries.test_wire import packed
 from tests.schema_registry import SchemaRegistryServer
@@ -116,7 +116,7 @@ def test_what_the_deserializer_reads(client: Any, registry: SchemaRegistryServer
     """It validates each value by the schema that was made of the column, in the registry."""
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     text, found = schema_of(MANY, "Order"), SchemaRegistry(RegistryOptions((registry.url,)))
-    schema_id = found.register(f"{topic}-value", text, "JSON")
+    schema_id = found.register(f"{topic}-value", RegisteredSchema(text, "JSON")).schema_id
     assert found.id_of(f"{topic}-value", text, "JSON") == schema_id
     shape = shape_of(found.by_id(schema_id).text)
     check_fits(shape, MANY, "value")
