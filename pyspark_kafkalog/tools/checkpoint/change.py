@@ -33,11 +33,6 @@ from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import time_text
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.stream.checkpoint import plan_digest
-<<<<<<< HEAD
-from pyspark_kafkalog.stream.source_state import StoredState
-from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles, checksums, crc_name
-from pyspark_kafkalog.tools.checkpoint.goals import CREATED_AGAIN, CheckpointStep
-=======
 from pyspark_kafkalog.tools.checkpoint.files import (
     KEPT_NAME,
     CheckpointFiles,
@@ -45,8 +40,7 @@ from pyspark_kafkalog.tools.checkpoint.files import (
     checksums,
     crc_name,
 )
-from pyspark_kafkalog.tools.checkpoint.goals import CheckpointStep
->>>>>>> killer59
+from pyspark_kafkalog.tools.checkpoint.goals import CREATED_AGAIN, CheckpointStep
 from pyspark_kafkalog.tools.checkpoint.sink_history import SinkHistory
 
 _CHANGE = "change.json"
@@ -346,19 +340,14 @@ def _meaning(
     has_sink: bool,
 ) -> Iterator[str]:
     assert files.newest is not None
-<<<<<<< HEAD
+    if not files.is_complete and repeated is None:
+        yield from _meaning_of_empty(files, moved)
     # Offsets of a topic that was created again are those of other records.
     same = [(s.current, s.offset) for s in steps if s.note != CREATED_AGAIN]
     moves = [offset - current for current, offset in same if current is not None and offset is not None]
     back, ahead = (sum(max(0, sign * move) for move in moves) for sign in (-1, 1))
     for topic in sorted({step.topic for step in steps if step.note == CREATED_AGAIN}):
         yield f"All records of {topic} are read, as the topic was created again."
-=======
-    if not files.is_complete and repeated is None:
-        yield from _meaning_of_empty(files, moved)
-    back = sum(max(0, s.current - s.offset) for s in steps if s.current is not None and s.offset is not None)
-    ahead = sum(max(0, s.offset - s.current) for s in steps if s.current is not None and s.offset is not None)
->>>>>>> killer59
     if back:
         yield (
             f"{back} offsets are read again, from micro-batch {files.newest + 1} on: a sink that appends has"
