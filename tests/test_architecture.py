@@ -161,7 +161,8 @@ OUTSIDE_WORLD = set(
 )
 PURE = {
     *("errors", "model", "options", "codec"),
-    *("extensions.typed_values.avro", "extensions.typed_values.json", "extensions.typed_values.ddl"),
+    *("extensions.typed_values.avro", "extensions.typed_values.json", "extensions.typed_values.protobuf"),
+    "extensions.typed_values.ddl",
     *("extensions.typed_values.columns", "extensions.typed_values.table"),
     *("extensions.large_messages." + name for name in ("assembler", "format", "header_lists", "kernels")),
     *("extensions.large_messages." + name for name in ("output", "reassembler", "segments", "serializers")),
@@ -326,7 +327,7 @@ def test_a_plain_use_loads_the_core_alone(tmp_path: Path) -> None:
     [
         (
             ["extensions.typed_values.decoding", "extensions.typed_values.read_json"],
-            ["extensions.typed_values.avro", "schema_registry"],
+            ["extensions.typed_values.avro", "extensions.typed_values.protobuf", "schema_registry"],
         ),
         (
             ["extensions.typed_values.decoding", "extensions.typed_values.read_avro"],
