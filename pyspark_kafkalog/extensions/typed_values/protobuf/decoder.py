@@ -109,7 +109,9 @@ class MessageDecoder:
             elif has_bytes(column.type):
                 row[COUNT] = self._counts.size
                 self._counts = np.append(self._counts, 0)
-        self._compiler = MessageCompiler(self._root, len(self._columns))
+        self._compiler = MessageCompiler(
+            self._root, len(self._columns), emits_defaults=options.emits_defaults
+        )
         self._program = np.zeros((1, kernels.PROGRAM_COLUMNS), np.int64)
         self._program[CORRUPT, kernels.ACTION] = kernels.FAIL
         self._program[CORRUPT, kernels.ACTION_COLUMN] = kernels.FRAMING

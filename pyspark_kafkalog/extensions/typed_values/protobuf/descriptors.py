@@ -61,6 +61,8 @@ def _fields(data: Any) -> Iterator[tuple[int, Any]]:
     while at < end:
         tag, at = _varint(data, at)
         wire = tag & 7
+        if tag < 8:
+            raise ValueError("a field has the number 0")
         if wire == 0:
             value, at = _varint(data, at)
             yield tag >> 3, value

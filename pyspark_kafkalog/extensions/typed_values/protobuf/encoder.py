@@ -14,7 +14,7 @@ from pyspark_kafkalog.codec.buffers import int64_column, list_column, validity_o
 from pyspark_kafkalog.codec.text import TEXT, Part, joined_texts, texts_of_lists
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
-from pyspark_kafkalog.extensions.typed_values.protobuf.resolution import WIRE_TYPES
+from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import END_GROUP, GROUP, SIZED
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
 from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError, struct_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
@@ -24,7 +24,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
     Shape,
     shape_of,
 )
-from pyspark_kafkalog.extensions.typed_values.protobuf.wire import END_GROUP, GROUP, SIZED, varint
+from pyspark_kafkalog.extensions.typed_values.protobuf.wire import WIRE_TYPES, varint
 
 _Part: TypeAlias = bytes | pa.Array | Part
 """A part of each body, as :func:`.text.joined_texts` takes it."""
@@ -479,7 +479,7 @@ class _Text:
         if pa.types.is_struct(kind):
             own = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
             while own in inner or own in ("", name):
-                own += "MessageType"
+                own += "Message"
             inner[own] = []
             inner[own] = self.message(kind, path, own)
             return own

@@ -27,14 +27,15 @@ from pyspark_kafkalog.codec.signature import (
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
 # Columns of a program, one row a field.
-NUMBER, WIRE, CHANGE, STORE, COLUMN, ITEMS, VALID, NONZERO, MESSAGE, ONEOF, FIRST, LAST = range(12)
+NUMBER, WIRE, CHANGE, STORE, COLUMN, ITEMS, VALID, NONZERO, MESSAGE, ONEOF, FIRST, LAST, PLAIN = range(13)
 """
 The field's number. Its wire type; -1 for a message of its own, CORRUPT. What is done to the number. What is
 stored, in which column. The column of the list or map that gets an item, or -1. The column whose validity is
 set, or -1; only where the value is not zero, if NONZERO. The row of the message that it is. The number of its
-oneof, or -1. Where the numbers of a closed enum begin and end; the end is 0 for any other.
+oneof, or -1. Where the numbers of a closed enum begin and end; the end is 0 for any other. Whether nothing
+is counted for it.
 """
-PROGRAM_COLUMNS = 12
+PROGRAM_COLUMNS = 13
 # Of a message's own row.
 FIELDS, ACTION, ACTION_COLUMN = range(3)
 """The number of fields that follow; what is done at its end, in which column."""
@@ -250,6 +251,7 @@ def decode(
                 if at == limit:
                     cause = int64(SHORT)
                     break
+                step = message
                 tag = int64(data[np.uint64(at)])
                 if tag < 128:
                     at += 1
@@ -343,6 +345,8 @@ def decode(
                     group = number
                 continue
             here = np.uint64(step)
+            if program[here, PLAIN] and not fill:
+                continue
             change = program[here, CHANGE]
             if change == INT32:
                 value = int64(np.int32(value))

@@ -17,14 +17,8 @@ from pyspark_kafkalog.extensions.typed_values.columns import Column
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import EnumType, MessageField, MessageType
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import Shape
+from pyspark_kafkalog.extensions.typed_values.protobuf.wire import WIRE_TYPES, wire_type
 
-WIRE_TYPES = {
-    **dict.fromkeys(("int32", "int64", "uint32", "uint64", "sint32", "sint64"), kernels.VARINT),
-    **dict.fromkeys(("bool", "enum"), kernels.VARINT),
-    **dict.fromkeys(("fixed32", "sfixed32", "float"), kernels.FIXED32),
-    **dict.fromkeys(("fixed64", "sfixed64", "double"), kernels.FIXED64),
-    **dict.fromkeys(("string", "bytes", "message"), kernels.SIZED),
-}
 _FAMILIES = (
     {kind for kind, wire in WIRE_TYPES.items() if wire != kernels.SIZED} - {"float", "double"},
     {"float", "double"},
@@ -74,11 +68,13 @@ class Program:
 class MessageCompiler:
     """Compiles programs for one reader.
 
-    :param oneofs: how many columns there are; the oneofs of programs come behind them.
+    :param columns: how many columns there are; the oneofs of programs come behind them.
+    :param emits_defaults: whether what stands for nothing is a zero.
     """
 
-    def __init__(self, root: FieldColumn, columns: int) -> None:
+    def __init__(self, root: FieldColumn, columns: int, *, emits_defaults: bool) -> None:
         self._root = root
+        self._emits_defaults = emits_defaults
         self._columns = columns
         self.levels: list[int] = []
         """The level of each oneof."""
@@ -127,10 +123,15 @@ class MessageCompiler:
                 self._field(row, each, wanted[number])
             else:
                 self._set(row, kernels.NUMBER, number)
-                self._set(row, kernels.WIRE, _wire(each))
+                self._set(row, kernels.WIRE, wire_type(each))
                 if each.is_group:
                     self._set(row, kernels.STORE, kernels.SUBMESSAGE)
-            self._set(row, kernels.ONEOF, oneofs.get(each.oneof, _NONE))
+            oneof = oneofs.get(each.oneof, _NONE)
+            self._set(row, kernels.ONEOF, oneof)
+            is_number = each.message is None and wire_type(each) != kernels.SIZED
+            is_closed = each.enum is not None and each.enum.is_closed
+            is_plain = is_number and oneof == _NONE and not wanted[number].items and not is_closed
+            self._set(row, kernels.PLAIN, int(is_plain))
         return at
 
     def _reserve(self, path: str, fields: int) -> int:
@@ -157,7 +158,7 @@ class MessageCompiler:
     def _field(self, row: int, writer: MessageField, place: FieldColumn) -> None:
         self._paths[row - self._first] = place.path
         self._set(row, kernels.NUMBER, writer.number)
-        self._set(row, kernels.WIRE, _wire(writer))
+        self._set(row, kernels.WIRE, wire_type(writer))
         if (place.shape.form == "map") != writer.is_map:
             raise _differ(writer, place)
         part = place
@@ -188,7 +189,7 @@ class MessageCompiler:
         if part.shape.form == "time":
             inner = self._time(message, part)
         elif part.shape.form == "wrapper":
-            inner = self._wrapper(message, part)
+            inner = self._wrapper(row, message, part)
         else:
             inner = self._message(message, part)
         self._set(row, kernels.MESSAGE, inner)
@@ -209,19 +210,24 @@ class MessageCompiler:
             if each.kind not in _FAMILIES[0] or each.is_repeated:
                 raise _differ(each, place)
             self._set(row, kernels.NUMBER, each.number)
-            self._set(row, kernels.WIRE, _wire(each))
+            self._set(row, kernels.WIRE, wire_type(each))
             self._set(row, kernels.CHANGE, _CHANGES.get(each.kind, kernels.AS_IT_IS))
             self._set(row, kernels.STORE, stores[each.number])
             self._set(row, kernels.COLUMN, place.number)
         return at
 
-    def _wrapper(self, writer: MessageType, place: FieldColumn) -> int:
+    def _wrapper(self, outer: int, writer: MessageType, place: FieldColumn) -> int:
+        """Add the message of one value. A zero in it is null, too, as from_protobuf has it."""
         found = [each for each in writer.fields if each.number == 1]
         at = self._reserve(place.path, len(found))
         for row, each in enumerate(found, at + 1):
             self._set(row, kernels.NUMBER, 1)
-            self._set(row, kernels.WIRE, _wire(each))
+            self._set(row, kernels.WIRE, wire_type(each))
             self._set(row, kernels.COLUMN, place.number)
+            if place.nullable and not self._emits_defaults:
+                self._set(outer, kernels.VALID, _NONE)
+                self._set(row, kernels.VALID, place.number)
+                self._set(row, kernels.NONZERO, 1)
             self._scalar(row, each, place)
         return at
 
@@ -266,10 +272,6 @@ class MessageCompiler:
             self._numbers += found
             self._known[enum] = first, first + len(found)
         return self._known[enum]
-
-
-def _wire(field: MessageField) -> int:
-    return kernels.GROUP if field.is_group else WIRE_TYPES[field.kind]
 
 
 def _differ(writer: MessageField, place: FieldColumn) -> SchemaError:

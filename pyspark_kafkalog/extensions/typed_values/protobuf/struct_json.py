@@ -8,10 +8,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import FIXED64, SIZED, VARINT
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import (
-    FIXED64,
-    SIZED,
-    VARINT,
     NotWireError,
     fields_of,
     read_varint,

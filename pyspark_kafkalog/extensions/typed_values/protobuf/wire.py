@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import (
+    END_GROUP,
+    FIXED32,
+    FIXED64,
+    GROUP,
+    SIZED,
+    VARINT,
+)
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
 
-VARINT, FIXED64, SIZED, GROUP, END_GROUP, FIXED32 = range(6)
+WIRE_TYPES = {
+    **dict.fromkeys(("int32", "int64", "uint32", "uint64", "sint32", "sint64"), VARINT),
+    **dict.fromkeys(("bool", "enum"), VARINT),
+    **dict.fromkeys(("fixed32", "sfixed32", "float"), FIXED32),
+    **dict.fromkeys(("fixed64", "sfixed64", "double"), FIXED64),
+    **dict.fromkeys(("string", "bytes", "message"), SIZED),
+}
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 
@@ -108,7 +122,7 @@ def with_one_of_each(message: MessageType, data: bytes) -> bytes:
     parts: list[tuple[MessageField | None, bytes]] = []
     for number, wire, whole, body in fields_of(data):
         field = known.get(number)
-        if field is not None and wire != _wire(field):
+        if field is not None and wire != wire_type(field):
             field = None
         if field is not None and not field.is_repeated and not _is_known(field, body):
             field = None
@@ -150,11 +164,6 @@ def _is_known(field: MessageField, body: bytes) -> bool:
     return (value - (1 << 32) if value >> 31 else value) in {number for _, number in field.enum.values}
 
 
-def _wire(field: MessageField) -> int:
-    if field.is_group:
-        return GROUP
-    if field.message is not None or field.kind in ("string", "bytes"):
-        return SIZED
-    if field.kind in ("fixed32", "sfixed32", "float"):
-        return FIXED32
-    return FIXED64 if field.kind in ("fixed64", "sfixed64", "double") else VARINT
+def wire_type(field: MessageField) -> int:
+    """The wire type of a field that is not packed."""
+    return GROUP if field.is_group else WIRE_TYPES[field.kind]

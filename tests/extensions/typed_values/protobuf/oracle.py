@@ -17,6 +17,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from grpc_tools import protoc
 
+from pyspark_kafkalog.codec.fields import text_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import ProtobufOptions
 
 INCLUDES = Path(protoc.__file__).parent / "_proto"
@@ -236,10 +237,14 @@ def _value(field: FieldDescriptor, value: Any, kind: pa.DataType, options: Proto
             "google.protobuf.ListValue",
         ):
             return Json(_plain(value))
+        if not field.is_repeated and not options.emits_defaults and _is_zero(value.value):
+            return None
         return _value(message.fields_by_name["value"], value.value, kind, options)
     if field.type == _TYPE.TYPE_ENUM and pa.types.is_string(kind):
         name = field.enum_type.values_by_number.get(value)
         return f"UNKNOWN_ENUM_VALUE_{field.enum_type.name}_{value}" if name is None else name.name
+    if pa.types.is_string(kind) and isinstance(value, bytes):  # of proto2, and not UTF-8
+        return text_of(value)
     if pa.types.is_floating(kind):
         return struct.pack("<d", value)
     if pa.types.is_integer(kind):
@@ -263,6 +268,8 @@ def _plain(value: Any) -> Any:
     found = getattr(value, which)
     if which in ("struct_value", "list_value"):
         return _plain(found)
-    if which == "number_value" and math.isfinite(found) and found == int(found) and abs(found) < 2**53:
-        return int(found)
-    return found
+    if which != "number_value":
+        return found
+    if not math.isfinite(found):
+        return "NaN" if math.isnan(found) else "Infinity" if found > 0 else "-Infinity"
+    return int(found) if found == int(found) and abs(found) < 2**53 else found

@@ -20,6 +20,7 @@ from tests.extensions.typed_values.protobuf.schemas import SCHEMAS
 ROWS = 300
 OPTIONS = [
     ProtobufOptions(max_depth=3),
+    ProtobufOptions(3, unwraps=True),
     ProtobufOptions(3, enums_as_ints=True, emits_defaults=True, upcasts_unsigned=True, unwraps=True),
 ]
 
