@@ -162,8 +162,9 @@ OUTSIDE_WORLD = set(
 PURE = {
     *("errors", "model", "options", "codec"),
     *("extensions.typed_values.avro", "extensions.typed_values.json", "extensions.typed_values.json_schema"),
-    *("extensions.typed_values.columns", "extensions.typed_values.table", "extensions.typed_values.ddl"),
-    *("extensions.typed_values.subject_names", "extensions.typed_values.registries.wire"),
+    *("extensions.typed_values.protobuf", "extensions.typed_values.columns", "extensions.typed_values.table"),
+    *("extensions.typed_values.ddl", "extensions.typed_values.subject_names"),
+    "extensions.typed_values.registries.wire",
     *("extensions.large_messages." + name for name in ("assembler", "format", "header_lists", "kernels")),
     *("extensions.large_messages." + name for name in ("output", "reassembler", "segments", "serializers")),
     *("extensions.large_messages." + name for name in ("snapshot", "splitter", "options")),
@@ -327,7 +328,7 @@ def test_a_plain_use_loads_the_core_alone(tmp_path: Path) -> None:
     [
         (
             ["extensions.typed_values.decoding", "extensions.typed_values.json.reading"],
-            ["extensions.typed_values.avro", "schema_registry"],
+            ["extensions.typed_values.avro", "extensions.typed_values.protobuf", "schema_registry"],
         ),
         (
             ["extensions.typed_values.decoding", "extensions.typed_values.avro.reading"],

@@ -34,6 +34,7 @@ MODULES = (
     "log.segment.append_kernels",
     "extensions.typed_values.avro.kernels",
     "extensions.typed_values.json.kernels",
+    "extensions.typed_values.protobuf.kernels",
 )
 """The modules that have kernels."""
 

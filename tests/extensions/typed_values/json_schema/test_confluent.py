@@ -117,7 +117,7 @@ def test_what_the_deserializer_reads(client: Any, registry: SchemaRegistryServer
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     text, found = schema_of(MANY, "Order"), SchemaRegistry(RegistryOptions((registry.url,)))
     schema_id = found.register(f"{topic}-value", RegisteredSchema(text, "JSON")).schema_id
-    assert found.id_of(f"{topic}-value", text, "JSON") == schema_id
+    assert found.find(f"{topic}-value", RegisteredSchema(text, "JSON")).schema_id == schema_id
     shape = shape_of(found.by_id(schema_id).text)
     check_fits(shape, MANY, "value")
     column = pa.array([*ROWS, None], MANY)

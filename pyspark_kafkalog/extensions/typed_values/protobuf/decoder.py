@@ -1,0 +1,388 @@
+"""Decodes Protobuf messages to a column of the reader's type, and tells of each corrupt one why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_kafkalog.codec.buffers import allocate, as_array
+from pyspark_kafkalog.codec.rows import as_utf8
+from pyspark_kafkalog.errors import SchemaError
+from pyspark_kafkalog.extensions.typed_values.columns import Arrays, Column, has_bytes, inner_type, lay_out
+from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
+from pyspark_kafkalog.extensions.typed_values.protobuf.resolution import FieldColumn, MessageCompiler
+from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType
+from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError, json_of
+from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
+    AS_FROM_PROTOBUF,
+    ProtobufOptions,
+    Shape,
+    shape_of,
+)
+from pyspark_kafkalog.extensions.typed_values.protobuf.wire import NotWireError, with_one_of_each
+from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES
+
+CORRUPT = 0
+"""An entry for rows whose framing is wrong: they come out as corrupt, whatever their bytes are."""
+_TABLE_COLUMNS = 5
+_WHY = {
+    kernels.SHORT: "the value ends too early",
+    kernels.TAG: "expected the number of a field, from 1 on",
+    kernels.WIRE_TYPE: "expected one of protobuf's six wire types",
+    kernels.LONG: "expected a number of up to 64 bits",
+    kernels.TEXT: "expected UTF-8",
+    kernels.ENDS: "a group ends that did not begin",
+    kernels.TIME: "the time does not fit into 64 bits of microseconds",
+    kernels.DEPTH: f"expected at most {kernels.STACK - 1} messages in one another",
+    kernels.LARGE: "a column of its batch would have 2 GiB or more",
+    kernels.FRAMING: "expected a zero, the id of a schema and the indexes of its message first, as"
+    " Confluent's serializers write it",
+    kernels.JSON: "expected a google.protobuf.Struct or one of its values",
+    kernels.AGAIN: "a oneof has several of its fields",
+}
+_FEW = 32
+"""Entries of a map that are compared with one another."""
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedProtobuf:
+    """The values decoded from some rows.
+
+    :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls,
+        as from_protobuf gives it in PERMISSIVE mode.
+    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes in :mod:`.kernels`.
+    """
+
+    array: pa.Array
+    causes: np.ndarray
+    _faults: np.ndarray
+    _paths: list[str]
+
+    @property
+    def corrupt(self) -> np.ndarray:
+        """The numbers of rows that are corrupt."""
+        return np.flatnonzero(self.causes)
+
+    def reason(self, row: int) -> str:
+        """The reason why a row is corrupt: the field, what was expected there, and the byte of the body."""
+        cause, step, byte = (int(number) for number in self._faults[:, row])
+        path = self._paths[step].removeprefix(".") if step >= 0 else ""
+        return f"{f'{path}: ' if path else ''}{_WHY[cause]}, at byte {byte}"
+
+
+class MessageDecoder:
+    """Decodes what several writers have written, by one reader's message. For one thread at a time.
+
+    :param reader: the message that all is read as.
+    :param columns: a part of the type of it, which :func:`.check_part` has let pass: structs may have some of
+        their fields only, in any order, at any depth. The rest is checked against the end of its message, and
+        skipped. By default all.
+    :raises SchemaError: if Spark has no type for the message.
+    """
+
+    def __init__(
+        self,
+        reader: MessageType,
+        columns: pa.DataType | None = None,
+        options: ProtobufOptions = AS_FROM_PROTOBUF,
+    ) -> None:
+        shape = shape_of(reader, options)
+        self.type: pa.DataType = shape.type if columns is None else columns
+        self._reader = reader
+        self._emits_defaults = options.emits_defaults
+        self._columns: list[FieldColumn] = []
+        self._lists: dict[int, FieldColumn] = {}
+        """The list or map that has the items of each level."""
+        self._levels = 1
+        self._root = self._place(shape, self.type, "", 0, nullable=False)
+        self._counts = np.zeros(self._levels, np.int64)
+        self._counts[:] = -1
+        self._table = np.zeros((len(self._columns), _TABLE_COLUMNS), np.int64)
+        for column in self._columns:
+            row = self._table[column.number]
+            row[POSITION] = column.level
+            if column.items:
+                row[COUNT] = column.items
+            elif has_bytes(column.type):
+                row[COUNT] = self._counts.size
+                self._counts = np.append(self._counts, 0)
+        self._compiler = MessageCompiler(
+            self._root, len(self._columns), emits_defaults=options.emits_defaults
+        )
+        self._program = np.zeros((1, kernels.PROGRAM_COLUMNS), np.int64)
+        self._program[CORRUPT, kernels.ACTION] = kernels.FAIL
+        self._program[CORRUPT, kernels.ACTION_COLUMN] = kernels.FRAMING
+        self._paths = [""]
+        self._numbers: list[int] = []
+        self._writers: dict[int, MessageType] = {}
+
+    def add(self, writer: MessageType) -> int:
+        """The entry for rows of this writer's message; to be kept as long as the decoder is used.
+
+        :raises SchemaError: if the reader's message can't read what it writes, or is another one.
+        """
+        if writer.name.rpartition(".")[2] != self._reader.name.rpartition(".")[2]:
+            raise SchemaError(f"the value is a {writer}, and is read as a {self._reader}")
+        entry = len(self._program)
+        found = self._compiler.compile(writer, entry, len(self._numbers))
+        self._program = np.concatenate([self._program, found.rows])
+        self._paths += found.paths
+        self._numbers += found.numbers
+        levels = np.zeros((len(self._compiler.levels), _TABLE_COLUMNS), np.int64)
+        levels[:, POSITION] = self._compiler.levels
+        self._table = np.concatenate([self._table[: len(self._columns)], levels])
+        self._writers[entry] = writer
+        return entry
+
+    def decode(
+        self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray
+    ) -> DecodedProtobuf:
+        """Decode the bodies ``data[start:start + size]``, a row each, in their order.
+
+        :param data: uint8.
+        :param starts: int64, like the others, within ``data``.
+        :param sizes: in bytes; negative for null.
+        :param entries: what :meth:`add` has given for each row's writer, or :data:`CORRUPT`.
+        """
+        faults = np.zeros((kernels.FAULT_COLUMNS, starts.size), np.int64)
+        is_rewritten = False
+        while True:
+            counts = self._run(data, starts, sizes, entries, faults, 0, None)
+            again = np.flatnonzero(faults[kernels.CAUSE] == kernels.AGAIN)
+            if again.size and not is_rewritten:
+                data, starts, sizes = self._rewritten(data, starts, sizes, entries, faults)
+                is_rewritten = True
+                continue
+            room = counts
+            room[: self._levels] += 1
+            room[0] = starts.size
+            table = self._table.copy()
+            out = lay_out(self._columns, table, room)
+            self._run(data, starts, sizes, entries, faults, 1, (table, out))
+            try:
+                array = self._array(table, out, room, sizes, faults)
+            except _NotJsonError as e:
+                faults[kernels.CAUSE, e.rows] = kernels.JSON
+                faults[kernels.FAILED_AT, e.rows] = -1
+                continue
+            return DecodedProtobuf(array, faults[kernels.CAUSE], faults, self._paths)
+
+    def _run(
+        self,
+        data: np.ndarray,
+        starts: np.ndarray,
+        sizes: np.ndarray,
+        entries: np.ndarray,
+        faults: np.ndarray,
+        fill: int,
+        filled: tuple[np.ndarray, np.ndarray] | None,
+    ) -> np.ndarray:
+        """Count, or fill; returns how far positions are, and the most bytes that columns had."""
+        table, out = (self._table, allocate(64)) if filled is None else filled
+        counts, peaks = self._counts.copy(), self._counts.copy()
+        states = np.full((max(len(table), 1), kernels.STATE_COLUMNS), kernels.NOWHERE, np.int64)
+        stack = np.empty((kernels.STACK, kernels.STACK_COLUMNS), np.int64)
+        kernels.decode(
+            *(data, starts, sizes, entries, self._program, table, np.array(self._numbers, np.int64), fill),
+            *(counts, peaks, np.empty_like(counts), states, stack),
+            *(out, out.view(np.int32), out.view(np.int64), faults),
+        )
+        return np.maximum(counts, peaks)
+
+    def _rewritten(
+        self,
+        data: np.ndarray,
+        starts: np.ndarray,
+        sizes: np.ndarray,
+        entries: np.ndarray,
+        faults: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same rows, those that are to be read again with one field of each oneof and without a fault."""
+        rows, bodies = [], []
+        for row in np.flatnonzero(faults[kernels.CAUSE] == kernels.AGAIN).tolist():
+            try:
+                body = data[starts[row] : starts[row] + sizes[row]].tobytes()
+                bodies.append(with_one_of_each(self._writers[int(entries[row])], body))
+            except NotWireError:
+                faults[kernels.CAUSE, row] = kernels.SHORT
+            else:
+                faults[:, row] = 0
+                rows.append(row)
+        starts, sizes = starts.copy(), sizes.copy()
+        sizes[rows] = [len(body) for body in bodies]
+        starts[rows] = data.size + np.cumsum(sizes[rows]) - sizes[rows]
+        return np.concatenate([data, as_array(b"".join(bodies))]), starts, sizes
+
+    def _array(
+        self, table: np.ndarray, out: np.ndarray, room: np.ndarray, sizes: np.ndarray, faults: np.ndarray
+    ) -> pa.Array:
+        corrupt = faults[kernels.CAUSE] != kernels.FINE
+        given = sizes >= 0
+        fine = given & ~corrupt
+        arrays = _Arrays(table, room[: self._levels], out, None if fine.all() else fine, self._lists)
+        valid = arrays.valid(self._root)
+        if corrupt.any():
+            valid = corrupt | given
+        return arrays.array(self._root, valid)
+
+    def _place(
+        self, shape: Shape, wanted: pa.DataType | None, path: str, level: int, *, nullable: bool
+    ) -> FieldColumn:
+        """The column for a shape, or for what is ``wanted`` of it."""
+        number = -1 if wanted is None else len(self._columns)
+        kind = shape.type if wanted is None else wanted
+        if shape.form == "enum":
+            kind = pa.int32()
+        elif shape.form == "json":
+            kind = pa.binary()
+        place = FieldColumn(path, kind, number, level, nullable, shape=shape)
+        if wanted is None:
+            return place
+        self._columns.append(place)
+        if shape.field is not None and shape.field.enum is not None:
+            for name, value in shape.field.enum.values:
+                place.names.setdefault(value, name)
+        if shape.form in ("list", "map"):
+            place.items = self._levels
+            self._lists[self._levels] = place
+            self._levels += 1
+            for name, part in shape.parts.items():
+                inner = part.type if name == "key" else inner_type(wanted)
+                place.children[name] = self._place(part, inner, f"{path}.{name}", place.items, nullable=False)
+        elif shape.form == "message":
+            names = {field.name: field.type for field in wanted}
+            for name, part in shape.parts.items():
+                own = part.field
+                is_bare = own is not None and (
+                    own.is_repeated or (self._emits_defaults and not own.has_presence)
+                )
+                place.children[name] = self._place(
+                    part, names.get(name), f"{path}.{name}", level, nullable=not is_bare
+                )
+        return place
+
+
+class _NotJsonError(Exception):
+    """Rows have bytes in place of JSON that no Struct has."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        super().__init__()
+        self.rows = rows
+
+
+class _Arrays(Arrays):
+    def __init__(
+        self,
+        table: np.ndarray,
+        lengths: np.ndarray,
+        out: np.ndarray,
+        fine: np.ndarray | None,
+        lists: dict[int, FieldColumn],
+    ) -> None:
+        super().__init__(table, lengths, out, fine)
+        self._lists = lists
+
+    def array(self, column: Column, valid: np.ndarray | None) -> pa.Array:
+        """The array of a column of which there are the ``valid`` values."""
+        assert isinstance(column, FieldColumn)
+        array = super().array(column, valid)
+        shape = column.shape
+        if shape.form == "enum" and pa.types.is_string(shape.type):
+            array = _named(array, column)
+        elif shape.form == "json":
+            array = self._json(array, column)
+        default = None if shape.field is None else shape.field.default
+        if default is not None and column.nullable:
+            if shape.form == "enum" and pa.types.is_string(shape.type):
+                default = column.names[default]
+            array = pc.fill_null(array, pa.scalar(default, array.type))
+            if column.level == 0 and self._fine is not None:
+                array = pc.if_else(pa.array(self._fine), array, pa.scalar(None, array.type))
+        return array
+
+    def bytes(self, column: pa.Array) -> pa.Array:
+        return as_utf8(column) if pa.types.is_string(column.type) else column
+
+    def map(
+        self,
+        kind: pa.MapType,
+        validity: pa.Buffer | None,
+        offsets: np.ndarray,
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> pa.MapArray:
+        """The last of entries with the same key counts, as in Java."""
+        ends, data = _bytes_of(keys)
+        if kernels.repeats(offsets.astype(np.int64), ends, data, _FEW):
+            codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+            in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+            pairs = (in_map * (codes.max() + 1) + codes)[::-1]
+            last = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
+            offsets = np.searchsorted(last, offsets).astype(np.int32)
+            keys, values = keys.take(pa.array(last)), values.take(pa.array(last))
+        return super().map(kind, validity, offsets, keys, values)
+
+    def _json(self, array: pa.Array, column: FieldColumn) -> pa.Array:
+        message = column.shape.message
+        assert message is not None
+        kinds = array.dictionary_encode()
+        texts: list[str | None] = []
+        wrong: list[int] = []
+        for number, value in enumerate(kinds.dictionary.to_pylist()):
+            try:
+                texts.append(json_of(message.name, value))
+            except NotStructError:
+                texts.append(None)
+                wrong.append(number)
+        if wrong:
+            positions = np.flatnonzero(np.isin(kinds.indices.fill_null(-1).to_numpy(), wrong))
+            raise _NotJsonError(self._rows_of(positions, column.level))
+        return pa.array(texts, pa.string()).take(kinds.indices)
+
+    def _rows_of(self, positions: np.ndarray, level: int) -> np.ndarray:
+        """The rows that items of a list are of. The offsets of all lists around them are made."""
+        while level:
+            around = self._lists[level]
+            first = int(self._table[around.number, SIZES]) - 1
+            length = int(self._lengths[around.level])
+            offsets = self._out.view(np.int32)[first : first + length + 1]
+            positions = np.searchsorted(offsets, positions, side="right") - 1
+            level = around.level
+        return np.unique(positions)
+
+
+def _bytes_of(keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the bytes of a map's keys, and these bytes."""
+    if pa.types.is_boolean(keys.type):
+        keys = keys.cast(pa.uint8())
+    if not has_bytes(keys.type):
+        width = keys.type.bit_width // 8
+        data = as_array(keys.buffers()[1] or b"")
+        return np.arange(len(keys) + 1, dtype=np.int64) * width, data
+    _, ends, data = keys.buffers()
+    return np.frombuffer(ends, np.int32)[: len(keys) + 1].astype(np.int64), as_array(data or b"")
+
+
+def _named(numbers: pa.Array, place: FieldColumn) -> pa.Array:
+    """The names of an enum's numbers; Java's name for a number that has none."""
+    names = dict(place.names)
+    known = np.array(sorted(names), np.int64)
+    values = numbers.fill_null(int(known[0])).to_numpy()
+    found = np.searchsorted(known, values)
+    found[found == known.size] = 0
+    unknown = np.unique(values[known[found] != values])
+    if unknown.size:
+        assert place.shape.field is not None
+        enum = place.shape.field.enum
+        own = "" if enum is None else enum.name.rpartition(".")[2]
+        names |= {int(number): f"UNKNOWN_ENUM_VALUE_{own}_{number}" for number in unknown}
+        known = np.array(sorted(names), np.int64)
+        found = np.searchsorted(known, values)
+    texts = pa.array([names[int(number)] for number in known], pa.string())
+    indexes = pa.array(found)
+    if numbers.null_count:
+        indexes = pc.if_else(numbers.is_valid(), indexes, pa.scalar(None, pa.int64()))
+    return texts.take(indexes)

@@ -1,0 +1,169 @@
+"""Protobuf's wire format in plain Python, for rows that are rare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import (
+    END_GROUP,
+    FIXED32,
+    FIXED64,
+    GROUP,
+    SIZED,
+    VARINT,
+)
+from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
+
+WIRE_TYPES = {
+    **dict.fromkeys(("int32", "int64", "uint32", "uint64", "sint32", "sint64"), VARINT),
+    **dict.fromkeys(("bool", "enum"), VARINT),
+    **dict.fromkeys(("fixed32", "sfixed32", "float"), FIXED32),
+    **dict.fromkeys(("fixed64", "sfixed64", "double"), FIXED64),
+    **dict.fromkeys(("string", "bytes", "message"), SIZED),
+}
+_WIDTHS = {FIXED64: 8, FIXED32: 4}
+
+
+class NotWireError(Exception):
+    """Bytes are not a message."""
+
+
+def varint(value: int) -> bytes:
+    """A number of up to 64 bits, from the lowest seven on."""
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at ``at``, and where it ends.
+
+    :raises NotWireError: if it does not.
+    """
+    value = shift = 0
+    while at < len(data) and shift <= 63:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value & ((1 << 64) - 1), at
+        shift += 7
+    raise NotWireError
+
+
+def fields_of(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
+    """The number of each field, its wire type, its bytes with the tag, and without tag and length.
+
+    :raises NotWireError: if the bytes are not a message.
+    """
+    at = 0
+    while at < len(data):
+        first = at
+        tag, at = read_varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        begin = at
+        if wire == VARINT:
+            _, at = read_varint(data, at)
+        elif wire == SIZED:
+            size, begin = read_varint(data, at)
+            at = begin + size
+        elif wire in _WIDTHS:
+            at += _WIDTHS[wire]
+        elif wire == GROUP:
+            at, end = _end_of_group(data, at, number)
+            yield number, wire, data[first:at], data[begin:end]
+            continue
+        else:
+            raise NotWireError
+        if at > len(data) or number == 0:
+            raise NotWireError
+        yield number, wire, data[first:at], data[begin:at]
+
+
+def _end_of_group(data: bytes, at: int, number: int) -> tuple[int, int]:
+    """The end of a group behind its last tag, and before that."""
+    open_groups = [number]
+    while True:
+        before = at
+        tag, at = read_varint(data, at)
+        found, wire = tag >> 3, tag & 7
+        if wire == GROUP:
+            open_groups.append(found)
+        elif wire == END_GROUP:
+            if found != open_groups.pop():
+                raise NotWireError
+            if not open_groups:
+                return at, before
+        elif wire == VARINT:
+            _, at = read_varint(data, at)
+        elif wire == SIZED:
+            size, at = read_varint(data, at)
+            at += size
+        elif wire in _WIDTHS:
+            at += _WIDTHS[wire]
+        else:
+            raise NotWireError
+        if at > len(data):
+            raise NotWireError
+
+
+def with_one_of_each(message: MessageType, data: bytes) -> bytes:
+    """The same message with one field of each oneof, as parsers leave it: the last one clears the others.
+
+    Parts of a submessage come together.
+
+    :param data: bytes that are a message.
+    """
+    known = {field.number: field for field in message.fields}
+    parts: list[tuple[MessageField | None, bytes]] = []
+    for number, wire, whole, body in fields_of(data):
+        field = known.get(number)
+        if field is not None and wire != wire_type(field):
+            field = None
+        if field is not None and not field.is_repeated and not _is_known(field, body):
+            field = None
+        if field is not None and field.oneof is not None:
+            parts = [
+                part for part in parts if part[0] is None or part[0] is field or part[0].oneof != field.oneof
+            ]
+        if field is None or field.message is None:
+            parts.append((field, whole))
+            continue
+        if field.is_repeated:
+            parts.append((field, _message(field, with_one_of_each(field.message, body))))
+            continue
+        before = b"".join(part for each, part in parts if each is field)
+        parts = [part for part in parts if part[0] is not field]
+        merged = b"".join(found for _, _, _, found in fields_of(before)) + body
+        parts.append((field, _message(field, merged)))
+    return b"".join(
+        part
+        if field is None or field.message is None or field.is_repeated
+        else _message(
+            field, with_one_of_each(field.message, b"".join(found for _, _, _, found in fields_of(part)))
+        )
+        for field, part in parts
+    )
+
+
+def _message(field: MessageField, body: bytes) -> bytes:
+    if field.is_group:
+        return varint(field.number << 3 | GROUP) + body + varint(field.number << 3 | END_GROUP)
+    return varint(field.number << 3 | SIZED) + varint(len(body)) + body
+
+
+def _is_known(field: MessageField, body: bytes) -> bool:
+    """Whether an enum has the number that is written, unless it takes any."""
+    if field.enum is None or not field.enum.is_closed:
+        return True
+    value = read_varint(body, 0)[0] & 0xFFFFFFFF
+    return (value - (1 << 32) if value >> 31 else value) in {number for _, number in field.enum.values}
+
+
+def wire_type(field: MessageField) -> int:
+    """The wire type of a field that is not packed."""
+    return GROUP if field.is_group else WIRE_TYPES[field.kind]
