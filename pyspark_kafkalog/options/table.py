@@ -155,7 +155,10 @@ _SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
 _DECODING = Use.READ | Use.WRITE | Use.ADMIN
 HEADER_SERIALIZER = "HeaderSchemaIdSerializer"
-VALUE_FORMATS = ("avro", "confluent-avro", "json", "confluent-json")
+VALUE_FORMATS = (
+    *("avro", "confluent-avro", "json", "confluent-json"),
+    *("protobuf", "confluent-protobuf"),
+)
 _OTHER_FORMATS = (
     "Others are read as bytes: a cast makes them text, and a transform, or a function of Spark's such as"
     " from_protobuf, decodes them."
@@ -407,15 +410,21 @@ SECTIONS = (
     Section(
         "Values as columns",
         Option("value.format", _DECODING, one_of(*VALUE_FORMATS, hint=_OTHER_FORMATS), None,
-               "`avro`, `confluent-avro` or `json`: the column `value` has the decoded values"
-               " ([how](typed-values.md)). A write encodes it."),
+               "The encoding of values, and before a hyphen the registry of their schemas: the column `value`"
+               " has the decoded values ([how](typed-values.md)). A write encodes it. One of"
+               f" {', '.join(f'`{name}`' for name in VALUE_FORMATS)}."),
         Option("value.schema", _DECODING, unless_blank(as_given), None,
-               "The Avro schema of the column, as JSON; to read `json`, its fields as Spark's DDL. The"
-               " default for `confluent-avro` is the registry's newest schema for the topic, and for `json`"
-               " the type of the column in the DataFrame's schema."),
+               "The schema of the column: Avro's as JSON, the text of a `.proto` file or its descriptors in"
+               " base64, a JSON Schema; to read JSON also its fields as Spark's DDL. The default is the"
+               " registry's newest schema for the topic, and for `json` the type of the column in the"
+               " DataFrame's schema."),
+        Option("value.message", _DECODING, not_blank(stripped), None,
+               "The name of the Protobuf message, with its package or without it. Default: the first one of"
+               " the schema."),
         Option("key.format", _DECODING, one_of(*VALUE_FORMATS, hint=_OTHER_FORMATS), None,
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
+        Option("key.message", _DECODING, not_blank(stripped), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
                "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls, or of the"
                " fields of JSON that could be read. `FAILFAST`: an error that names its place."),
@@ -424,6 +433,21 @@ SECTIONS = (
         Option("timeZone", _READ, unless_blank(stripped), None,
                "The time zone of timestamps in JSON that have none. Default: `spark.sql.session.timeZone`;"
                " without Spark UTC."),
+        Option("recursive.fields.max.depth", _READ, integer(-1, 10, {-1: 0}), "0",
+               "How deep a Protobuf message that contains itself is read, up to 10: with `1` the fields in"
+               " which it does are left out. `0`: such a message is refused."),
+        Option("enums.as.ints", _READ, boolean, "false",
+               "Read enums of Protobuf as their numbers, instead of their names."),
+        Option("emit.default.values", _READ, boolean, "false",
+               "Read fields of Protobuf that are not written, as they have their default, as that instead of"
+               " null."),
+        Option("upcast.unsigned.ints", _READ, boolean, "false",
+               "Read unsigned numbers of Protobuf as `bigint` and `decimal(20,0)`, which hold them all."),
+        Option("unwrap.primitive.wrapper.types", _READ, boolean, "false",
+               "Read Protobuf's wrappers, such as `Int64Value`, as their value instead of a struct."),
+        Option("retain.empty.message.types", _READ, boolean, "false",
+               "Read Protobuf messages without fields as a struct of a dummy field, instead of leaving them"
+               " out."),
         Option("includeSchemaId", _READ, boolean, "false",
                "Read the columns `schemaId` and `schemaGuid`, the key of the schema of each value in a format"
                " of a registry, and `keySchemaId` and `keySchemaGuid` for such keys."),

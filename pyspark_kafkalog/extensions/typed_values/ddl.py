@@ -22,6 +22,7 @@ _NAMES = {
     pa.date32(): "date",
     pa.timestamp("us", tz="UTC"): "timestamp",
     pa.timestamp("us"): "timestamp_ntz",
+    pa.duration("us"): "interval day to second",
 }
 
 _TYPES = {

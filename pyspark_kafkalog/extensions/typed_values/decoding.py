@@ -39,6 +39,10 @@ def _decoded_column(column: ColumnFormat, values: ValueOptions, options: ReadOpt
         from pyspark_kafkalog.extensions.typed_values.json_schema.reading import json_schema_column
 
         return json_schema_column(column, values.registry, options)
+    if column.encoding == "protobuf":
+        from pyspark_kafkalog.extensions.typed_values.protobuf.reading import protobuf_column
+
+        return protobuf_column(column, values.registry, options)
     if column.encoding == JSON:
         from pyspark_kafkalog.extensions.typed_values.json.reading import json_column
 

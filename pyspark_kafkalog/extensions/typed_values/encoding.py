@@ -51,6 +51,11 @@ class ColumnToEncode(ABC):
         :param prefix: the bytes that come before each value that isn't null.
         """
 
+    @property
+    def message(self) -> bytes:
+        """The bytes behind the key of a schema that name a message in it, as Protobuf has them."""
+        return b""
+
 
 class _Nulls(ColumnToEncode):
     """A column that is null in all rows."""
@@ -97,6 +102,10 @@ def _column_to_encode(
         from pyspark_kafkalog.extensions.typed_values.json_schema.writing import json_schema_to_encode
 
         return json_schema_to_encode(column, field, values, topic)
+    if column.encoding == "protobuf":
+        from pyspark_kafkalog.extensions.typed_values.protobuf.writing import protobuf_to_encode
+
+        return protobuf_to_encode(column, field, values, topic)
     if column.encoding == JSON:
         from pyspark_kafkalog.extensions.typed_values.json.writing import json_to_encode
 
@@ -158,7 +167,7 @@ def _with_guid(rows: pa.RecordBatch, column: ColumnToEncode) -> pa.RecordBatch:
     name, number = f"__{column.name}_schema_id", rows.schema.get_field_index("headers")
     given = pa.nulls(rows.num_rows, _HEADERS) if number < 0 else _as_plain(rows.column(number)).cast(_HEADERS)
     has_value = rows.column(column.name).is_valid().to_numpy(zero_copy_only=False)
-    guid = np.frombuffer(b"\x01" + column.schema.guid.bytes, np.uint8)
+    guid = np.frombuffer(b"\x01" + column.schema.guid.bytes + column.message, np.uint8)
     values = np.tile(guid, (int(has_value.sum()), 1))
     headers = HeaderLists.of(given).without(name, has_value).with_last(name, values, has_value).column()
     if number < 0:
@@ -197,8 +206,8 @@ _BYTES = (pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_s
 
 
 def _prefix(column: ColumnToEncode) -> bytes:
-    if not column.format.is_registered or column.schema is None:
+    if not column.format.is_registered or column.schema is None or column.format.id_in_header:
         return b""
     from pyspark_kafkalog.extensions.typed_values.framing import prefix_of
 
-    return prefix_of(column.format, column.schema)
+    return prefix_of(column.schema) + column.message

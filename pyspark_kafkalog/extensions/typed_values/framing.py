@@ -11,17 +11,14 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.extensions.typed_values.column_decoder import PREFIX, ColumnToDecode, ColumnValues
-from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from pyspark_kafkalog.model import HEADERS_FIELD
 
+_MOST_INDEXES = 100
+"""Protobuf's messages in one another."""
 _BY_ID, _BY_GUID = 0, 1
 """The first byte: then comes an id of 4 bytes, or a GUID of 16, which only headers have."""
-_MOST_INDEXES = 64
-"""Protobuf's messages in one another; protoc allows half of it."""
-_LONGEST_VARINT = 5
-"""Bytes of an index."""
 
 
 class WriterKey(NamedTuple):
@@ -66,10 +63,8 @@ def framing_of(column: ColumnToDecode) -> Framing:
     return ConfluentFraming(column)
 
 
-def prefix_of(column: ColumnFormat, schema: RegisteredSchema) -> bytes:
+def prefix_of(schema: RegisteredSchema) -> bytes:
     """The bytes that a serializer writes before each value, without the indexes of a message."""
-    if column.id_in_header:
-        return b""
     assert schema.schema_id is not None, "the registry has given it"
     return b"\0" + schema.schema_id.to_bytes(4, "big")
 
@@ -97,7 +92,7 @@ class ConfluentFraming:
         prefixed = prefixed[data[starts[prefixed]] == _BY_ID]
         lengths = np.full(prefixed.size, PREFIX, np.int64)
         if self._has_message:
-            of_message = _message_sizes(data, starts[prefixed] + PREFIX, (starts + sizes)[prefixed])
+            of_message = _message_sizes(data, starts[prefixed] + PREFIX, sizes[prefixed] - PREFIX)
             prefixed, lengths = prefixed[of_message > 0], (lengths + of_message)[of_message > 0]
         of_prefixed, keys = self._keys(_spans(data, starts[prefixed], lengths))
         is_key = of_prefixed >= 0
@@ -153,34 +148,13 @@ def _spans(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Binary
     return pa.Array.from_buffers(pa.binary(), sizes.size, [None, pa.py_buffer(offsets), pa.py_buffer(copied)])
 
 
-def _message_sizes(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The bytes of the indexes of a message at each of ``starts``; 0 where they are malformed."""
-    places = starts.copy()
-    counts, fine = _read_varints(data, places, ends)
-    left = np.where(counts & 1, _MOST_INDEXES + 1, counts >> 1)  # an odd one is negative
-    fine &= left <= _MOST_INDEXES
-    while (rows := np.flatnonzero(fine & (left > 0))).size:
-        inner = places[rows]
-        _, is_read = _read_varints(data, inner, ends[rows])
-        places[rows] = inner
-        fine[rows] = is_read
-        left[rows] -= 1
-    return np.where(fine, places - starts, 0)
+def _message_sizes(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The bytes of the indexes of a message at each of ``starts``; -1 where they are not whole."""
+    from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 
-
-def _read_varints(data: np.ndarray, places: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number at each of ``places``, which moves behind it, and whether there is one."""
-    numbers, fine = np.zeros(places.size, np.int64), np.zeros(places.size, bool)
-    rows = np.flatnonzero(places < ends)
-    for byte in range(_LONGEST_VARINT):
-        found = data[places[rows]]
-        numbers[rows] |= (found & 0x7F).astype(np.int64) << 7 * byte
-        places[rows] += 1
-        is_end = found < 0x80
-        fine[rows[is_end]] = True
-        rows = rows[~is_end]
-        rows = rows[places[rows] < ends[rows]]
-    return numbers, fine
+    found = np.empty(starts.size, np.int64)
+    kernels.measure_indexes(data, starts, sizes, found)
+    return found
 
 
 def read_message(text: bytes) -> tuple[int, ...] | None:
@@ -197,7 +171,7 @@ def read_message(text: bytes) -> tuple[int, ...] | None:
             number = shift = 0
     if shift or not numbers or min(numbers) < 0 or numbers[0] != len(numbers) - 1:
         return None
-    return tuple(numbers[1:]) or (0,)
+    return (tuple(numbers[1:]) or (0,)) if len(numbers) <= 1 + _MOST_INDEXES else None
 
 
 def write_message(indexes: tuple[int, ...]) -> bytes:

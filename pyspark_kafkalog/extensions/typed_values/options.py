@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import OptionError, SchemaError
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from pyspark_kafkalog.extensions.typed_values.registry_options import (
     REGISTRY,
     RegistryOptions,
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 JSON = "json"
 _CORRUPT, _ZONE = "columnNameOfCorruptRecord", "timeZone"
+_PROTOBUF = tuple(name for name in VALUE_FORMATS if name.endswith("protobuf"))
+_OF_PROTOBUF = ("recursive.fields", "enums.as", "emit.default", "upcast.", "unwrap.", "retain.empty")
+_NEED_SCHEMA = {
+    "avro": "the Avro schema, as JSON",
+    "protobuf": "the text of the .proto file, or its descriptors in base64",
+}
 _REGISTERED = tuple(name for name in VALUE_FORMATS if "-" in name)
 _INCLUDE_ID, _REGISTER = "includeSchemaId", "auto.register.schemas"
 ID_COLUMNS: Mapping[str, Mapping[str, str]] = {
@@ -45,6 +52,7 @@ class ColumnFormat:
     registry has for the topic, or for JSON that of the DataFrame. With ``fails_fast`` a value that can't be
     decoded ends the query. Of JSON the field ``corrupt`` gets such a value, and ``zone`` is the time zone of
     times without one; None for the session's. With ``id_in_header`` a write has the key of a schema there.
+    Of Protobuf, ``message`` is the name of the message; None for the first one of the schema.
     """
 
     column: str
@@ -54,10 +62,12 @@ class ColumnFormat:
     corrupt: str
     zone: str | None
     id_in_header: bool
+    message: str | None
+    protobuf: ProtobufOptions
 
     @property
     def encoding(self) -> str:
-        """The encoding of its values: ``avro``, ``json``."""
+        """The encoding of its values: ``avro``, ``json``, ``protobuf``."""
         return self.format.rpartition("-")[2]
 
     @property
@@ -182,13 +192,15 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
                 f"Option '{column}.schema' needs '{column}.format'",
                 hint=f"Give one of {', '.join(VALUE_FORMATS)}.",
             )
+        if name not in _PROTOBUF:
+            user.refuse_without(f"{column}.format={_PROTOBUF[0]}", f"{column}.message")
         if name not in _REGISTERED:
             user.refuse_without(f"{column}.format={_REGISTERED[0]}", f"{column}.schema.id.")
-        if name == "avro" and user.value(f"{column}.schema") is None:
+        if name in _NEED_SCHEMA and user.value(f"{column}.schema") is None:
             raise OptionError(
-                f"Option '{column}.format' is avro, which needs '{column}.schema'",
-                hint=f"Give the Avro schema of {column}s, as JSON. If they come from Confluent's serializers,"
-                f" set {column}.format to {_REGISTERED[0]} instead, and give {REGISTRY}.",
+                f"Option '{column}.format' is {name}, which needs '{column}.schema'",
+                hint=f"Give {_NEED_SCHEMA[name]}. If they come from Confluent's serializers, set"
+                f" {column}.format to confluent-{name} instead, and give {REGISTRY}.",
             )
     registered = next((column for column, name in formats.items() if name in _REGISTERED), None)
     if registered is not None and user.value(REGISTRY) is None:
@@ -210,7 +222,9 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             )
     if not any(formats.values()):
         user.refuse_without("value.format", "mode", "includecorrupt")
-    if JSON not in formats.values():
+    if not {*formats.values()} & {*_PROTOBUF}:
+        user.refuse_without("value.format=protobuf", *_OF_PROTOBUF)
+    if not {"json", "confluent-json"} & {*formats.values()}:
         user.refuse_without("value.format=json", _CORRUPT.lower(), _ZONE.lower())
     fails_fast = user.value("mode")
     if fails_fast and user.value("includeCorrupt"):
@@ -218,6 +232,7 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             "Option 'includeCorrupt' is true, and 'mode' is FAILFAST, which ends the query instead",
             hint="Leave one of them out.",
         )
+    protobuf = user.fill(ProtobufOptions)
     rules = fails_fast, user.value(_CORRUPT), user.value(_ZONE)
     return tuple(
         ColumnFormat(
@@ -225,6 +240,8 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             name,
             user.value(f"{column}.schema"),
             *rules,
+            message=user.value(f"{column}.message"),
+            protobuf=protobuf,
             id_in_header=user.value(f"{column}.schema.id.serializer") == HEADER_SERIALIZER,
         )
         for column, name in formats.items()

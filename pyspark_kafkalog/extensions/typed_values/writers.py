@@ -27,8 +27,8 @@ class Writers:
     """The writers of a column.
 
     :param registry: where their schemas are.
-    :param add: gives the decoder's entry, above 0, for a schema and the indexes of a message in it; it raises
-        SchemaError if the schema can't be read with the reader's.
+    :param add: gives the decoder's entry for a schema and the indexes of a message in it, or :data:`WITHOUT`
+        if it has no such message; it raises SchemaError if the schema can't be read with the reader's.
     """
 
     def __init__(

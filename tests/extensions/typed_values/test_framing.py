@@ -55,6 +55,13 @@ def test_indexes_of_a_message(indexes: tuple[int, ...]) -> None:
     assert find([b"\0\0\0\0\7" + text + b"body"]) == [(WriterKey(7, indexes), b"body")]
 
 
+@pytest.mark.parametrize(
+    ("indexes", "text"), [((1,), b"\2\2"), ((1, 0), b"\4\2\0"), ((2, 300), b"\4\4\xd8\4")]
+)
+def test_indexes_are_confluents(indexes: tuple[int, ...], text: bytes) -> None:
+    assert write_message(indexes) == text
+
+
 def test_the_first_message_has_a_short_form() -> None:
     """MessageIndexes writes a zero, and reads the long form, too."""
     assert write_message((0,)) == b"\0"

@@ -18,11 +18,11 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType
 from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError, json_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
     AS_FROM_PROTOBUF,
-    ProtobufOptions,
     Shape,
     shape_of,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import NotWireError, with_one_of_each
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES
 
 CORRUPT = 0

@@ -20,11 +20,11 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStr
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
     DUMMY,
     ENCODED_AS,
-    ProtobufOptions,
     Shape,
     shape_of,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import WIRE_TYPES, varint
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 
 _Part: TypeAlias = bytes | pa.Array | Part
 """A part of each body, as :func:`.text.joined_texts` takes it."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 
 _OF_KIND = {
     "double": pa.float64(),
@@ -52,26 +53,6 @@ MOST_RECURSIONS = 10
 _MOST_COLUMNS = 10_000
 _DEEPEST = 100
 _LONGEST_NAME = 1000
-
-
-@dataclass(frozen=True)
-class ProtobufOptions:
-    """Options of from_protobuf, which have its names and defaults.
-
-    :ivar max_depth: ``recursive.fields.max.depth``: how often a message may be within itself; 0: it may not.
-    :ivar enums_as_ints: ``enums.as.ints``.
-    :ivar emits_defaults: ``emit.default.values``: zeros instead of null where zeros are not written.
-    :ivar upcasts_unsigned: ``upcast.unsigned.ints``.
-    :ivar unwraps: ``unwrap.primitive.wrapper.types``.
-    :ivar keeps_empty: ``retain.empty.message.types``.
-    """
-
-    max_depth: int = 0
-    enums_as_ints: bool = False
-    emits_defaults: bool = False
-    upcasts_unsigned: bool = False
-    unwraps: bool = False
-    keeps_empty: bool = False
 
 
 AS_FROM_PROTOBUF = ProtobufOptions()

@@ -535,7 +535,7 @@ def test_times_in_a_region() -> None:
         (pa.struct([("a", pa.binary())]), "can't be read as binary, the type of 'a'"),
         (
             pa.struct([("a", pa.list_(pa.duration("us")))]),
-            r"can't be read as duration\[us\], the type of 'a'",
+            r"can't be read as interval day to second, the type of 'a'",
         ),
         (
             pa.struct([("a", pa.map_(pa.int32(), pa.int32()))]),

@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import CORRUPT, MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType, parse
-from pyspark_kafkalog.extensions.typed_values.protobuf.types import ProtobufOptions
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import fields_of, varint, wire_type
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from tests.extensions.typed_values import fuzzing
 from tests.extensions.typed_values.protobuf import oracle
 from tests.extensions.typed_values.protobuf.schemas import SCHEMAS

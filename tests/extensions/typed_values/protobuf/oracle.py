@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from grpc_tools import protoc
 
 from pyspark_kafkalog.codec.fields import text_of
-from pyspark_kafkalog.extensions.typed_values.protobuf.types import ProtobufOptions
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 
 INCLUDES = Path(protoc.__file__).parent / "_proto"
 _TYPE = FieldDescriptor

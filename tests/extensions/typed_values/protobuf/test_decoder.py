@@ -13,8 +13,9 @@ from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import CORRUPT, DecodedProtobuf, MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse
-from pyspark_kafkalog.extensions.typed_values.protobuf.types import AS_FROM_PROTOBUF, ProtobufOptions
+from pyspark_kafkalog.extensions.typed_values.protobuf.types import AS_FROM_PROTOBUF
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import varint
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from tests.extensions.typed_values.columns import decode_column
 
 HEAD = 'syntax = "proto3"; import "google/protobuf/struct.proto"; import "google/protobuf/timestamp.proto";'

@@ -12,7 +12,8 @@ from pyspark_kafkalog.errors import InvalidRecordError, SchemaError
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.encoder import MessageEncoder, check_fits, schema_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse
-from pyspark_kafkalog.extensions.typed_values.protobuf.types import ProtobufOptions, arrow_type
+from pyspark_kafkalog.extensions.typed_values.protobuf.types import arrow_type
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from tests.extensions.typed_values.columns import decode_column
 from tests.extensions.typed_values.protobuf import oracle
 from tests.extensions.typed_values.protobuf.schemas import SCHEMAS

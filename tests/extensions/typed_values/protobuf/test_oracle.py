@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse, parse_descriptor_set
-from pyspark_kafkalog.extensions.typed_values.protobuf.types import ProtobufOptions
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import fields_of
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from tests.extensions.typed_values.columns import decode_column
 from tests.extensions.typed_values.protobuf import oracle
 from tests.extensions.typed_values.protobuf.schemas import SCHEMAS

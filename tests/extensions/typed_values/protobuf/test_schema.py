@@ -11,20 +11,15 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from pyspark_kafkalog.codec.buffers import value_bounds
 from pyspark_kafkalog.errors import SchemaError
-from pyspark_kafkalog.extensions.typed_values.protobuf.indexes import (
-    decoded_indexes,
-    encoded_indexes,
-    take_indexes,
-)
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import (
     MessageType,
     ProtoFile,
     parse,
     parse_descriptor_set,
 )
-from pyspark_kafkalog.extensions.typed_values.protobuf.types import ProtobufOptions, arrow_type
+from pyspark_kafkalog.extensions.typed_values.protobuf.types import arrow_type
+from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from tests.extensions.typed_values.protobuf import oracle
 from tests.extensions.typed_values.protobuf.schemas import SCHEMAS
 
@@ -180,25 +175,6 @@ def test_messages_are_found_by_name_and_by_indexes() -> None:
     for path in ((2,), (0, 5), (-1,), ()):
         with pytest.raises(SchemaError, match="indexes"):
             file.at(path)
-
-
-@pytest.mark.parametrize(
-    ("path", "data"), [((0,), b"\0"), ((1,), b"\2\2"), ((1, 0), b"\4\2\0"), ((2, 300), b"\4\4\xd8\4")]
-)
-def test_indexes_are_confluents(path: tuple[int, ...], data: bytes) -> None:
-    assert encoded_indexes(path) == data
-    assert decoded_indexes(data) == path
-
-
-def test_indexes_are_taken_from_rows() -> None:
-    paths = [(0,), (1, 0), (0,), (2, 300), (5,) * 9, (1, 0), (5,) * 9]
-    bodies: list[bytes | None] = [encoded_indexes(path) + b"xyz" for path in paths]
-    bodies += [b"", None, b"\x80", b"\x01", b"\xff\xff\xff\xff\xff\xff", b"\x02\x00!"]
-    data, starts, sizes = value_bounds(pa.array(bodies, pa.binary()))
-    numbers, known = take_indexes(data, starts, sizes)
-    assert [known[number] if number >= 0 else None for number in numbers] == [*paths, *[None] * 5, (0,)]
-    rest = [data[at : at + size].tobytes() for at, size in zip(starts, sizes, strict=True) if size >= 0]
-    assert (rest[:7], rest[-1]) == ([b"xyz"] * 7, b"!")
 
 
 TREE = """syntax = "proto3"; message E { }
