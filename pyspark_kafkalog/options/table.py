@@ -159,10 +159,7 @@ VALUE_FORMATS = (
     *("avro", "confluent-avro", "json", "confluent-json"),
     *("protobuf", "confluent-protobuf"),
 )
-_OTHER_FORMATS = (
-    "Others are read as bytes: a cast makes them text, and a transform, or a function of Spark's such as"
-    " from_protobuf, decodes them."
-)
+_OTHER_FORMATS = "Others are read as bytes: a cast makes them text, and a transform decodes them."
 _SCHEMA_IDS = java_class("PrefixSchemaIdSerializer", HEADER_SERIALIZER)
 _PROTOCOLS = "TLS is SSL here, and SASL_SSL with a login."
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE

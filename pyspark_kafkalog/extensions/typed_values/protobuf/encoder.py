@@ -430,7 +430,8 @@ _KEYS = ("string", "bool", "int32", "int64")
 def schema_of(kind: pa.DataType, path: str, *, name: str = "Value", package: str = "") -> str:
     """The text of a .proto file with a message for values of this type, its first one.
 
-    What may be null is ``optional``; fields are numbered in their order, and structs are messages within.
+    Fields are ``optional``, so that a zero is told from null; they are numbered in their order, and structs
+    are messages within.
 
     :param path: where the value is, for people: ``value``.
     :raises SchemaError: if Protobuf has none; it names the field.
@@ -467,9 +468,7 @@ class _Text:
                 item = self._type(field.type.value_type, f"{at}.element", field.name, inner)
                 found = f"repeated {item}"
             else:
-                found = self._type(field.type, at, field.name, inner)
-                if field.nullable:
-                    found = f"optional {found}"
+                found = f"optional {self._type(field.type, at, field.name, inner)}"
             lines.append(f"  {found} {field.name} = {number};")
         within = [f"  {line}" for each in inner.values() for line in each]
         return [f"message {name} {{", *within, *lines, "}"]
