@@ -12,6 +12,7 @@ from pathlib import Path
 BENCHMARKS = (
     "decode",
     "avro",
+    "protobuf",
     "json",
     "typed_shapes",
     "read",
