@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import OptionError, SchemaError
 from pyspark_kafkalog.extensions.typed_values.registry_options import (
-    REGISTRY,
+    APICURIO,
+    AZURE,
+    CONFLUENT,
+    URL_OPTIONS,
     RegistryOptions,
     registry_options,
 )
@@ -45,6 +48,7 @@ class ColumnFormat:
     registry has for the topic, or for JSON that of the DataFrame. With ``fails_fast`` a value that can't be
     decoded ends the query. Of JSON the field ``corrupt`` gets such a value, and ``zone`` is the time zone of
     times without one; None for the session's. With ``id_in_header`` a write has the key of a schema there.
+    ``strategy`` names the subjects of its schemas.
     """
 
     column: str
@@ -54,6 +58,7 @@ class ColumnFormat:
     corrupt: str
     zone: str | None
     id_in_header: bool
+    strategy: str
 
     @property
     def encoding(self) -> str:
@@ -66,6 +71,11 @@ class ColumnFormat:
         return "-" in self.format
 
     @property
+    def registry(self) -> str:
+        """The kind of the registry, such as ``confluent``; empty without one."""
+        return self.format.rpartition("-")[0]
+
+    @property
     def is_by_json_schema(self) -> bool:
         """Whether it is JSON, and a JSON Schema names the fields; fields in DDL don't begin with a brace."""
         is_given = self.is_registered if self.schema is None else self.schema.lstrip().startswith("{")
@@ -74,7 +84,12 @@ class ColumnFormat:
     @property
     def id_columns(self) -> Mapping[str, str]:
         """The columns with the keys of its values' schemas, and their types in DDL."""
-        return ID_COLUMNS[self.column] if self.is_registered else {}
+        if not self.is_registered:
+            return {}
+        found = ID_COLUMNS[self.column]
+        if self.registry != APICURIO:
+            return found
+        return {name: "bigint" if kind == "int" else kind for name, kind in found.items()}
 
     def unusable(self, error: SchemaError) -> OptionError:
         """The error for a schema that can't be read."""
@@ -157,7 +172,15 @@ def value_options(user: UserOptions) -> ValueOptions | None:
 
     :raises OptionError: for a format that lacks what it needs, and for options of formats without one.
     """
-    formats, registry = column_formats(user), registry_options(user)
+    formats = column_formats(user)
+    for form in formats:
+        if form.registry == AZURE and form.schema is None:
+            raise OptionError(
+                f"Option '{form.column}.format' is {form.format}, which needs '{form.column}.schema'",
+                hint=f"Give the Avro schema that {form.column}s are read with, as JSON: Azure's registry has"
+                " none for a topic.",
+            )
+    registry = registry_options(user, _registry(formats))
     return user.fill(ValueOptions, formats=formats, registry=registry) if formats else None
 
 
@@ -166,8 +189,30 @@ def written_value_options(user: UserOptions) -> WrittenValueOptions | None:
 
     :raises OptionError: as for :func:`value_options`.
     """
-    formats, registry = column_formats(user), registry_options(user)
+    formats = column_formats(user)
+    for form in formats:
+        if form.registry in (APICURIO, AZURE):
+            raise OptionError(
+                f"Option '{form.column}.format' is {form.format}, which can only be read",
+                hint=f"Give {CONFLUENT}-{form.encoding}, with a registry of Confluent's API:"
+                " Apicurio has it at /apis/ccompat/v7.",
+            )
+    registry = registry_options(user, _registry(formats))
     return user.fill(WrittenValueOptions, formats=formats, registry=registry) if formats else None
+
+
+def _registry(formats: Iterable[ColumnFormat]) -> str:
+    """The kind of the registry of these formats.
+
+    :raises OptionError: if there are two.
+    """
+    found = sorted({form.registry for form in formats if form.is_registered})
+    if len(found) > 1:
+        raise OptionError(
+            f"Options 'key.format' and 'value.format' are of two registries, {' and '.join(found)}",
+            hint="Leave one of them out: the column is bytes then.",
+        )
+    return found[0] if found else CONFLUENT
 
 
 def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
@@ -182,22 +227,24 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
                 f"Option '{column}.schema' needs '{column}.format'",
                 hint=f"Give one of {', '.join(VALUE_FORMATS)}.",
             )
-        if name not in _REGISTERED:
-            user.refuse_without(f"{column}.format={_REGISTERED[0]}", f"{column}.schema.id.")
+        if not (name or "").startswith(CONFLUENT):
+            only = f"{column}.schema.id.", f"{column}.subject."
+            user.refuse_without(f"{column}.format={_REGISTERED[0]}", *only)
         if name == "avro" and user.value(f"{column}.schema") is None:
             raise OptionError(
                 f"Option '{column}.format' is avro, which needs '{column}.schema'",
                 hint=f"Give the Avro schema of {column}s, as JSON. If they come from Confluent's serializers,"
-                f" set {column}.format to {_REGISTERED[0]} instead, and give {REGISTRY}.",
+                f" set {column}.format to {_REGISTERED[0]} instead, and give {URL_OPTIONS[CONFLUENT]}.",
             )
     registered = next((column for column, name in formats.items() if name in _REGISTERED), None)
-    if registered is not None and user.value(REGISTRY) is None:
+    url = None if registered is None else URL_OPTIONS.get(str(formats[registered]).partition("-")[0])
+    if url is not None and user.value(url) is None:
         raise OptionError(
-            f"Option '{registered}.format' is {formats[registered]}, which needs {REGISTRY!r}",
+            f"Option '{registered}.format' is {formats[str(registered)]}, which needs {url!r}",
             hint="Give the URL of the schema registry, such as https://host:8081.",
         )
     given = {
-        REGISTRY: REGISTRY in user,
+        **{option: option in user for option in URL_OPTIONS.values()},
         _REGISTER: user.value(_REGISTER),
         _INCLUDE_ID: user.value(_INCLUDE_ID),
     }
@@ -226,6 +273,7 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             user.value(f"{column}.schema"),
             *rules,
             id_in_header=user.value(f"{column}.schema.id.serializer") == HEADER_SERIALIZER,
+            strategy=user.value(f"{column}.subject.name.strategy"),
         )
         for column, name in formats.items()
         if name is not None
