@@ -12,6 +12,7 @@ __all__ = [
     "OLDEST_KAFKA_VERSION",
     "OLD_KAFKA_VERSION",
     "apicurio_registry",
+    "apicurio_serde_jars",
     "delta_jars",
     "glue_serde_jars",
     "java",
@@ -58,11 +59,13 @@ _SPARK_CONNECTOR = (
 
 _MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
 _GLUE_SERDE = ("software.amazon.glue:schema-registry-serde:1.1.24",)
+_APICURIO_SERDE = (
+    "io.apicurio:apicurio-registry-avro-serde-kafka:3.0.9",
+    "io.apicurio:apicurio-registry-jsonschema-serde-kafka:3.0.9",
+)
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 _SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
 _MIRROR_MAKER = (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
-_GLUE_SERDE = ("software.amazon.glue:schema-registry-serde:1.1.24",)
-_DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 
 
 def kafka_jars_of(version: str) -> Path:
@@ -103,6 +106,11 @@ def msk_iam_jars() -> Path:
 def glue_serde_jars() -> Path:
     """The folder with the jars of awslabs' serializers for the Glue Schema Registry."""
     return resolve("schema-registry-serde-1.1.24", _GLUE_SERDE)
+
+
+def apicurio_serde_jars() -> Path:
+    """The folder with the jars of Apicurio's serializers."""
+    return resolve("apicurio-serde-3.0.9", _APICURIO_SERDE)
 
 
 def mirror_maker_jars() -> Path:

@@ -118,10 +118,6 @@ WITHOUT_EFFECT: Mapping[str, str] = {
 }
 """Settings of Kafka's clients that are accepted, each with why it has no effect."""
 
-_SUBJECTS = (
-    "Leave it out: subjects are TopicNameStrategy's, such as orders-value. Values of any subject are read, by"
-    " their ids, if you give value.schema (key.schema)."
-)
 _AS_COLUMNS = "Leave it out: values are Spark's columns, not Java's objects."
 _PASSWORD = (
     "Write kafka.sasl.jaas.config as org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -158,13 +154,15 @@ li-apache-kafka-clients 1.0.66)."""
 
 OF_OTHERS: Mapping[str, str] = {
     **_OF_LINKEDIN,
-    "key.subject.name.strategy": _SUBJECTS,
-    "value.subject.name.strategy": _SUBJECTS,
     "use.latest.version": "Leave it out: the newest version is used, unless value.schema is given.",
     "use.schema.id": "Leave it out, and give the schema as value.schema (key.schema).",
     "specific.avro.reader": _AS_COLUMNS,
     "avro.use.logical.type.converters": _AS_COLUMNS,
     "schema.reflection": _AS_COLUMNS,
+    "avrorecordtype": _AS_COLUMNS,
+    "protobufmessagetype": _AS_COLUMNS,
+    "dataformat": "Leave it out: value.format (key.format) says it, such as glue-avro.",
+    "schemaautoregistrationenabled": "Set auto.register.schemas instead.",
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
     "brokers": "Did you mean kafka.bootstrap.servers?",

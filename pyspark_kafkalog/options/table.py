@@ -156,11 +156,15 @@ _ASSEMBLING = Use.READ | Use.REASSEMBLE
 _DECODING = Use.READ | Use.WRITE | Use.ADMIN
 HEADER_SERIALIZER = "HeaderSchemaIdSerializer"
 VALUE_FORMATS = (
-    *("avro", "confluent-avro", "json", "confluent-json"),
+    *("avro", "confluent-avro", "glue-avro", "apicurio-avro", "azure-avro"),
+    *("json", "confluent-json", "glue-json", "apicurio-json"),
     *("protobuf", "confluent-protobuf"),
 )
 _OTHER_FORMATS = "Others are read as bytes: a cast makes them text, and a transform decodes them."
 _SCHEMA_IDS = java_class("PrefixSchemaIdSerializer", HEADER_SERIALIZER)
+TOPIC_STRATEGY, RECORD_STRATEGY = "TopicNameStrategy", "RecordNameStrategy"
+TOPIC_RECORD_STRATEGY = "TopicRecordNameStrategy"
+_STRATEGIES = java_class(TOPIC_STRATEGY, RECORD_STRATEGY, TOPIC_RECORD_STRATEGY)
 _PROTOCOLS = "TLS is SSL here, and SASL_SSL with a login."
 _AUDITING = Use.READ | Use.WRITE | Use.REASSEMBLE
 _directory = partial(Option, where=Where.DIRECTORY)
@@ -459,6 +463,12 @@ SECTIONS = (
                "Where the key of a value's schema is: `PrefixSchemaIdSerializer`, the default, writes its id"
                " before the value; `HeaderSchemaIdSerializer` its GUID into the header `__value_schema_id`."),
         Option("key.schema.id.serializer", _WRITE, _SCHEMA_IDS, None, "The same for the column `key`."),
+        Option("value.subject.name.strategy", _DECODING, _STRATEGIES, TOPIC_STRATEGY,
+               "Which subject of a Confluent registry has the schema: `TopicNameStrategy` (`orders-value`),"
+               " `RecordNameStrategy` (`shop.Order`) or `TopicRecordNameStrategy` (`orders-shop.Order`). The"
+               " last two need `value.schema` or, to write, `auto.register.schemas`."),
+        Option("key.subject.name.strategy", _DECODING, _STRATEGIES, TOPIC_STRATEGY,
+               "The same for the column `key`."),
         extension="typed_values",
     ),
     Section(
@@ -483,6 +493,24 @@ SECTIONS = (
                " every machine."),
         Option("schema.registry.ssl.key.password", _DECODING, as_given, None,
                "The password of that private key."),
+        Option("apicurio.registry.url", _DECODING, unless_blank(as_given), None,
+               "URLs of an Apicurio Registry's own API, such as `https://host:8080/apis/registry/v3`, in"
+               " place of `schema.registry.url`. Logins and TLS are as above."),
+        Option("apicurio.registry.use-id", _DECODING, one_of("contentId", "globalId"), "contentId",
+               "Which of Apicurio's ids is before values. A header says it itself."),
+        Option("region", _DECODING, unless_blank(stripped), None,
+               "The region of an AWS Glue Schema Registry. Default: the one that the AWS SDK finds, which"
+               " also finds the credentials."),
+        Option("endpoint", _DECODING, unless_blank(stripped), None,
+               "URL of Glue. Default: that of the region."),
+        Option("registry.name", _DECODING, not_blank(stripped), "default-registry",
+               "The name of the registry in Glue."),
+        Option("schemaName", _DECODING, unless_blank(stripped), None,
+               "The name of the schema in Glue. Default: the topic, for keys, too."),
+        Option("compatibility", _WRITE,
+               one_of("NONE", "DISABLED", "BACKWARD", "BACKWARD_ALL", "FORWARD", "FORWARD_ALL", "FULL",
+                      "FULL_ALL"),
+               "BACKWARD", "The compatibility of a schema that `auto.register.schemas` creates in Glue."),
         extension="typed_values",
     ),
     Section(

@@ -23,7 +23,7 @@ Parser = Callable[[str, str], Any]
 
 ZOOKEEPER_LOGIN = ("zookeeper.sasl.", "zookeeper.addauth", "zookeeper.ssl.")
 """The prefixes of options for the login to ZooKeeper, and for TLS there."""
-REGISTRY_LOGIN = ("schema.registry.", "basic.auth.", "bearer.auth.")
+REGISTRY_LOGIN = ("schema.registry.", "apicurio.registry.", "basic.auth.", "bearer.auth.")
 """The prefixes of options for the login to a schema registry, whose URL may have one in it, too."""
 _LINKEDIN = "com.linkedin.kafka.clients"
 """The package of LinkedIn's classes."""

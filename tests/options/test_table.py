@@ -187,6 +187,8 @@ _SPLIT = {"large.message.enabled": "true"}
 _STORED = {"zookeeper.connect": "zk:2181", "kafka.group.id": "g"}
 _ZOOKEEPER = {**_STORED, "offsets.storage": "zookeeper"}
 _REGISTRY = {"value.format": "confluent-avro", "schema.registry.url": "https://h"}
+_APICURIO = {"value.format": "apicurio-avro", "apicurio.registry.url": "https://h"}
+_GLUE = {"value.format": "glue-avro"}
 _GROUP = {"kafka.group.id": "g", "checkpointLocation": "/c"}
 _MEMBER = {**_GROUP, "groupMembership": "true"}
 NEEDED = {
@@ -231,6 +233,10 @@ NEEDED = {
     "org.apache.": _ENDPOINT,
     "value.schema": {"value.format": "avro"},
     "key.schema": {"key.format": "avro"},
+    "value.subject.": _REGISTRY,
+    "key.subject.": {**_REGISTRY, "key.format": "confluent-avro"},
+    "apicurio.": _APICURIO,
+    **dict.fromkeys(("region", "endpoint", "registry.name", "schemaName", "compatibility"), _GLUE),
     "includeSchemaId": _REGISTRY,
     "mode": {"value.format": "avro", "value.schema": "{}"},
     "columnNameOfCorruptRecord": {"value.format": "json"},
@@ -290,6 +296,9 @@ VALUES = [
     "TLSv1.2",
     "0",
     "HeaderSchemaIdSerializer",
+    "RecordNameStrategy",
+    "globalId",
+    "FULL",
 ]
 
 

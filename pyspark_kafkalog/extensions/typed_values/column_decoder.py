@@ -37,7 +37,7 @@ CORRUPT_TYPE = pa.struct(
     ]
 )
 """A record that can't be decoded, whole."""
-_ID_TYPES = {"int": pa.int32(), "string": pa.string()}
+_ID_TYPES = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string()}
 _log = logging.getLogger("pyspark_kafkalog")
 
 
@@ -137,6 +137,10 @@ class ColumnToDecode(ABC):
         :param zone: the name of the time zone of times that have none, unless an option gives another.
         :raises OptionError: if there is no such zone here.
         """
+
+
+class TooLargeBatchError(Exception):
+    """The values of a batch are too large together when they are decompressed: a part of it may do."""
 
 
 class DecodedValues(Protocol):

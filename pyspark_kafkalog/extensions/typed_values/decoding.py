@@ -15,6 +15,7 @@ from pyspark_kafkalog.extensions.large_messages.segments import as_sent
 from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     CORRUPT_TYPE,
     ColumnToDecode,
+    TooLargeBatchError,
 )
 from pyspark_kafkalog.extensions.typed_values.options import JSON, ColumnFormat, ValueOptions
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
@@ -83,7 +84,18 @@ class Decoding:
         """
         for batch in rows:
             for start in range(0, max(batch.num_rows, 1), self._rows):
-                yield self._decoded(batch.slice(start, self._rows), partition)
+                yield from self._parts(batch.slice(start, self._rows), partition)
+
+    def _parts(self, batch: pa.RecordBatch, partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a batch, in as many as memory allows if their values were compressed."""
+        try:
+            decoded = self._decoded(batch, partition)
+        except TooLargeBatchError:
+            half = batch.num_rows // 2
+            yield from self._parts(batch.slice(0, half), partition)
+            yield from self._parts(batch.slice(half), partition)
+        else:
+            yield decoded
 
     def _decoded(self, batch: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
         columns, fields = list(batch.columns), list(batch.schema)

@@ -210,4 +210,4 @@ def _prefix(column: ColumnToEncode) -> bytes:
         return b""
     from pyspark_kafkalog.extensions.typed_values.framing import prefix_of
 
-    return prefix_of(column.schema) + column.message
+    return prefix_of(column.format, column.schema) + column.message

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,15 +12,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import list_column
-from pyspark_kafkalog.extensions.typed_values.column_decoder import PREFIX, ColumnToDecode, ColumnValues
-from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
+from pyspark_kafkalog.extensions.typed_values.column_decoder import (
+    PREFIX,
+    ColumnToDecode,
+    ColumnValues,
+    TooLargeBatchError,
+)
+from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
+from pyspark_kafkalog.extensions.typed_values.registries.contract import Key, number_of
+from pyspark_kafkalog.extensions.typed_values.registries.wire import (
+    GLUE_HEADER,
+    GLUE_VERSION,
+    ZLIB,
+    apicurio_key,
+    azure_key,
+    confluent_key,
+    content_id,
+    global_id,
+    glue_header,
+    glue_key,
+    undone,
+)
+from pyspark_kafkalog.extensions.typed_values.registry_options import APICURIO, AZURE, CONFLUENT, GLUE
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from pyspark_kafkalog.model import HEADERS_FIELD
 
+_BY_ID = 0
+"""The first byte before an id."""
+_LONG_PREFIX = 9
+"""Bytes before a value: a zero, and an id of 8 bytes."""
+LARGEST = 64 << 20
+"""Bytes of one value that zlib is undone for, and of those of a batch together."""
 _MOST_INDEXES = 100
 """Protobuf's messages in one another."""
-_BY_ID, _BY_GUID = 0, 1
-"""The first byte: then comes an id of 4 bytes, or a GUID of 16, which only headers have."""
 
 
 class WriterKey(NamedTuple):
@@ -38,16 +64,16 @@ class WriterKeys(NamedTuple):
     keys: list[WriterKey]
     prefixed: np.ndarray
 
-    def column(self, name: str) -> pa.Array:
-        """The column of the ids or the GUIDs, null for rows that have none."""
-        if name.endswith("Guid"):
+    def column(self, kind: pa.DataType) -> pa.Array:
+        """The column of the ids or, if it is of text, the GUIDs; null for rows that have none."""
+        if pa.types.is_string(kind):
             found = pa.array(
                 [str(key.schema) if isinstance(key.schema, uuid.UUID) else None for key in self.keys],
-                pa.string(),
+                kind,
             )
         else:
-            ids = [key.schema if isinstance(key.schema, int) else None for key in self.keys]
-            found = pa.array(ids, pa.int64()).cast(pa.int32(), safe=False)
+            ids = [number_of(key.schema) for key in self.keys]
+            found = pa.array(ids, pa.int64()).cast(kind, safe=False)
         return found.take(pa.array(self.numbers, mask=self.numbers < 0))
 
 
@@ -60,25 +86,26 @@ class Framing(Protocol):
 
 def framing_of(column: ColumnToDecode) -> Framing:
     """The wire format of a column."""
-    return ConfluentFraming(column)
+    return _FRAMINGS[column.format.registry](column)
 
 
-def prefix_of(schema: RegisteredSchema) -> bytes:
+def prefix_of(column: ColumnFormat, schema: RegisteredSchema) -> bytes:
     """The bytes that a serializer writes before each value, without the indexes of a message."""
+    if column.registry == GLUE:
+        return glue_header(schema.guid)
     assert schema.schema_id is not None, "the registry has given it"
     return b"\0" + schema.schema_id.to_bytes(4, "big")
 
 
-class ConfluentFraming:
-    """The wire format of Confluent's serializers: a key before the value, or in a header.
+class _Framing(ABC):
+    """Keys in headers, and before values. A header counts if there are both, and the last of several.
 
-    The header counts if there are both, and the last of several, as in DualSchemaIdDeserializer. Of Protobuf,
-    indexes of a message come behind the key (MessageIndexes).
+    :param column: what is read.
     """
 
     def __init__(self, column: ColumnToDecode) -> None:
-        self._header = f"__{column.name}_schema_id"
-        self._has_message = column.format.encoding == "protobuf"
+        self._column = column
+        self._headers = self._of_headers()
 
     def find(self, values: ColumnValues) -> tuple[ColumnValues, WriterKeys]:
         """The bodies of the values, and the keys of their schemas."""
@@ -86,57 +113,207 @@ class ConfluentFraming:
         rows, codes, found = self._in_headers(batch.column(HEADERS_FIELD[0]))
         is_value = sizes[rows] >= 0
         rows, codes = rows[is_value], codes[is_value]
-        may_have_prefix = sizes >= PREFIX
-        may_have_prefix[rows] = False
-        prefixed = np.flatnonzero(may_have_prefix)
-        prefixed = prefixed[data[starts[prefixed]] == _BY_ID]
-        lengths = np.full(prefixed.size, PREFIX, np.int64)
-        if self._has_message:
-            of_message = _message_sizes(data, starts[prefixed] + PREFIX, sizes[prefixed] - PREFIX)
-            prefixed, lengths = prefixed[of_message > 0], (lengths + of_message)[of_message > 0]
-        of_prefixed, keys = self._keys(_spans(data, starts[prefixed], lengths))
+        is_bare = np.ones(sizes.size, bool)
+        is_bare[rows] = False
+        prefixed, lengths = self._prefixes(values, is_bare)
+        of_prefixed, keys = _keys(_spans(data, starts[prefixed], lengths), self._key)
         is_key = of_prefixed >= 0
-        prefixed, lengths = prefixed[is_key], lengths[is_key]
-        starts[prefixed] += lengths
-        sizes[prefixed] -= lengths
+        prefixed, lengths, of_prefixed = prefixed[is_key], lengths[is_key], of_prefixed[is_key]
         numbers = np.full(sizes.size, -1, np.int64)
         numbers[rows] = codes
-        numbers[prefixed] = of_prefixed[is_key] + len(found)
+        numbers[prefixed] = of_prefixed + len(found)
+        values = self._behind(values, numbers, prefixed, lengths)
         return values, WriterKeys(numbers, [*found, *keys], prefixed)
 
-    def _keys(self, texts: pa.BinaryArray) -> tuple[np.ndarray, list[WriterKey]]:
-        """The number of the key that each text is, -1 for another text, and the keys."""
-        found = texts.dictionary_encode()
-        of_texts = [self._key(text or b"") for text in found.dictionary.to_pylist()]
-        keys = [key for key in of_texts if key is not None]
-        numbers = np.array([*(-1 if key is None else keys.index(key) for key in of_texts), -1], np.int64)
-        return numbers[found.indices.fill_null(-1).to_numpy()], keys  # -1 is the last one
+    @abstractmethod
+    def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
+        """The headers that may have a key, each with what reads it."""
 
+    @abstractmethod
+    def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that may have a key before the value, and the bytes of it.
+
+        :param is_bare: the rows that may.
+        """
+
+    @abstractmethod
     def _key(self, text: bytes) -> WriterKey | None:
-        """The key that a header or a prefix has, if it has one."""
-        by_guid = text[:1] == bytes([_BY_GUID])
-        end = 17 if by_guid else PREFIX
-        if len(text) < end or text[0] not in (_BY_ID, _BY_GUID):
-            return None
-        message: tuple[int, ...] | None = ()
-        if self._has_message:
-            message = read_message(text[end:])
-        elif len(text) > end:
-            return None
-        schema = uuid.UUID(bytes=text[1:end]) if by_guid else int.from_bytes(text[1:end], "big")
-        return None if message is None else WriterKey(schema, message)
+        """The key that the bytes before a value are, if they are one."""
+
+    def _behind(
+        self, values: ColumnValues, numbers: np.ndarray, rows: np.ndarray, lengths: np.ndarray
+    ) -> ColumnValues:
+        """The values, those of ``rows`` without their first bytes.
+
+        :param numbers: those of their keys, which a row loses that has no body.
+        """
+        values.starts[rows] += lengths
+        values.sizes[rows] -= lengths
+        return values
 
     def _in_headers(self, headers: pa.ListArray) -> tuple[np.ndarray, np.ndarray, list[WriterKey]]:
         """The rows whose headers have a key, the number of each one's, and the keys."""
         offsets, _ = list_column(headers)
         first, last = int(offsets[0]), int(offsets[-1])
         pairs = headers.values.slice(first, last - first)
-        named = pc.fill_null(pc.equal(pairs.field("key"), self._header), False)
-        places = pc.indices_nonzero(named)
-        numbers, keys = self._keys(pairs.field("value").take(places))
-        rows = np.searchsorted(offsets, places.to_numpy()[numbers >= 0] + first, side="right") - 1
+        rows, codes = np.empty(0, np.int64), np.empty(0, np.int64)
+        found: list[WriterKey] = []
+        for name, read in self._headers.items():
+            named = pc.fill_null(pc.equal(pairs.field("key"), name), False)
+            places = pc.indices_nonzero(named)
+            numbers, keys = _keys(pairs.field("value").take(places), read)
+            of_keys = places.to_numpy()[numbers >= 0] + first
+            rows = np.append(rows, np.searchsorted(offsets, of_keys, side="right") - 1)
+            codes = np.append(codes, numbers[numbers >= 0] + len(found))
+            found += keys
+        if len(self._headers) > 1:
+            in_order = np.argsort(rows, kind="stable")
+            rows, codes = rows[in_order], codes[in_order]
         is_last = np.append(rows[1:] != rows[:-1], True)[: rows.size]
-        return rows[is_last], numbers[numbers >= 0][is_last], keys
+        return rows[is_last], codes[is_last], found
+
+
+class ConfluentFraming(_Framing):
+    """The wire format of Confluent's serializers, read as DualSchemaIdDeserializer does.
+
+    Of Protobuf, indexes of a message come behind the key (MessageIndexes).
+    """
+
+    def __init__(self, column: ColumnToDecode) -> None:
+        super().__init__(column)
+        self._has_message = column.format.encoding == "protobuf"
+
+    def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
+        return {f"__{self._column.name}_schema_id": self._key}
+
+    def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, data, starts, sizes, _ = values
+        rows = np.flatnonzero(is_bare & (sizes >= PREFIX))
+        rows = rows[data[starts[rows]] == _BY_ID]
+        lengths = np.full(rows.size, PREFIX, np.int64)
+        if self._has_message:
+            of_message = _message_sizes(data, starts[rows] + PREFIX, sizes[rows] - PREFIX)
+            rows, lengths = rows[of_message > 0], (lengths + of_message)[of_message > 0]
+        return rows, lengths
+
+    def _key(self, text: bytes) -> WriterKey | None:
+        schema = confluent_key(text)
+        end = 17 if isinstance(schema, uuid.UUID) else PREFIX
+        message: tuple[int, ...] | None = ()
+        if self._has_message:
+            message = read_message(text[end:])
+        elif len(text) > end:
+            return None
+        return None if schema is None or message is None else WriterKey(schema, message)
+
+
+class _ApicurioFraming(_Framing):
+    """The wire format of Apicurio's serializers; a content id counts more than a global one."""
+
+    def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
+        name = self._column.name
+        return {
+            f"apicurio.{name}.globalId": lambda text: _bare(global_id(text)),
+            f"apicurio.{name}.contentId": lambda text: _bare(content_id(text)),
+        }
+
+    def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, data, starts, sizes, _ = values
+        rows = np.flatnonzero(is_bare & (sizes >= PREFIX))
+        rows = rows[data[starts[rows]] == _BY_ID]
+        is_long = ~data[starts[rows][:, None] + np.arange(1, PREFIX)].any(axis=1)
+        is_whole = ~is_long | (sizes[rows] >= _LONG_PREFIX)
+        return rows[is_whole], np.where(is_long, _LONG_PREFIX, PREFIX)[is_whole]
+
+    def _key(self, text: bytes) -> WriterKey | None:
+        return _bare(apicurio_key(text))
+
+
+class _AzureFraming(_Framing):
+    """The wire format of Azure's serializer: a header, which only values have."""
+
+    def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
+        is_value = self._column.name == "value"
+        return {"content-type": lambda text: _bare(azure_key(text))} if is_value else {}
+
+    def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+
+    def _key(self, text: bytes) -> WriterKey | None:
+        return None
+
+
+class GlueFraming(_Framing):
+    """The wire format of AWS Glue's serializers. A value that can't be decompressed stays as it is.
+
+    :param largest: the most bytes of a value, and of a batch, when zlib is undone.
+    """
+
+    def __init__(self, column: ColumnToDecode, largest: int = LARGEST) -> None:
+        super().__init__(column)
+        self._largest = largest
+
+    def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
+        return {}
+
+    def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, data, starts, sizes, _ = values
+        rows = np.flatnonzero(is_bare & (sizes >= GLUE_HEADER))
+        rows = rows[data[starts[rows]] == GLUE_VERSION]
+        return rows, np.full(rows.size, GLUE_HEADER, np.int64)
+
+    def _key(self, text: bytes) -> WriterKey | None:
+        return _bare(glue_key(text))
+
+    def _behind(
+        self, values: ColumnValues, numbers: np.ndarray, rows: np.ndarray, lengths: np.ndarray
+    ) -> ColumnValues:
+        """See :meth:`_Framing._behind`.
+
+        :raises TooLargeBatchError: if there are several of them, and together they are too large.
+        """
+        data, starts, sizes = values.data, values.starts, values.sizes
+        is_small = data[starts[rows] + 1] == ZLIB
+        values = super()._behind(values, numbers, rows, lengths)
+        parts, end, total = [data], data.size, 0
+        for row in rows[is_small].tolist():
+            text, why = undone(data[starts[row] : starts[row] + sizes[row]].tobytes(), self._largest)
+            total += len(text)
+            if total > self._largest:
+                raise TooLargeBatchError
+            if why:
+                numbers[row] = -1
+                starts[row] -= GLUE_HEADER
+                sizes[row] += GLUE_HEADER
+                continue
+            parts.append(np.frombuffer(text, np.uint8))
+            starts[row], sizes[row] = end, len(text)
+            end += len(text)
+        return values._replace(data=np.concatenate(parts)) if len(parts) > 1 else values
+
+
+_FRAMINGS: Mapping[str, Callable[[ColumnToDecode], Framing]] = {
+    CONFLUENT: ConfluentFraming,
+    GLUE: GlueFraming,
+    APICURIO: _ApicurioFraming,
+    AZURE: _AzureFraming,
+}
+
+
+def _bare(schema: Key | None) -> WriterKey | None:
+    return None if schema is None else WriterKey(schema)
+
+
+def _keys(
+    texts: pa.BinaryArray, read: Callable[[bytes], WriterKey | None]
+) -> tuple[np.ndarray, list[WriterKey]]:
+    """The number of the key that each text is, -1 for another text, and the keys."""
+    found = texts.dictionary_encode()
+    of_texts = [read(text or b"") for text in found.dictionary.to_pylist()]
+    keys = list(dict.fromkeys(key for key in of_texts if key is not None))
+    places = {key: number for number, key in enumerate(keys)}
+    numbers = np.array([*(-1 if key is None else places[key] for key in of_texts), -1], np.int64)
+    return numbers[found.indices.fill_null(-1).to_numpy()], keys  # -1 is the last one
 
 
 def _spans(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.BinaryArray:

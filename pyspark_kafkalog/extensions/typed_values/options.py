@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog.errors import OptionError, SchemaError
 from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from pyspark_kafkalog.extensions.typed_values.registry_options import (
-    REGISTRY,
+    APICURIO,
+    AZURE,
+    CONFLUENT,
+    URL_OPTIONS,
     RegistryOptions,
     registry_options,
 )
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 JSON = "json"
 _CORRUPT, _ZONE = "columnNameOfCorruptRecord", "timeZone"
+_JSON = tuple(name for name in VALUE_FORMATS if name.endswith(JSON))
 _PROTOBUF = tuple(name for name in VALUE_FORMATS if name.endswith("protobuf"))
 _OF_PROTOBUF = ("recursive.fields", "enums.as", "emit.default", "upcast.", "unwrap.", "retain.empty")
 _NEED_SCHEMA = {
@@ -53,6 +57,7 @@ class ColumnFormat:
     decoded ends the query. Of JSON the field ``corrupt`` gets such a value, and ``zone`` is the time zone of
     times without one; None for the session's. With ``id_in_header`` a write has the key of a schema there.
     Of Protobuf, ``message`` is the name of the message; None for the first one of the schema.
+    ``strategy`` names the subjects of its schemas.
     """
 
     column: str
@@ -64,6 +69,7 @@ class ColumnFormat:
     id_in_header: bool
     message: str | None
     protobuf: ProtobufOptions
+    strategy: str
 
     @property
     def encoding(self) -> str:
@@ -76,6 +82,11 @@ class ColumnFormat:
         return "-" in self.format
 
     @property
+    def registry(self) -> str:
+        """The kind of the registry, such as ``confluent``; empty without one."""
+        return self.format.rpartition("-")[0]
+
+    @property
     def is_by_json_schema(self) -> bool:
         """Whether it is JSON, and a JSON Schema names the fields; fields in DDL don't begin with a brace."""
         is_given = self.is_registered if self.schema is None else self.schema.lstrip().startswith("{")
@@ -84,7 +95,12 @@ class ColumnFormat:
     @property
     def id_columns(self) -> Mapping[str, str]:
         """The columns with the keys of its values' schemas, and their types in DDL."""
-        return ID_COLUMNS[self.column] if self.is_registered else {}
+        if not self.is_registered:
+            return {}
+        found = ID_COLUMNS[self.column]
+        if self.registry != APICURIO:
+            return found
+        return {name: "bigint" if kind == "int" else kind for name, kind in found.items()}
 
     def unusable(self, error: SchemaError) -> OptionError:
         """The error for a schema that can't be read."""
@@ -167,7 +183,15 @@ def value_options(user: UserOptions) -> ValueOptions | None:
 
     :raises OptionError: for a format that lacks what it needs, and for options of formats without one.
     """
-    formats, registry = column_formats(user), registry_options(user)
+    formats = column_formats(user)
+    for form in formats:
+        if form.registry == AZURE and form.schema is None:
+            raise OptionError(
+                f"Option '{form.column}.format' is {form.format}, which needs '{form.column}.schema'",
+                hint=f"Give the Avro schema that {form.column}s are read with, as JSON: Azure's registry has"
+                " none for a topic.",
+            )
+    registry = registry_options(user, _registry(formats))
     return user.fill(ValueOptions, formats=formats, registry=registry) if formats else None
 
 
@@ -176,8 +200,30 @@ def written_value_options(user: UserOptions) -> WrittenValueOptions | None:
 
     :raises OptionError: as for :func:`value_options`.
     """
-    formats, registry = column_formats(user), registry_options(user)
+    formats = column_formats(user)
+    for form in formats:
+        if form.registry in (APICURIO, AZURE):
+            raise OptionError(
+                f"Option '{form.column}.format' is {form.format}, which can only be read",
+                hint=f"Give {CONFLUENT}-{form.encoding}, with a registry of Confluent's API:"
+                " Apicurio has it at /apis/ccompat/v7.",
+            )
+    registry = registry_options(user, _registry(formats))
     return user.fill(WrittenValueOptions, formats=formats, registry=registry) if formats else None
+
+
+def _registry(formats: Iterable[ColumnFormat]) -> str:
+    """The kind of the registry of these formats.
+
+    :raises OptionError: if there are two.
+    """
+    found = sorted({form.registry for form in formats if form.is_registered})
+    if len(found) > 1:
+        raise OptionError(
+            f"Options 'key.format' and 'value.format' are of two registries, {' and '.join(found)}",
+            hint="Leave one of them out: the column is bytes then.",
+        )
+    return found[0] if found else CONFLUENT
 
 
 def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
@@ -194,22 +240,24 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             )
         if name not in _PROTOBUF:
             user.refuse_without(f"{column}.format={_PROTOBUF[0]}", f"{column}.message")
-        if name not in _REGISTERED:
-            user.refuse_without(f"{column}.format={_REGISTERED[0]}", f"{column}.schema.id.")
+        if not (name or "").startswith(CONFLUENT):
+            only = f"{column}.schema.id.", f"{column}.subject."
+            user.refuse_without(f"{column}.format={_REGISTERED[0]}", *only)
         if name in _NEED_SCHEMA and user.value(f"{column}.schema") is None:
             raise OptionError(
                 f"Option '{column}.format' is {name}, which needs '{column}.schema'",
                 hint=f"Give {_NEED_SCHEMA[name]}. If they come from Confluent's serializers, set"
-                f" {column}.format to confluent-{name} instead, and give {REGISTRY}.",
+                f" {column}.format to confluent-{name} instead, and give {URL_OPTIONS[CONFLUENT]}.",
             )
     registered = next((column for column, name in formats.items() if name in _REGISTERED), None)
-    if registered is not None and user.value(REGISTRY) is None:
+    url = None if registered is None else URL_OPTIONS.get(str(formats[registered]).partition("-")[0])
+    if url is not None and user.value(url) is None:
         raise OptionError(
-            f"Option '{registered}.format' is {formats[registered]}, which needs {REGISTRY!r}",
+            f"Option '{registered}.format' is {formats[str(registered)]}, which needs {url!r}",
             hint="Give the URL of the schema registry, such as https://host:8081.",
         )
     given = {
-        REGISTRY: REGISTRY in user,
+        **{option: option in user for option in URL_OPTIONS.values()},
         _REGISTER: user.value(_REGISTER),
         _INCLUDE_ID: user.value(_INCLUDE_ID),
     }
@@ -224,7 +272,7 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
         user.refuse_without("value.format", "mode", "includecorrupt")
     if not {*formats.values()} & {*_PROTOBUF}:
         user.refuse_without("value.format=protobuf", *_OF_PROTOBUF)
-    if not {"json", "confluent-json"} & {*formats.values()}:
+    if not {*formats.values()} & {*_JSON}:
         user.refuse_without("value.format=json", _CORRUPT.lower(), _ZONE.lower())
     fails_fast = user.value("mode")
     if fails_fast and user.value("includeCorrupt"):
@@ -243,6 +291,7 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
             message=user.value(f"{column}.message"),
             protobuf=protobuf,
             id_in_header=user.value(f"{column}.schema.id.serializer") == HEADER_SERIALIZER,
+            strategy=user.value(f"{column}.subject.name.strategy"),
         )
         for column, name in formats.items()
         if name is not None

@@ -1,4 +1,7 @@
-"""The options of a schema registry: the names of Confluent's SchemaRegistryClientConfig."""
+"""The options of a schema registry, by the names that its own clients have for them.
+
+These are Confluent's SchemaRegistryClientConfig, Apicurio's SerdeConfig, and AWSSchemaRegistryConstants.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.options.values import REGISTRY_LOGIN
 
-REGISTRY = "schema.registry.url"
+CONFLUENT, GLUE, APICURIO, AZURE = "confluent", "glue", "apicurio", "azure"
+"""The kinds of registries, as formats are named after them."""
+REGISTRY, APICURIO_REGISTRY = "schema.registry.url", "apicurio.registry.url"
+URL_OPTIONS = {CONFLUENT: REGISTRY, AZURE: REGISTRY, APICURIO: APICURIO_REGISTRY}
+"""The option that says where a registry is; Glue has its own."""
+_OF_GLUE = ("region", "endpoint", "registry.name", "schemaname", "compatibility")
+_OF_URLS = (*REGISTRY_LOGIN, "http.read.")
 _BASIC, _BEARER = "basic.auth.user.info", "bearer.auth.token"
 _TRUST, _KEYS = "schema.registry.ssl.truststore.location", "schema.registry.ssl.keystore.location"
 _SOURCE, _BEARER_SOURCE = "basic.auth.credentials.source", "bearer.auth.credentials.source"
@@ -24,7 +33,9 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+")
 class RegistryOptions:
     """The options to reach a schema registry; ``urls`` are tried in turn, and have no user in them.
 
-    ``user_info`` is ``user:password``, ``token`` a bearer token: at most one of them is given.
+    ``user_info`` is ``user:password``, ``token`` a bearer token: at most one of them is given. ``use_id`` is
+    Apicurio's. Glue has no URLs, but ``region`` and what follows it: without a region and an endpoint
+    botocore finds them, as it finds the credentials.
     """
 
     urls: tuple[str, ...]
@@ -32,31 +43,52 @@ class RegistryOptions:
     token: str | None = field(default=None, repr=False)
     tls: TlsOptions = field(default_factory=TlsOptions, repr=False)
     timeout_ms: int = from_option("http.read.timeout.ms")
+    registry: str = CONFLUENT
+    use_id: str = from_option("apicurio.registry.use-id")
+    region: str | None = from_option("region")
+    endpoint: str | None = from_option("endpoint")
+    name: str = from_option("registry.name")
+    schema_name: str | None = from_option("schemaName")
+    compatibility: str = from_option("compatibility")
+
+    @property
+    def url_option(self) -> str:
+        """The option that names the place, for errors."""
+        return URL_OPTIONS.get(self.registry, "region")
 
 
-def registry_options(user: UserOptions) -> RegistryOptions | None:
-    """The options to reach the registry; None if none is given.
+def registry_options(user: UserOptions, kind: str = CONFLUENT) -> RegistryOptions | None:
+    """The options to reach a registry of a kind; None if none is given.
 
     :raises OptionError: for anything malformed or contradictory; it quotes no value, as that may be a secret.
     """
-    texts = [text.strip() for text in (user.value(REGISTRY) or "").split(",") if text.strip()]
+    if kind == GLUE:
+        user.refuse_without(f"value.format={CONFLUENT}-avro", *_OF_URLS)
+        return user.fill(RegistryOptions, urls=(), tls=TlsOptions(), registry=GLUE)
+    user.refuse_without(f"value.format={GLUE}-avro", *_OF_GLUE)
+    if kind == APICURIO:
+        user.refuse_without(f"value.format={CONFLUENT}-avro", REGISTRY)
+    else:
+        user.refuse_without(f"value.format={APICURIO}-avro", "apicurio.")
+    option = URL_OPTIONS[kind]
+    texts = [text.strip() for text in (user.value(option) or "").split(",") if text.strip()]
     if not texts:
-        user.refuse_without(REGISTRY, *REGISTRY_LOGIN, "http.read.")
+        user.refuse_without(option, *_OF_URLS)
         return None
-    urls = [_url(text) for text in texts]
+    urls = [_url(option, text) for text in texts]
     in_urls = {url.netloc.rpartition("@")[0] for url in urls} - {""}
     info, token = user.value(_BASIC), user.value(_BEARER)
     if in_urls:
         if len(in_urls) > 1 or info is not None:
-            raise OptionError(f"Options {REGISTRY!r} and {_BASIC!r} give several users", hint="Give one.")
+            raise OptionError(f"Options {option!r} and {_BASIC!r} give several users", hint="Give one.")
         info = unquote(min(in_urls))
-    for option, means, found, where in (
-        (_SOURCE, "URL", in_urls, REGISTRY),
+    for source, means, found, where in (
+        (_SOURCE, "URL", in_urls, option),
         (_SOURCE, "USER_INFO", user.value(_BASIC), _BASIC),
         (_BEARER_SOURCE, "STATIC_TOKEN", token, _BEARER),
     ):
-        if user.value(option) == means and not found:
-            raise OptionError(f"Option {option!r} is {means}, but {where!r} has no login")
+        if user.value(source) == means and not found:
+            raise OptionError(f"Option {source!r} is {means}, but {where!r} has no login")
     if info is not None and ":" not in info:
         raise OptionError(
             f"Option {_BASIC!r}: expected user:password, got no colon",
@@ -68,7 +100,7 @@ def registry_options(user: UserOptions) -> RegistryOptions | None:
         raise OptionError(f"Option {_BEARER!r} has characters other than visible ASCII")
     tls = user.names("schema.registry.ssl.")
     if tls and not any(url.scheme == "https" for url in urls):
-        log_once(logging.WARNING, "Options %s have no effect, because %s is http", ", ".join(tls), REGISTRY)
+        log_once(logging.WARNING, "Options %s have no effect, because %s is http", ", ".join(tls), option)
     without_user = tuple(url._replace(netloc=url.netloc.rpartition("@")[2]).geturl() for url in urls)
     return user.fill(
         RegistryOptions,
@@ -76,6 +108,7 @@ def registry_options(user: UserOptions) -> RegistryOptions | None:
         user_info=info,
         token=token,
         tls=_tls(user),
+        registry=kind,
     )
 
 
@@ -88,7 +121,7 @@ def _tls(user: UserOptions) -> TlsOptions:
     )
 
 
-def _url(text: str) -> SplitResult:
+def _url(option: str, text: str) -> SplitResult:
     try:
         url = urlsplit(text)
         is_url = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -97,7 +130,7 @@ def _url(text: str) -> SplitResult:
         is_url = False
     if not is_url:
         raise OptionError(
-            f"Option {REGISTRY!r}: expected a URL that begins with http:// or https://",
+            f"Option {option!r}: expected a URL that begins with http:// or https://",
             hint="Write, for example, https://host:8081, and give a login as basic.auth.user.info.",
         )
     return url

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from pyspark_kafkalog.errors import SchemaRegistryError
-from pyspark_kafkalog.extensions.typed_values.registry_options import REGISTRY, RegistryOptions
+from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.named_origin import opener, reason_of
 from pyspark_kafkalog.tls import tls_context
 
@@ -82,7 +82,7 @@ class _AgainError(Exception):
     """The reason why a request failed that may succeed later."""
 
 
-class _UnknownError(Exception):
+class UnknownError(Exception):
     """The registry does not know what is asked for."""
 
     def __init__(self, *, has_code: bool) -> None:
@@ -96,7 +96,9 @@ class _RefusedError(Exception):
 
 
 class SchemaRegistry:
-    """A schema registry; one for each process and :class:`RegistryOptions`, by :func:`registry_of`."""
+    """A schema registry; one for each process and :class:`RegistryOptions`, by :func:`.registry_of`."""
+
+    _paths = "Apicurio's is /apis/ccompat/v7, and most have none"
 
     def __init__(self, options: RegistryOptions) -> None:
         self._options = options
@@ -120,16 +122,13 @@ class SchemaRegistry:
         assert isinstance(key, int), "Confluent's ids are numbers"
         return self.by_id(key)
 
-    def knows(self, schema_id: int, *, wait: float = WAIT) -> bool:
-        """Whether there is a schema with this id now.
-
-        :raises SchemaRegistryError: if the registry does not answer.
-        """
-        path, what = f"/schemas/ids/{schema_id}", f"schema id {schema_id}"
+    def knows(self, key: Key, *, wait: float = WAIT) -> bool:
+        """See :meth:`.contract.SchemaSource.knows`."""
+        path, what = f"/schemas/ids/{key}", f"schema id {key}"
         if path not in self._found:
             try:
                 self._answer(path, what, time.monotonic() + wait, waits_for_it=False)
-            except _UnknownError:
+            except UnknownError:
                 return False
         return True
 
@@ -254,16 +253,16 @@ class SchemaRegistry:
             deadline = min(deadline, time.monotonic() + FIRST_CONTACT)
         try:
             return self._answer(path, what, deadline, waits_for_it=False, body=body)
-        except _UnknownError as e:
+        except UnknownError as e:
             if not e.has_code:
                 raise self._error(
                     f"does not know {what}, and does not answer as registries do",
-                    hint=f"Check the path in {REGISTRY}: Apicurio's is /apis/ccompat/v7, and most have none.",
+                    hint=f"Check the path in {self._options.url_option}: {self._paths}.",
                 ) from None
             raise self._error(
                 f"does not know {what}",
-                hint=f"Check {REGISTRY} and the name of the topic. Or give value.schema (key.schema) to a"
-                " read, and auto.register.schemas=true to a write.",
+                hint=f"Check {self._options.url_option} and the name of the topic. Or give value.schema"
+                " (key.schema) to a read, and auto.register.schemas=true to a write.",
             ) from None
 
     def _answer(
@@ -276,7 +275,9 @@ class SchemaRegistry:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self._error(f"gave no JSON object for {what}", hint=f"Check {REGISTRY}, with its path.")
+            raise self._error(
+                f"gave no JSON object for {what}", hint=f"Check {self._options.url_option}, with its path."
+            )
         return answer
 
     def _content(
@@ -285,10 +286,11 @@ class SchemaRegistry:
         """The answer of the first registry that gives one; all are asked again until the deadline.
 
         :param body: to be sent to it.
-        :raises _UnknownError: if none knows it, and none is asked again.
+        :raises UnknownError: if none knows it, and none is asked again.
         :raises _RefusedError: if it refuses the body.
         """
         pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET
+        option = self._options.url_option
         while True:
             unknown, why = None, ""
             for url in self._options.urls:
@@ -296,20 +298,20 @@ class SchemaRegistry:
                     return self._get(url, path, what, deadline, body)
                 except _AgainError as e:
                     why = str(e)
-                except _UnknownError as e:
+                except UnknownError as e:
                     unknown = e
             if unknown is not None and not waits_for_it:
                 raise unknown
             if unknown is not None:
                 error = self._error(
                     f"does not know {what}",
-                    hint=f"Check {REGISTRY}: the records may have been written with another registry.",
+                    hint=f"Check {option}: the records may have been written with another registry.",
                 )
             else:
                 way = (
                     "" if self._has_answered else ", and that the registry runs and can be reached from here"
                 )
-                error = self._error(f"gave no answer for {what}: {why}", hint=f"Check {REGISTRY}{way}.")
+                error = self._error(f"gave no answer for {what}: {why}", hint=f"Check {option}{way}.")
             now = time.monotonic()
             left = deadline - now
             if left <= 0:
@@ -324,7 +326,7 @@ class SchemaRegistry:
         """The answer of one registry, which may take the time of one read beyond the deadline.
 
         :raises _AgainError: if it may answer later.
-        :raises _UnknownError: if it does not know what is asked for.
+        :raises UnknownError: if it does not know what is asked for.
         :raises _RefusedError: if it refuses ``body``.
         """
         options = self._options
@@ -347,7 +349,7 @@ class SchemaRegistry:
             if words:
                 raise _RefusedError(words) from None
             if e.code in _UNKNOWN:
-                raise _UnknownError(has_code=has_code) from None
+                raise UnknownError(has_code=has_code) from None
             if e.code in _DENIED:
                 raise self._error(f"{_DENIED[e.code]} (HTTP status {e.code})", hint=_LOGIN) from None
             if e.code in (408, 429) or e.code >= 500:
@@ -405,14 +407,6 @@ def _words(answer: urllib.error.HTTPError) -> str:
 def _has_code(answer: urllib.error.HTTPError) -> bool:
     """Whether it is an answer with the code of an error."""
     try:
-        return "error_code" in json.loads(answer.read(_LARGEST_REASON).decode())
-    except (OSError, http.client.HTTPException, ValueError, RecursionError, TypeError):
+        return bool({"error_code", "name"} & json.loads(answer.read(_LARGEST_REASON).decode()).keys())
+    except (OSError, http.client.HTTPException, ValueError, RecursionError, AttributeError):
         return False
-
-
-_registries: dict[RegistryOptions, SchemaRegistry] = {}
-
-
-def registry_of(options: RegistryOptions) -> SchemaRegistry:
-    """The registry of these options, with all that this process has found in it."""
-    return _registries.setdefault(options, SchemaRegistry(options))

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-from pyspark_kafkalog.errors import OptionError
+import json
 
-TOPIC, RECORD, TOPIC_RECORD = "TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"
-STRATEGIES = (TOPIC, RECORD, TOPIC_RECORD)
-PACKAGE = "io.confluent.kafka.serializers.subject."
-"""Begins the names of Java's classes of this kind, which options may have in full."""
+from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.options.table import RECORD_STRATEGY, TOPIC_STRATEGY
 
 
 def subject_of(strategy: str, topic: str | None, column: str, record: str | None) -> str:
     """The subject of the schemas of a column.
 
-    :param strategy: one of :data:`STRATEGIES`, or such a class of Java's.
+    :param strategy: the name of the strategy's class.
     :param topic: the topic of all rows, if there is one.
     :param column: ``key`` or ``value``.
     :param record: the full name of an Avro record or a Protobuf message, or the title of a JSON Schema, if
         the schema is known.
     :raises OptionError: if the strategy needs one of them that is not known.
     """
-    name, option = strategy.removeprefix(PACKAGE), f"{column}.subject.name.strategy"
-    if name != RECORD and topic is None:
+    option = f"{column}.subject.name.strategy"
+    if strategy != RECORD_STRATEGY and topic is None:
         raise OptionError(
-            f"Option {option!r} is {name}, which needs one topic",
-            hint=f"Give one topic, or {RECORD}, or the schema as {column}.schema.",
+            f"Option {option!r} is {strategy}, which needs one topic",
+            hint=f"Give one topic, or {RECORD_STRATEGY}, or the schema as {column}.schema.",
         )
-    if name != TOPIC and not record:
+    if strategy == TOPIC_STRATEGY:
+        return f"{topic}-{column}"
+    if not record:
         raise OptionError(
-            f"Option {option!r} is {name}, which needs a schema with a name",
+            f"Option {option!r} is {strategy}, which needs a schema with a name",
             hint=f"Give it as {column}.schema, with the name of the record or the title of the JSON Schema.",
         )
-    if name == TOPIC:
-        return f"{topic}-{column}"
-    return str(record) if name == RECORD else f"{topic}-{record}"
+    return record if strategy == RECORD_STRATEGY else f"{topic}-{record}"
+
+
+def record_of(kind: str, text: str) -> str | None:
+    """The full name of a schema's record, or the title of a JSON Schema; None if it has none.
+
+    :param kind: ``AVRO`` or ``JSON``.
+    """
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_named = isinstance(schema, dict) and (kind == "JSON" or schema.get("type") in ("record", "error"))
+    name = schema.get("title" if kind == "JSON" else "name") if is_named else None
+    if not isinstance(name, str):
+        return None
+    space = schema.get("namespace") if kind == "AVRO" and "." not in name else None
+    return f"{space}.{name}" if isinstance(space, str) and space else name

@@ -8,9 +8,25 @@ import pyarrow as pa
 
 from pyspark_kafkalog.errors import OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat, WrittenValueOptions
-from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
-from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, registry_of
+from pyspark_kafkalog.extensions.typed_values.registries.sources import registry_of
+from pyspark_kafkalog.extensions.typed_values.registry_options import GLUE, RegistryOptions
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
+from pyspark_kafkalog.extensions.typed_values.subject_names import record_of, subject_of
 from pyspark_kafkalog.options.settings import ReadOptions
+
+
+def _subject(
+    column: ColumnFormat, registry: RegistryOptions, topic: str, schema: RegisteredSchema | None = None
+) -> str:
+    """The subject of a topic's column, as the registry's serializers name it.
+
+    :param schema: the schema that is to be found there, if it is known.
+    :raises OptionError: if the name is made of the schema's, which is not known.
+    """
+    if registry.registry == GLUE:
+        return registry.schema_name or topic
+    record = None if schema is None else record_of(schema.kind, schema.text)
+    return subject_of(column.strategy, topic, column.column, record)
 
 
 def _newest(
@@ -22,7 +38,7 @@ def _newest(
     :raises SchemaRegistryError: if there is none.
     """
     assert registry is not None, "the format needs it"
-    subject, kind = f"{topic}-{column.column}", column.encoding.upper()
+    subject, kind = _subject(column, registry, topic), column.encoding.upper()
     schema = registry_of(registry).latest(subject)
     if schema.kind != kind:
         raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected {kind}")
@@ -96,7 +112,8 @@ def written_schema(
     except SchemaError as e:
         raise OptionError(f"Column {field.name!r} can't be written: {e.message}", hint=e.hint) from None
     fitting(schema, "the schema that is made of it" if text is None else f"{column.column}.schema")
-    find, subject = registry.register if values.auto_register else registry.find, f"{topic}-{column.column}"
+    find = registry.register if values.auto_register else registry.find
+    subject = _subject(column, values.registry, topic, schema)
     return _with_key(find(subject, schema), column, f"this schema of subject {subject!r}")
 
 
@@ -105,6 +122,8 @@ def _with_key(schema: RegisteredSchema, column: ColumnFormat, what: str) -> Regi
 
     :raises SchemaRegistryError: if it hasn't.
     """
+    if column.registry == GLUE:
+        return schema
     if column.id_in_header and schema.guid is None:
         raise SchemaRegistryError(
             f"The schema registry gave no GUID of {what}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,10 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     segments_in,
 )
 from pyspark_kafkalog.extensions.typed_values.framing import WriterKey, WriterKeys, framing_of
+from pyspark_kafkalog.extensions.typed_values.registries.contract import shown
+from pyspark_kafkalog.extensions.typed_values.registries.sources import registry_of
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
-from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, registry_of
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 
 WITHOUT = 0
 """The entry of rows that have no key of a schema."""
@@ -52,7 +53,7 @@ class Writers:
         :raises SchemaRegistryError: if the registry does not know one, or does not answer.
         """
         bodies, found = self._framing.find(values)
-        made = {name: found.column(name) for name in self._column.ids}
+        made = {name: found.column(kind) for name, kind in self._column.ids.items()}
         if self._column.type is None:
             return bodies, np.empty(0, np.int64), made
         self._leave_out_segments(values.batch, found)
@@ -74,7 +75,6 @@ class Writers:
             return
         for row in rows[segments_in(batch.take(pa.array(rows)))].tolist():
             schema = found.keys[found.numbers[row]].schema
-            assert isinstance(schema, int), "a prefix has an id"
             self._has_segments = self._has_segments or not self._registry.knows(schema)
             if self._has_segments:
                 found.numbers[row] = -1
@@ -92,7 +92,7 @@ class Writers:
             except SchemaError as e:
                 raise SchemaError(
                     f"The {self._column.name} can't be read with the schema of this query: schema"
-                    f" {'GUID' if isinstance(key.schema, uuid.UUID) else 'id'} {key.schema}: {e.message}",
+                    f" {shown(key.schema)}: {e.message}",
                     hint=f"Give a schema that can read both as {self._column.name}.schema.",
                     **place(row),
                 ) from None

@@ -178,7 +178,7 @@ def test_values_that_are_not_of_a_serializer(
     assert read(root) == [found, NULLS, NULLS, NULLS, NULLS, NULLS, found]
     (said,) = [line.getMessage() for line in caplog.records if "can't be decoded" in line.getMessage()]
     assert "(partition items-0, offset 1)" in said
-    with pytest.raises(CorruptRecordError, match=r"expected a zero .*\(partition items-0, offset 1\)"):
+    with pytest.raises(CorruptRecordError, match=r"expected the key of a .*\(partition items-0, offset 1\)"):
         read(root, mode="FAILFAST")
     with pytest.raises(CorruptRecordError, match=r"goes on behind its last field.*offset 4"):
         read(root, mode="FAILFAST", startingOffsets='{"items":{"0":4}}')
@@ -342,7 +342,7 @@ def test_records_that_can_not_be_decoded_are_kept(
     options = {"includeCorrupt": "true", "key.format": "confluent-avro"}
     rows = read(root, columns=["offset", "key", "value", "corrupt"], **options)
     assert [row["offset"] for row in rows if row["corrupt"] is None] == [0, 2]
-    why = "expected a zero and the id of a schema first, as Confluent's serializers write it, at byte 0"
+    why = "expected the key of a schema, as the registry's serializers write it, at byte 0"
     assert rows[1]["corrupt"] == {
         "reason": f"The value can't be decoded: {why}",
         "column": "value",
@@ -439,7 +439,35 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
         ({"value.format": "avro", "value.schema": "[]"}, "it is a union of no types, which has no values"),
         (
             {"value.subject.name.strategy": "x"},
-            "'value.subject.name.strategy' is not supported.*by their ids",
+            "'value.subject.name.strategy': expected a class of Kafka's, TopicNameStrategy or ",
+        ),
+        ({"value.format": "azure-avro", "schema.registry.url": "http://h"}, "which needs 'value.schema'"),
+        ({"value.format": "apicurio-avro"}, "which needs 'apicurio.registry.url'"),
+        (
+            {"value.format": "apicurio-avro", "apicurio.registry.url": "h:a-secret"},
+            "'apicurio.registry.url': expected a URL",
+        ),
+        ({"apicurio.registry.url": "http://h"}, "'apicurio.registry.url' applies only to"),
+        (
+            {"value.format": "glue-avro", "schema.registry.url": "http://h"},
+            "needs .value.format=confluent",
+        ),
+        (
+            {"value.format": "glue-avro", "bearer.auth.token": "a-secret"},
+            "needs 'value.format=confluent-avro",
+        ),
+        ({"region": "eu-west-1"}, "'region' needs 'value.format=glue-avro'"),
+        (
+            {"value.format": "glue-avro", "key.subject.name.strategy": "RecordNameStrategy"},
+            "'key.subject.name.strategy' needs 'key.format=confluent-avro'",
+        ),
+        (
+            {
+                "value.format": "glue-avro",
+                "key.format": "confluent-avro",
+                "schema.registry.url": "http://h",
+            },
+            "are of two registries, confluent and glue",
         ),
         ({"specific.avro.reader": "true"}, "'specific.avro.reader' is not supported.*Leave it out"),
         ({"value.deserializer": "x"}, "'value.deserializer' is not supported.*give key.format"),
@@ -447,5 +475,15 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
 )
 def test_options_that_are_refused(root: str, options: dict[str, str], text: str) -> None:
     write(root, [b"x"])
-    with pytest.raises(OptionError, match=text):
+    with pytest.raises(OptionError, match=text) as caught:
         connect(root).read(options={"subscribe": "items", **options})
+    assert "a-secret" not in str(caught.value)
+
+
+def test_subjects_by_the_name_of_the_record(schemas: Schemas, root: str) -> None:
+    """They need the schema, which has the name, and then no subject is asked for."""
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})])
+    given = {"value.subject.name.strategy": "io.confluent.kafka.serializers.subject.RecordNameStrategy"}
+    with pytest.raises(OptionError, match="RecordNameStrategy, which needs a schema with a name"):
+        read(root, **given)
+    assert read(root, **given, value__schema=json.dumps(ITEM)) == [{"id": 1, "name": "a"}]

@@ -330,3 +330,22 @@ def test_json_is_read_as_it_was_written(root: str) -> None:
     given = {"value.format": "json", "value.schema": ddl(KIND)}
     read = connect(root).read("items", options=given).read_all()
     assert read.column("value").to_pylist() == ROWS
+
+
+STRATEGIES = [("RecordNameStrategy", "shop.Item"), ("TopicRecordNameStrategy", "items-shop.Item")]
+
+
+@pytest.mark.parametrize(("strategy", "subject"), STRATEGIES)
+def test_subjects_by_the_name_of_the_record(schemas: Schemas, root: str, strategy: str, subject: str) -> None:
+    """Such as Java's class, by its whole name."""
+    item = json.dumps({**ITEM, "namespace": "shop"})
+    strategy = f"io.confluent.kafka.serializers.subject.{strategy}"
+    given = {**CONFLUENT, "value.schema": item, "value.subject.name.strategy": strategy}
+    with pytest.raises(SchemaRegistryError, match=f"does not know this schema of subject '{subject}'"):
+        write(root, pa.array(ROWS, KIND), **given)
+    write(root, pa.array(ROWS, KIND), **given, auto__register__schemas="true")
+    assert [*schemas.ids] == [(subject, item)]
+    write(root, pa.array(ROWS, KIND), **given)
+    unnamed = {name: text for name, text in given.items() if name != "value.schema"}
+    with pytest.raises(OptionError, match="RecordNameStrategy, which needs a schema with a name"):
+        write(root, pa.array(ROWS, KIND), **unnamed)

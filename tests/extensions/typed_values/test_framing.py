@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import uuid
+import zlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,30 +16,38 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.codec.buffers import value_bounds
 from pyspark_kafkalog.codec.rows import ROW_TYPES
-from pyspark_kafkalog.extensions.typed_values.column_decoder import ColumnValues
+from pyspark_kafkalog.extensions.typed_values.column_decoder import ColumnValues, TooLargeBatchError
 from pyspark_kafkalog.extensions.typed_values.framing import (
     ConfluentFraming,
+    Framing,
+    GlueFraming,
     WriterKey,
+    framing_of,
     read_message,
     write_message,
 )
+from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId
+from pyspark_kafkalog.extensions.typed_values.registries.wire import glue_header
 from pyspark_kafkalog.model import TopicPartition
 
 INDEXES = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6).map(tuple)
 
 
 def find(
-    values: list[bytes | None], headers: list[Any] | None = None, encoding: str = "protobuf"
+    values: list[bytes | None],
+    headers: list[Any] | None = None,
+    framing: Callable[[Any], Framing] = ConfluentFraming,
+    **format_: str,
 ) -> list[tuple[WriterKey | None, bytes | None]]:
     """The key and the body of each value."""
-    column: Any = SimpleNamespace(name="value", format=SimpleNamespace(encoding=encoding))
+    column: Any = SimpleNamespace(name="value", format=SimpleNamespace(**{"encoding": "protobuf", **format_}))
     array = pa.array(values, pa.binary())
     batch = pa.record_batch(
         {"value": array, "headers": pa.array(headers or [None] * len(values), ROW_TYPES["headers"])}
     )
     data, starts, sizes = value_bounds(array)
     given = ColumnValues(batch, data, starts.copy(), sizes.copy(), TopicPartition("t", 0))
-    given, found = ConfluentFraming(column).find(given)
+    given, found = framing(column).find(given)
     return [
         (
             None if number < 0 else found.keys[number],
@@ -117,3 +127,83 @@ def test_hostile_bytes_are_read_within_their_value() -> None:
             )
         else:
             assert read_message(head[5:]) == key.message
+
+
+GUID, OTHER = uuid.UUID("89791762-2336-4186-9674-299b90a802e2"), uuid.UUID(int=3)
+
+
+def test_the_header_of_glue() -> None:
+    small, large = b"body", bytes(100_000)
+    values = [
+        glue_header(GUID) + small,
+        b"\3\5" + OTHER.bytes + zlib.compress(large),
+        None,
+        glue_header(OTHER),
+        b"\3\5" + GUID.bytes + zlib.compress(b""),
+        *(b"\3\1" + GUID.bytes + small, b"\2\0" + GUID.bytes + small, b"\3\0" + GUID.bytes[:15]),
+        *(b"\3\5" + GUID.bytes + small, b"\3\5" + GUID.bytes, b""),
+    ]
+    assert find(values, framing=framing_of, registry="glue") == [
+        (WriterKey(GUID), small),
+        (WriterKey(OTHER), large),
+        (None, None),
+        (WriterKey(OTHER), b""),
+        (WriterKey(GUID), b""),
+        *((None, value) for value in values[5:]),
+    ]
+    assert find([None], framing=framing_of, registry="glue") == [(None, None)]
+
+
+def test_zlib_of_a_batch_has_a_bound() -> None:
+    """A larger value is left as it is; several that are larger together need another batch."""
+
+    def framing(column: Any) -> GlueFraming:
+        return GlueFraming(column, largest=1000)
+
+    half, more = (b"\3\5" + GUID.bytes + zlib.compress(bytes(size)) for size in (500, 1001))
+    assert find([half, half], framing=framing) == [(WriterKey(GUID), bytes(500))] * 2
+    assert find([more, half], framing=framing) == [(None, more), (WriterKey(GUID), bytes(500))]
+    with pytest.raises(TooLargeBatchError):
+        find([half, half, half], framing=framing)
+
+
+def test_the_ids_of_apicurio() -> None:
+    """Of 4 and of 8 bytes, and in headers, of which the content id counts."""
+    of_header = {name: f"apicurio.value.{name}Id" for name in ("global", "content")}
+    by_global = {"key": of_header["global"], "value": bytes(7) + b"\7"}
+    by_content = {"key": of_header["content"], "value": bytes(7) + b"\x08"}
+    rows: list[tuple[bytes | None, Any, Any, bytes | None]] = [
+        (b"\0\0\0\1\0x", None, 256, b"x"),
+        (b"\0" + bytes(6) + b"\1\0x", None, 256, b"x"),
+        (b"\0\0\0\1\0", None, 256, b""),
+        (bytes(9), None, None, bytes(9)),
+        (bytes(8), None, None, bytes(8)),
+        (b"\1\0\0\0\1", None, None, b"\1\0\0\0\1"),
+        (b"\0\0\0\1\0x", [by_global], ApicurioId("globalId", 7), b"\0\0\0\1\0x"),
+        (b"x", [by_content, by_global], ApicurioId("contentId", 8), b"x"),
+        (None, [by_content], None, None),
+    ]
+    found = find([row[0] for row in rows], [row[1] for row in rows], framing_of, registry="apicurio")
+    assert found == [(None if key is None else WriterKey(key), body) for _, _, key, body in rows]
+
+
+def test_the_header_of_azure() -> None:
+    def of(text: bytes) -> list[dict[str, Any]]:
+        return [{"key": "content-type", "value": text}]
+
+    headers = [of(b"avro/binary+" + GUID.hex.encode()), of(b"application/json"), None]
+    found = find([b"\0\0\0\0\7x"] * 3, headers, framing_of, registry="azure")
+    assert found == [(WriterKey(GUID), b"\0\0\0\0\7x"), *[(None, b"\0\0\0\0\7x")] * 2]
+
+
+@pytest.mark.parametrize("registry", ["glue", "apicurio", "azure"])
+def test_hostile_bytes_of_other_registries(registry: str) -> None:
+    """No value is read beyond its end, and those without a key stay as they are."""
+    chosen = random.Random(7)
+    values = [
+        None if chosen.random() < 0.1 else bytes(chosen.choices((0, 3, 5, 255), k=chosen.randrange(40)))
+        for _ in range(20_000)
+    ]
+    for value, (key, body) in zip(values, find(values, None, framing_of, registry=registry), strict=True):
+        assert (body is None) == (value is None)
+        assert key is not None or body == value

@@ -21,12 +21,9 @@ import trustme
 
 from pyspark_kafkalog.errors import OptionError, SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values import schema_registry
+from pyspark_kafkalog.extensions.typed_values.registries.sources import registry_of
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions, registry_options
-from pyspark_kafkalog.extensions.typed_values.schema_registry import (
-    RegisteredSchema,
-    SchemaRegistry,
-    registry_of,
-)
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, SchemaRegistry
 from pyspark_kafkalog.options.table import Use
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from tests.http_doubles import Silent, served

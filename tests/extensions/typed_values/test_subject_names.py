@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.typed_values.subject_names import subject_of
+from pyspark_kafkalog.extensions.typed_values.subject_names import record_of, subject_of
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,6 @@ from pyspark_kafkalog.extensions.typed_values.subject_names import subject_of
         ("TopicNameStrategy", "orders-value"),
         ("RecordNameStrategy", "shop.Order"),
         ("TopicRecordNameStrategy", "orders-shop.Order"),
-        ("io.confluent.kafka.serializers.subject.TopicRecordNameStrategy", "orders-shop.Order"),
     ],
 )
 def test_subjects(strategy: str, subject: str) -> None:
@@ -30,3 +29,21 @@ def test_what_a_strategy_needs() -> None:
     for strategy in ("RecordNameStrategy", "TopicRecordNameStrategy"):
         with pytest.raises(OptionError, match=f"is {strategy}, which needs a schema with a name"):
             subject_of(strategy, "orders", "key", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "name"),
+    [
+        ("AVRO", '{"type": "record", "name": "Order", "namespace": "shop", "fields": []}', "shop.Order"),
+        ("AVRO", '{"type": "record", "name": "shop.Order", "namespace": "x", "fields": []}', "shop.Order"),
+        ("AVRO", '{"type": "record", "name": "Order", "fields": []}', "Order"),
+        ("AVRO", '{"type": "enum", "name": "Order", "symbols": []}', None),
+        ("AVRO", '"string"', None),
+        ("AVRO", "[" * 100_000, None),
+        ("JSON", '{"title": "Order", "type": "object"}', "Order"),
+        ("JSON", "true", None),
+        ("JSON", '{"title": 7}', None),
+    ],
+)
+def test_names_of_records(kind: str, text: str, name: str | None) -> None:
+    assert record_of(kind, text) == name

@@ -34,7 +34,7 @@ _WHY = {
     kernels.EMPTY_ITEMS: f"expected at most {kernels.MOST_EMPTY} items that take no bytes",
     kernels.DEPTH: f"expected at most {kernels.STACK} records and arrays in one another",
     kernels.LARGE: "a column of its batch would have 2 GiB or more",
-    kernels.FRAMING: "expected a zero and the id of a schema first, as Confluent's serializers write it",
+    kernels.FRAMING: "expected the key of a schema, as the registry's serializers write it",
 }
 _FEW = 32
 """Entries of a map that are compared with one another."""

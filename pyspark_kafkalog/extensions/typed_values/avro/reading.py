@@ -15,7 +15,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
 )
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
-from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
+from pyspark_kafkalog.extensions.typed_values.registry_options import CONFLUENT, RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from pyspark_kafkalog.extensions.typed_values.subjects import read_schema
 from pyspark_kafkalog.extensions.typed_values.writers import Writers
@@ -78,4 +78,5 @@ class AvroDecoder(ColumnDecoder):
         return self._decoder.decode(values.data, values.starts, values.sizes, entries), made
 
     def _add(self, schema: RegisteredSchema, message: tuple[int, ...]) -> int:
-        return self._decoder.add(parse(schema.text, schema.references), is_framed=True)
+        is_framed = self._column.format.registry == CONFLUENT
+        return self._decoder.add(parse(schema.text, schema.references), is_framed=is_framed)

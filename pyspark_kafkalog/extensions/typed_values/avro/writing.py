@@ -10,6 +10,7 @@ from pyspark_kafkalog.extensions.typed_values.avro.encoder import Encoder, check
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from pyspark_kafkalog.extensions.typed_values.encoding import ColumnToEncode
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat, WrittenValueOptions
+from pyspark_kafkalog.extensions.typed_values.registry_options import CONFLUENT
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from pyspark_kafkalog.extensions.typed_values.subjects import written_schema
 
@@ -23,7 +24,7 @@ class AvroToEncode(ColumnToEncode):
         """See :meth:`.encoding.ColumnToEncode.encoder`."""
         assert self.schema is not None, "Avro has one"
         schema = parse(self.schema.text, self.schema.references)
-        is_framed = self.format.is_registered
+        is_framed = self.format.registry == CONFLUENT
         return Encoder(schema, self.type, self.name, prefix=prefix, is_framed=is_framed).encode
 
 

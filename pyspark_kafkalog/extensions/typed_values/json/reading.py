@@ -130,7 +130,7 @@ class JsonDecoder(ColumnDecoder):
         made: dict[str, pa.Array] = {}
         if self._framing is not None:
             values, keys = self._framing.find(values)
-            made = {name: keys.column(name) for name in self._column.ids}
+            made = {name: keys.column(kind) for name, kind in self._column.ids.items()}
         if self._decoder is None:
             return None, made
         found = self._decoder.decode(values.data, values.starts, values.sizes)

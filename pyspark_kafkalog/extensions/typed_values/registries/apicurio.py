@@ -11,35 +11,56 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId, Key
+from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId, Key, shown
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
-from pyspark_kafkalog.extensions.typed_values.schema_registry import WAIT, RegisteredSchema, SchemaRegistry
+from pyspark_kafkalog.extensions.typed_values.schema_registry import (
+    WAIT,
+    RegisteredSchema,
+    SchemaRegistry,
+    UnknownError,
+)
 
-GLOBAL, CONTENT = "globalId", "contentId"
 _MOST_REFERENCES, _DEEPEST = 1000, 50
 
 
 class ApicurioRegistry(SchemaRegistry):
     """Apicurio Registry.
 
-    :param use_id: the id that a number before a value is (``apicurio.registry.use-id``): of the version of an
-        artifact, or of its content, as is the default of Apicurio 3.
+    A number before a value is that of the version of an artifact, or of its content, as is the default of
+    Apicurio 3: ``apicurio.registry.use-id`` says so.
     """
 
-    def __init__(self, options: RegistryOptions, use_id: str = CONTENT) -> None:
+    _paths = "it ends with /apis/registry/v3"
+
+    def __init__(self, options: RegistryOptions) -> None:
         super().__init__(options)
-        self._use_id = use_id
+        self._use_id = options.use_id
         self._by_key: dict[ApicurioId, RegisteredSchema] = {}
 
     def by_key(self, key: Key, *, wait: float = WAIT) -> RegisteredSchema:
         """See :meth:`.contract.SchemaSource.by_key`; it may become known while this waits."""
+        named = self._named(key)
+        found = self._by_key.get(named)
+        if found is None:
+            found = self._by_key[named] = self._of_id(named, time.monotonic() + wait)
+        return found
+
+    def knows(self, key: Key, *, wait: float = WAIT) -> bool:
+        """See :meth:`.contract.SchemaSource.knows`."""
+        named = self._named(key)
+        path, what = f"/ids/{named.name}s/{named.number}", shown(named)
+        if named not in self._by_key:
+            try:
+                self._content(path, what, time.monotonic() + wait, waits_for_it=False)
+            except UnknownError:
+                return False
+        return True
+
+    def _named(self, key: Key) -> ApicurioId:
         if isinstance(key, int):
             key = ApicurioId(self._use_id, key)
         assert isinstance(key, ApicurioId), "Apicurio's ids are numbers"
-        found = self._by_key.get(key)
-        if found is None:
-            found = self._by_key[key] = self._of_id(key, time.monotonic() + wait)
-        return found
+        return key
 
     def latest(self, subject: str, *, wait: float = WAIT) -> RegisteredSchema:
         """See :meth:`.contract.SchemaSource.latest`."""
@@ -49,7 +70,7 @@ class ApicurioRegistry(SchemaRegistry):
         return self._of_id(self._id_in(answer, f"artifact {subject!r}"), deadline)
 
     def _of_id(self, key: ApicurioId, deadline: float) -> RegisteredSchema:
-        what = f"{key.name} {key.number}"
+        what = shown(key)
         path = f"/ids/{key.name}s/{key.number}"
         text = self._content(path, what, deadline, waits_for_it=True).decode(errors="replace")
         found = self._answer(f"/search/versions?{key.name}={key.number}", what, deadline, waits_for_it=True)

@@ -7,28 +7,20 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
 
 from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import WAIT, RegisteredSchema, SchemaRegistry
 
-SCOPE = "https://eventhubs.azure.net/.default"
-"""The scope of Entra's tokens."""
 _VERSION = "2022-10"
 _ACCEPTED = "application/json; serialization=Avro, application/json; serialization=json"
 
 
 class AzureRegistry(SchemaRegistry):
-    """A namespace's registry, of which records have ids in the header ``content-type``.
+    """A namespace's registry, of which records have ids in the header ``content-type``."""
 
-    :param token: gives a bearer token for each request, if none is among the options: Entra's end after an
-        hour or so.
-    """
-
-    def __init__(self, options: RegistryOptions, token: Callable[[], str] | None = None) -> None:
+    def __init__(self, options: RegistryOptions) -> None:
         super().__init__(options)
-        self._token = token
         self._by_key: dict[uuid.UUID, RegisteredSchema] = {}
 
     def by_key(self, key: Key, *, wait: float = WAIT) -> RegisteredSchema:
@@ -43,7 +35,4 @@ class AzureRegistry(SchemaRegistry):
         return found
 
     def _headers(self) -> dict[str, str]:
-        headers = {**super()._headers(), "Accept": _ACCEPTED}
-        if self._token is not None and self._options.token is None:
-            headers["Authorization"] = f"Bearer {self._token()}"
-        return headers
+        return {**super()._headers(), "Accept": _ACCEPTED}

@@ -19,6 +19,20 @@ Key: TypeAlias = int | uuid.UUID | ApicurioId
 """The key of a schema, as records have it: it never changes its meaning."""
 
 
+def number_of(key: Key) -> int | None:
+    """The number that a key is; None for a GUID."""
+    if isinstance(key, ApicurioId):
+        return key.number
+    return key if isinstance(key, int) else None
+
+
+def shown(key: Key) -> str:
+    """A key, for people."""
+    if isinstance(key, ApicurioId):
+        return f"{key.name} {key.number}"
+    return f"{'id' if isinstance(key, int) else 'GUID'} {key}"
+
+
 class SchemaSource(Protocol):
     """A schema registry."""
 
@@ -26,6 +40,12 @@ class SchemaSource(Protocol):
         """The schema with this key, which is asked for once.
 
         :raises SchemaRegistryError: if the registry does not know it, or does not answer.
+        """
+
+    def knows(self, key: Key) -> bool:
+        """Whether there is a schema with this key now.
+
+        :raises SchemaRegistryError: if the registry does not answer.
         """
 
     def latest(self, subject: str) -> RegisteredSchema:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from pyspark_kafkalog.errors import SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values.registries.contract import Key
+from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import WAIT, RegisteredSchema
 
 KINDS = ("AVRO", "JSON", "PROTOBUF")
@@ -23,24 +24,10 @@ _PENDING, _AVAILABLE = "PENDING", "AVAILABLE"
 _LONGEST_WORDS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class GlueOptions:
-    """The options to reach Glue; credentials are those that botocore finds.
-
-    ``region`` is None for botocore's own, and ``endpoint`` None for that of the region.
-    """
-
-    region: str | None = None
-    registry: str = "default-registry"
-    endpoint: str | None = None
-    profile: str | None = None
-    compatibility: str = "BACKWARD"
-
-
 class GlueRegistry:
-    """A registry of AWS Glue's; one for each process and :class:`GlueOptions`, by :func:`glue_of`."""
+    """A registry of AWS Glue's; credentials are those that botocore finds."""
 
-    def __init__(self, options: GlueOptions) -> None:
+    def __init__(self, options: RegistryOptions) -> None:
         self._options = options
         self._found: dict[uuid.UUID, RegisteredSchema] = {}
         self._made: Any = None
@@ -55,6 +42,13 @@ class GlueRegistry:
             found = self._found[key] = self._schema(answer, what)
         return found
 
+    def knows(self, key: Key) -> bool:
+        """See :meth:`.contract.SchemaSource.knows`."""
+        what = f"schema version {key}"
+        return (
+            key in self._found or self._call("get_schema_version", what, SchemaVersionId=str(key)) is not None
+        )
+
     def latest(self, subject: str) -> RegisteredSchema:
         """See :meth:`.contract.SchemaSource.latest`."""
         what = f"schema {subject!r}"
@@ -63,37 +57,35 @@ class GlueRegistry:
         )
         return self._schema(answer, what)
 
-    def find(self, subject: str, text: str, kind: str = "AVRO") -> RegisteredSchema:
+    def find(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
         """See :meth:`.contract.SchemaSource.find`."""
         what = f"this schema among the versions of {subject!r}"
-        found = self._registered(subject, text, kind, what)
+        found = self._registered(subject, schema, what)
         if found is None:
             raise self._unknown(what)
         return found
 
-    def register(self, subject: str, text: str, kind: str = "AVRO") -> RegisteredSchema:
+    def register(self, subject: str, schema: RegisteredSchema) -> RegisteredSchema:
         """See :meth:`.contract.SchemaSource.register`; a schema that does not exist is created."""
         what = f"this schema as a version of {subject!r}"
-        found = self._registered(subject, text, kind, what)
+        found = self._registered(subject, schema, what)
         if found is not None:
             return found
         answer = self._call(
-            "register_schema_version", what, SchemaId=self._id(subject), SchemaDefinition=text
+            "register_schema_version", what, SchemaId=self._id(subject), SchemaDefinition=schema.text
         )
         if answer is None:
             answer = self._call(
                 "create_schema",
                 what,
-                RegistryId={"RegistryName": self._options.registry},
+                RegistryId={"RegistryName": self._options.name},
                 SchemaName=subject,
-                DataFormat=kind,
+                DataFormat=schema.kind,
                 Compatibility=self._options.compatibility,
-                SchemaDefinition=text,
+                SchemaDefinition=schema.text,
             )
         if answer is None:
-            raise self._error(
-                f"has no registry {self._options.registry!r}", "Create it, or name another one."
-            )
+            raise self._error(f"has no registry {self._options.name!r}", "Create it, or name another one.")
         key = self._key(answer, what)
         status = answer.get("Status") or answer.get("SchemaVersionStatus")
         deadline = time.monotonic() + WAIT
@@ -106,16 +98,16 @@ class GlueRegistry:
                 f"refuses {what}: its status is {str(status)[:100]}",
                 "Change the columns, or the compatibility of the schema.",
             )
-        return RegisteredSchema(text, kind, guid=key)
+        return replace(schema, guid=key)
 
-    def _registered(self, subject: str, text: str, kind: str, what: str) -> RegisteredSchema | None:
+    def _registered(self, subject: str, schema: RegisteredSchema, what: str) -> RegisteredSchema | None:
         """A schema among the versions of another; None if it isn't one of them."""
         answer = self._call(
-            "get_schema_by_definition", what, SchemaId=self._id(subject), SchemaDefinition=text
+            "get_schema_by_definition", what, SchemaId=self._id(subject), SchemaDefinition=schema.text
         )
         if answer is None or answer.get("Status") != _AVAILABLE:
             return None
-        return RegisteredSchema(text, kind, guid=self._key(answer, what))
+        return replace(schema, guid=self._key(answer, what))
 
     def _version(self, what: str, deadline: float, **asked: Any) -> dict[str, Any]:
         """A version of a schema, which is asked for again until the deadline.
@@ -146,7 +138,7 @@ class GlueRegistry:
             raise self._error(f"gave an answer without an id for {what}", None) from None
 
     def _id(self, subject: str) -> dict[str, str]:
-        return {"RegistryName": self._options.registry, "SchemaName": subject}
+        return {"RegistryName": self._options.name, "SchemaName": subject}
 
     def _call(self, method: str, what: str, **given: Any) -> dict[str, Any] | None:
         """The answer to a call; None if Glue has no such thing.
@@ -191,13 +183,13 @@ class GlueRegistry:
             retries = {"total_max_attempts": _ATTEMPTS, "mode": "standard"}
             config = Config(connect_timeout=_SECONDS, read_timeout=_SECONDS, retries=retries)
             try:
-                self._made = Session(profile=options.profile).create_client(
+                self._made = Session().create_client(
                     "glue", region_name=options.region, endpoint_url=options.endpoint, config=config
                 )
             except BotoCoreError as e:
                 raise self._error(
                     f"can't be reached: {type(e).__name__}",
-                    "Give the region, and the profile if there is one.",
+                    "Give the region.",
                 ) from None
         return self._made
 
@@ -207,12 +199,4 @@ class GlueRegistry:
         )
 
     def _error(self, did: str, hint: str | None) -> SchemaRegistryError:
-        return SchemaRegistryError(f"The Glue registry {self._options.registry!r} {did}", hint=hint)
-
-
-_registries: dict[GlueOptions, GlueRegistry] = {}
-
-
-def glue_of(options: GlueOptions) -> GlueRegistry:
-    """The registry of these options, with all that this process has found in it."""
-    return _registries.setdefault(options, GlueRegistry(options))
+        return SchemaRegistryError(f"The Glue registry {self._options.name!r} {did}", hint=hint)

@@ -359,8 +359,7 @@ def test_rows_of_several_writers_are_decoded_at_once() -> None:
     ]
     assert found.corrupt.tolist() == [2, 3, 4]
     assert (
-        found.reason(3)
-        == "expected a zero and the id of a schema first, as Confluent's serializers write it, at byte 0"
+        found.reason(3) == "expected the key of a schema, as the registry's serializers write it, at byte 0"
     )
 
 

@@ -8,17 +8,24 @@ import uuid
 import pytest
 
 from pyspark_kafkalog.errors import SchemaRegistryError
-from pyspark_kafkalog.extensions.typed_values.registries.apicurio import CONTENT, GLOBAL, ApicurioRegistry
+from pyspark_kafkalog.extensions.typed_values.registries.apicurio import ApicurioRegistry
 from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId
-from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
+from pyspark_kafkalog.extensions.typed_values.registry_options import APICURIO, RegistryOptions
 from tests.schema_registry import SchemaRegistryServer
 
 pytestmark = pytest.mark.broker
 
 
+CONTENT, GLOBAL = "contentId", "globalId"
+
+
+def url_of(server: SchemaRegistryServer) -> str:
+    """The URL of its own API."""
+    return server.url.replace("/apis/ccompat/v7", "/apis/registry/v3")
+
+
 def registry_of(server: SchemaRegistryServer, use_id: str = CONTENT) -> ApicurioRegistry:
-    url = server.url.replace("/apis/ccompat/v7", "/apis/registry/v3")
-    return ApicurioRegistry(RegistryOptions((url,)), use_id)
+    return ApicurioRegistry(RegistryOptions((url_of(server),), registry=APICURIO, use_id=use_id))
 
 
 def test_schemas_by_their_ids(registry: SchemaRegistryServer) -> None:
@@ -50,5 +57,5 @@ def test_what_is_not_there(registry: SchemaRegistryServer) -> None:
     found = registry_of(registry)
     with pytest.raises(SchemaRegistryError, match="does not know contentId 999999"):
         found.by_key(999_999, wait=0.2)
-    with pytest.raises(SchemaRegistryError, match="does not know artifact 'none-value'"):
+    with pytest.raises(SchemaRegistryError, match=r"does not know artifact 'none-value'\. Check apicurio"):
         found.latest("none-value")

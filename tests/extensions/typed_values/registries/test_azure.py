@@ -24,21 +24,14 @@ def double() -> Iterator[Double]:
 
 
 def test_a_schema_by_its_id(double: Double) -> None:
-    """It is asked for once, and each request has a token of its own."""
-    tokens = iter("ab")
+    """It is asked for once, with the user's token."""
     double.answers = [(503, b""), (200, A)]
-    found = AzureRegistry(RegistryOptions((double.url,)), lambda: next(tokens))
+    found = AzureRegistry(RegistryOptions((double.url,), token="mine"))
     schema = found.by_key(KEY)
     assert (json.loads(schema.text), schema.kind, schema.guid) == (A, "AVRO", KEY)
     assert found.by_key(KEY) is schema
     path = f"/base/$schemaGroups/$schemas/{KEY.hex}?api-version=2022-10"
-    assert double.requests == [(path, "Bearer a"), (path, "Bearer b")]
-
-
-def test_a_token_of_the_users(double: Double) -> None:
-    double.answers = [(200, A)]
-    AzureRegistry(RegistryOptions((double.url,), token="mine"), lambda: SECRET).by_key(KEY)
-    assert double.requests[0][1] == "Bearer mine"
+    assert double.requests == [(path, "Bearer mine")] * 2
 
 
 @pytest.mark.parametrize(
@@ -47,5 +40,5 @@ def test_a_token_of_the_users(double: Double) -> None:
 def test_refused(double: Double, status: int, text: str) -> None:
     double.answers = [(status, {"error": {"code": SECRET}})]
     with pytest.raises(SchemaRegistryError, match=text) as caught:
-        AzureRegistry(RegistryOptions((double.url,)), lambda: SECRET).by_key(KEY, wait=0.2)
+        AzureRegistry(RegistryOptions((double.url,), token=SECRET)).by_key(KEY, wait=0.2)
     assert SECRET not in str(caught.value)

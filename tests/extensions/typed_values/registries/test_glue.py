@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import shutil
 import subprocess
+import sys
 import uuid
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import boto3
-import fastavro
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
+from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import SchemaRegistryError
-from pyspark_kafkalog.extensions.typed_values.registries.glue import GlueOptions, GlueRegistry, glue_of
-from pyspark_kafkalog.extensions.typed_values.registries.wire import by_glue, glue_header
+from pyspark_kafkalog.extensions.typed_values.framing import GlueFraming
+from pyspark_kafkalog.extensions.typed_values.registries.glue import GlueRegistry
+from pyspark_kafkalog.extensions.typed_values.registries.wire import glue_header, glue_key
+from pyspark_kafkalog.extensions.typed_values.registry_options import GLUE, RegistryOptions
+from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from tests.confluent import body, record
-from tests.extensions.typed_values.registries.test_wire import packed
 from tests.kafka_jars import glue_serde_jars, java
+from tests.tools.cli.running import records, run
 
 ORDER = {**record("Order", id="long", note="string"), "namespace": "shop"}
 REGION = "eu-west-1"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "log")
 
 
 @pytest.fixture
@@ -47,18 +59,19 @@ def glue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.server_close()
 
 
-def options(glue: str, registry: str = "shop") -> GlueOptions:
-    return GlueOptions(REGION, registry, glue)
+def options(endpoint: str | None = None, name: str = "shop", region: str | None = REGION) -> RegistryOptions:
+    return RegistryOptions((), registry=GLUE, region=region, name=name, endpoint=endpoint)
 
 
 def test_register_and_read(glue: str) -> None:
-    registry, text = GlueRegistry(options(glue)), json.dumps(ORDER)
+    registry, text = GlueRegistry(options(glue)), RegisteredSchema(json.dumps(ORDER))
     with pytest.raises(SchemaRegistryError, match="does not know this schema among the versions of 'orders'"):
         registry.find("orders", text)
     first = registry.register("orders", text)
-    assert (first.text, first.kind) == (text, "AVRO")
+    assert first == replace(text, guid=first.guid)
     assert registry.register("orders", text) == registry.find("orders", text) == first
-    wider = json.dumps({**ORDER, "fields": [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]})
+    fields = [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]
+    wider = RegisteredSchema(json.dumps({**ORDER, "fields": fields}))
     second = registry.register("orders", wider)
     assert second.guid != first.guid
     assert registry.latest("orders") == second
@@ -68,7 +81,7 @@ def test_register_and_read(glue: str) -> None:
 
 def test_an_id_is_asked_for_once(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = GlueRegistry(options(glue))
-    key = registry.register("orders", json.dumps(ORDER)).guid
+    key = registry.register("orders", RegisteredSchema(json.dumps(ORDER))).guid
     calls: list[str] = []
     ask = registry._call
 
@@ -80,7 +93,6 @@ def test_an_id_is_asked_for_once(glue: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert key is not None
     assert registry.by_key(key) is registry.by_key(key)
     assert calls == ["get_schema_version"]
-    assert glue_of(options(glue)) is glue_of(options(glue))
 
 
 def test_what_is_not_there(glue: str) -> None:
@@ -90,9 +102,9 @@ def test_what_is_not_there(glue: str) -> None:
     with pytest.raises(SchemaRegistryError, match="does not know schema 'orders'"):
         registry.latest("orders")
     with pytest.raises(SchemaRegistryError, match="has no registry 'other'"):
-        GlueRegistry(options(glue, "other")).register("orders", json.dumps(ORDER))
+        GlueRegistry(options(glue, "other")).register("orders", RegisteredSchema(json.dumps(ORDER)))
     with pytest.raises(SchemaRegistryError, match="refuses this schema as a version of 'orders': "):
-        registry.register("orders", "{")
+        registry.register("orders", RegisteredSchema("{"))
 
 
 def test_no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -103,9 +115,94 @@ def test_no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SchemaRegistryError, match="can't be reached: NoRegionError"):
-        GlueRegistry(GlueOptions()).latest("orders")
+        GlueRegistry(options(region=None)).latest("orders")
     with pytest.raises(SchemaRegistryError, match="gave no answer for schema 'orders': NoCredentialsError"):
-        GlueRegistry(GlueOptions(REGION)).latest("orders")
+        GlueRegistry(options()).latest("orders")
+
+
+def of_columns(glue: str, **more: str) -> dict[str, str]:
+    """The options of a read or a write."""
+    given = {"value.format": "glue-avro", "endpoint": glue, "region": REGION, "registry.name": "shop"}
+    return {**given, **{name.replace("__", "."): text for name, text in more.items()}}
+
+
+def read(root: str, glue: str, topic: str = "orders", **more: str) -> list[dict[str, Any]]:
+    rows = connect(root).read(options={"subscribe": topic, **of_columns(glue, **more)})
+    found: list[dict[str, Any]] = rows.read_all().to_pylist()
+    return found
+
+
+ROWS = [{"id": 1, "note": "é"}, {"id": 2, "note": ""}, None]
+KIND = pa.struct([("id", pa.int64()), ("note", pa.string())])
+
+
+@pytest.mark.parametrize("encoding", ["avro", "json"])
+def test_what_is_written_is_read(glue: str, root: str, encoding: str) -> None:
+    form = {"value__format": f"glue-{encoding}"}
+    table = pa.table({"value": pa.array(ROWS, KIND)})
+    with pytest.raises(SchemaRegistryError, match="does not know schema 'orders'"):
+        connect(root).write(table, "orders", options=of_columns(glue, **form))
+    connect(root).write(table, "orders", options=of_columns(glue, **form, auto__register__schemas="true"))
+    found = read(root, glue, **form, includeSchemaId="true")
+    assert [row["value"] for row in found] == ROWS
+    key = GlueRegistry(options(glue)).latest("orders").guid
+    assert [row["schemaGuid"] for row in found] == [str(key), str(key), None]
+    assert [row["schemaId"] for row in found] == [None] * 3
+    assert glue_key(connect(root).read("orders").read_all()["value"][0].as_py()[:18]) == key
+    connect(root).write(table, "orders", options=of_columns(glue, **form))
+    assert [row["value"] for row in read(root, glue, **form)] == ROWS * 2
+
+
+def test_the_name_and_the_compatibility_of_a_schema(glue: str, root: str) -> None:
+    table = pa.table({"key": pa.array(ROWS[:2], KIND), "value": pa.array(ROWS[:2], KIND)})
+    named = {"schemaName": "any", "key__format": "glue-avro"}
+    given = of_columns(glue, **named, auto__register__schemas="true", compatibility="full")
+    connect(root).write(table, "orders", options=given)
+    client = boto3.client("glue", region_name=REGION, endpoint_url=glue)
+    made = client.get_schema(SchemaId={"RegistryName": "shop", "SchemaName": "any"})
+    assert made["Compatibility"] == "FULL"
+    assert [(row["key"], row["value"]) for row in read(root, glue, **named)] == [
+        (row, row) for row in ROWS[:2]
+    ]
+
+
+def test_what_can_not_be_decoded(glue: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead letters have the bytes as they were; a batch that grows beyond the bound is read in parts."""
+    key = GlueRegistry(options(glue)).register("orders", RegisteredSchema(json.dumps(ORDER))).guid
+    assert key is not None
+    small, large = ({"id": n, "note": "x" * 300 * n} for n in (1, 2))
+
+    def packed(text: bytes) -> bytes:
+        return b"\3\5" + key.bytes + zlib.compress(text)
+
+    bad = [b"\3\5" + key.bytes + b"no zlib", glue_header(key) + b"\2", b"", packed(bytes(1001))]
+    values = [packed(body(ORDER, small)), *bad, *[packed(body(ORDER, large))] * 50]
+    connect(root).write(pa.table({"value": values}), "orders")
+    monkeypatch.setattr(GlueFraming.__init__, "__defaults__", (1000,))
+    found = read(root, glue, includeCorrupt="true")
+    assert [row["offset"] for row in found] == list(range(len(values)))
+    assert [row["value"] for row in found if row["corrupt"] is None] == [small, *[large] * 50]
+    assert [row["corrupt"]["value"] for row in found if row["corrupt"]] == bad
+    assert "expected the key of a schema" in found[1]["corrupt"]["reason"]
+
+
+def test_in_a_shell(glue: str, root: str, tmp_path: Path) -> None:
+    given = of_columns(glue, auto__register__schemas="true")
+    connect(root).write(pa.table({"value": pa.array(ROWS, KIND)}), "orders", options=given)
+    words = ["--value-format", "glue-avro"]
+    for name, text in of_columns(glue).items():
+        words += [] if name == "value.format" else ["-o", f"{name}={text}"]
+    assert [row["value"] for row in records(root, "orders", *words)] == ROWS
+    path = tmp_path / "orders.parquet"
+    assert run("export", root, "orders", path, *words).code == 0
+    assert pyarrow.parquet.read_table(path).column("value").to_pylist() == ROWS
+
+
+def test_without_botocore(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(root).write(pa.table({"value": [b"x"]}), "orders")
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    with pytest.raises(SchemaRegistryError, match=r"pip install 'pyspark-kafkalog\[aws\]'"):
+        read(root, "http://127.0.0.1:1", registry__name="another")
 
 
 def java_prints(*args: str) -> list[str]:
@@ -117,26 +214,19 @@ def java_prints(*args: str) -> list[str]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
-def test_awslabs_serializers(glue: str, tmp_path: Path) -> None:
+def test_awslabs_serializers(glue: str, root: str, tmp_path: Path) -> None:
+    """Four values without compression, then with it: the last of each is JSON."""
     values = [base64.b64decode(line) for line in java_prints(glue)]
-    framed = by_glue(*packed([*values, None]))
-    assert not framed.corrupt
-    registry = GlueRegistry(options(glue))
-    found: list[Any] = []
-    for row in range(len(values)):
-        schema = registry.by_key(framed.keys[framed.numbers[row]])
-        text = framed.data[framed.starts[row] : framed.starts[row] + framed.sizes[row]].tobytes()
-        if schema.kind == "AVRO":
-            parsed = fastavro.parse_schema(json.loads(schema.text))
-            found.append(fastavro.schemaless_reader(io.BytesIO(text), parsed, None))
-        else:
-            assert schema.kind == "JSON"
-            found.append(json.loads(text))
-    expected = [*({"id": n, "note": "x" * 100 * n} for n in range(3)), {"id": 7}]
-    assert found == expected * 2
-    key = registry.register("mine", json.dumps(ORDER)).guid
-    assert key is not None
-    ours = [glue_header(key) + body(ORDER, {"id": n, "note": "é"}) for n in range(3)]
-    (tmp_path / "values").write_text("\n".join(base64.b64encode(value).decode() for value in ours))
-    printed = java_prints(glue, str(tmp_path / "values"))
-    assert [json.loads(line) for line in printed] == [{"id": n, "note": "é"} for n in range(3)]
+    connect(root).write(pa.table({"value": [*values[:3], *values[4:7], None]}), "orders")
+    connect(root).write(pa.table({"value": [values[3], values[7]]}), "events")
+    expected = [{"id": n, "note": "x" * 100 * n} for n in range(3)]
+    assert [row["value"] for row in read(root, glue)] == [*expected, *expected, None]
+    events = read(root, glue, "events", value__format="glue-json")
+    assert [row["value"] for row in events] == [{"id": 7}] * 2
+    for encoding in "avro", "json":
+        form = of_columns(glue, value__format=f"glue-{encoding}", auto__register__schemas="true")
+        connect(root).write(pa.table({"value": pa.array(ROWS[:2], KIND)}), encoding, options=form)
+        ours = connect(root).read(encoding).read_all()["value"].to_pylist()
+        path = tmp_path / encoding
+        path.write_text("\n".join(base64.b64encode(value).decode() for value in ours))
+        assert [json.loads(line) for line in java_prints(glue, str(path))] == ROWS[:2]
