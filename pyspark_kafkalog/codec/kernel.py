@@ -32,6 +32,7 @@ MODULES = (
     "codec.text_kernels",
     "extensions.large_messages.kernels",
     "log.segment.append_kernels",
+    "extensions.typed_values.column_kernels",
     "extensions.typed_values.avro.kernels",
     "extensions.typed_values.json.kernels",
     "extensions.typed_values.protobuf.kernels",

@@ -26,9 +26,10 @@ from pyspark.sql.types import (
 
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder, DecodedAvro
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
+from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
 from tests.extensions.typed_values.avro import fuzz, oracle
 from tests.extensions.typed_values.avro.strategies import Case, cases
@@ -189,7 +190,7 @@ def test_hostile_rows_are_those_of_from_avro(spark: SparkSession, soak: bool, ch
         assert 0.2 < sum(mine == nulls for mine in rows) / len(rows) < 0.8
 
 
-def is_for_java(body: bytes, decoder: DatumDecoder, decoded: DecodedAvro, row: int) -> bool:
+def is_for_java(body: bytes, decoder: DatumDecoder, decoded: DecodedBodies, row: int) -> bool:
     """Whether Java reads no further than we do, and allocates little."""
     cause, step, at = (int(number) for number in decoded._faults[:, row])
     if cause in (kernels.FINE, kernels.TRAILING):

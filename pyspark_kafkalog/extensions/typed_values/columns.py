@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.buffers import allocate
+from pyspark_kafkalog.codec.buffers import allocate, as_array
 from pyspark_kafkalog.errors import OptionError, listed
+from pyspark_kafkalog.extensions.typed_values import column_kernels
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, SIZES, VALIDITY, VALUES
+
+_FEW = 32
+"""Entries of a map that are compared with one another."""
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedBodies:
+    """The values that a kernel has decoded from some rows.
+
+    :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls if
+        the type is a struct, as Spark's functions give it in PERMISSIVE mode, and else null.
+    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes of the format's kernels.
+    """
+
+    array: pa.Array
+    causes: np.ndarray
+    _faults: np.ndarray
+    _paths: list[str]
+    _why: Mapping[int, str]
+
+    @property
+    def corrupt(self) -> np.ndarray:
+        """The numbers of rows that are corrupt."""
+        return np.flatnonzero(self.causes)
+
+    def reason(self, row: int) -> str:
+        """The reason why a row is corrupt: the field, what was expected there, and the byte of the body."""
+        cause, step, byte = (int(number) for number in self._faults[:, row])
+        path = self._paths[step].removeprefix(".") if step >= 0 else ""
+        return f"{f'{path}: ' if path else ''}{self._why[cause]}, at byte {byte}"
 
 
 @dataclass(eq=False)
@@ -166,6 +197,34 @@ def check_part(wanted: pa.DataType, full: pa.DataType, path: str) -> None:
         check_part(inner_type(wanted), inner_type(full), f"{path}.value")
     elif wanted != full:
         raise OptionError(f"Expected {ddl(full)} for {path}, got {ddl(wanted)}")
+
+
+def last_entries(
+    offsets: np.ndarray, keys: pa.Array, values: pa.Array
+) -> tuple[np.ndarray, pa.Array, pa.Array]:
+    """The entries of maps, of which the last one with each key counts, as in Java.
+
+    :param offsets: int32, of each map's entries.
+    """
+    if column_kernels.repeats(offsets, *_bytes_of(keys), _FEW):
+        codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+        in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+        pairs = (in_map * (codes.max() + 1) + codes)[::-1]
+        last = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
+        offsets = np.searchsorted(last, offsets).astype(np.int32)
+        keys, values = keys.take(pa.array(last)), values.take(pa.array(last))
+    return offsets, keys, values
+
+
+def _bytes_of(keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the bytes of keys, and these bytes."""
+    if pa.types.is_boolean(keys.type):
+        keys = keys.cast(pa.uint8())
+    if not has_bytes(keys.type):
+        width = keys.type.bit_width // 8
+        return np.arange(len(keys) + 1, dtype=np.int32) * width, as_array(keys.buffers()[1] or b"")
+    _, ends, data = keys.buffers()
+    return np.frombuffer(ends, np.int32)[: len(keys) + 1], as_array(data or b"")
 
 
 def has_bytes(kind: pa.DataType) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.codec.buffers import allocate, as_array
+from pyspark_kafkalog.codec.buffers import allocate
 from pyspark_kafkalog.codec.rows import as_utf8
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
 from pyspark_kafkalog.extensions.typed_values.avro.resolution import Compiler, Operation, rows_of
 from pyspark_kafkalog.extensions.typed_values.avro.schema import Array, Map, Record, Schema, Union
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type, parts
-from pyspark_kafkalog.extensions.typed_values.columns import Arrays, Column, has_bytes, inner_type, lay_out
+from pyspark_kafkalog.extensions.typed_values.columns import (
+    Arrays,
+    Column,
+    DecodedBodies,
+    has_bytes,
+    inner_type,
+    last_entries,
+    lay_out,
+)
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION
 
 CORRUPT = 0
@@ -36,34 +42,6 @@ _WHY = {
     kernels.LARGE: "a column of its batch would have 2 GiB or more",
     kernels.FRAMING: "expected the key of a schema, as the registry's serializers write it",
 }
-_FEW = 32
-"""Entries of a map that are compared with one another."""
-
-
-@dataclass(frozen=True, eq=False)
-class DecodedAvro:
-    """The values decoded from some rows.
-
-    :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls if
-        the type is a struct, as from_avro gives it in PERMISSIVE mode, and else null.
-    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes in :mod:`.kernels`.
-    """
-
-    array: pa.Array
-    causes: np.ndarray
-    _faults: np.ndarray
-    _paths: list[str]
-
-    @property
-    def corrupt(self) -> np.ndarray:
-        """The numbers of rows that are corrupt."""
-        return np.flatnonzero(self.causes)
-
-    def reason(self, row: int) -> str:
-        """The reason why a row is corrupt: the field, what was expected there, and the byte of the body."""
-        cause, step, byte = (int(number) for number in self._faults[:, row])
-        path = self._paths[step].removeprefix(".")
-        return f"{f'{path}: ' if path else ''}{_WHY[cause]}, at byte {byte}"
 
 
 class DatumDecoder:
@@ -115,7 +93,7 @@ class DatumDecoder:
 
     def decode(
         self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray
-    ) -> DecodedAvro:
+    ) -> DecodedBodies:
         """Decode the bodies ``data[start:start + size]``, a row each, in their order.
 
         :param data: uint8.
@@ -148,7 +126,7 @@ class DatumDecoder:
         valid = arrays.valid(self._root)
         if pa.types.is_struct(self._root.type) and corrupt.any():
             valid = corrupt | (given if valid is None else valid)
-        return DecodedAvro(arrays.array(self._root, valid), causes, faults, self._paths)
+        return DecodedBodies(arrays.array(self._root, valid), causes, faults, self._paths, _WHY)
 
     def _column(
         self,
@@ -208,14 +186,4 @@ class _Arrays(Arrays):
         keys: pa.Array,
         values: pa.Array,
     ) -> pa.MapArray:
-        """The last of entries with the same key counts, as in Java."""
-        _, key_ends, key_data = keys.buffers()
-        key_ends = np.frombuffer(key_ends, np.int32)[: len(keys) + 1]
-        if kernels.repeats(offsets, key_ends, as_array(key_data or b""), _FEW):
-            codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-            in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-            pairs = (in_map * (codes.max() + 1) + codes)[::-1]
-            last = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
-            offsets = np.searchsorted(last, offsets).astype(np.int32)
-            keys, values = keys.take(pa.array(last)), values.take(pa.array(last))
-        return super().map(kind, validity, offsets, keys, values)
+        return super().map(kind, validity, *last_entries(offsets, keys, values))

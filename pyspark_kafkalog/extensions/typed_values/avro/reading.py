@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import SchemaError
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder, DecodedAvro
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import DatumDecoder
 from pyspark_kafkalog.extensions.typed_values.avro.schema import Union, parse
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
 from pyspark_kafkalog.extensions.typed_values.column_decoder import (
@@ -14,6 +14,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnToDecode,
     ColumnValues,
 )
+from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.registry_options import CONFLUENT, RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
@@ -67,7 +68,7 @@ class AvroDecoder(ColumnDecoder):
         else:
             self._own = self._decoder.add(schema)
 
-    def decoded(self, values: ColumnValues) -> tuple[DecodedAvro | None, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[DecodedBodies | None, dict[str, pa.Array]]:
         made: dict[str, pa.Array] = {}
         if self._writers is None:
             entries = np.full(values.sizes.size, self._own, np.int64)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,14 +9,22 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.codec.buffers import allocate, as_array
 from pyspark_kafkalog.codec.rows import as_utf8
 from pyspark_kafkalog.errors import SchemaError
-from pyspark_kafkalog.extensions.typed_values.columns import Arrays, Column, has_bytes, inner_type, lay_out
+from pyspark_kafkalog.extensions.typed_values.columns import (
+    Arrays,
+    Column,
+    DecodedBodies,
+    has_bytes,
+    inner_type,
+    last_entries,
+    lay_out,
+)
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 from pyspark_kafkalog.extensions.typed_values.protobuf.resolution import FieldColumn, MessageCompiler
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType
 from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError, json_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
     AS_FROM_PROTOBUF,
-    Shape,
+    ColumnShape,
     shape_of,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import NotWireError, with_one_of_each
@@ -43,34 +49,6 @@ _WHY = {
     kernels.JSON: "expected a google.protobuf.Struct or one of its values",
     kernels.AGAIN: "a oneof has several of its fields",
 }
-_FEW = 32
-"""Entries of a map that are compared with one another."""
-
-
-@dataclass(frozen=True, eq=False)
-class DecodedProtobuf:
-    """The values decoded from some rows.
-
-    :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls,
-        as from_protobuf gives it in PERMISSIVE mode.
-    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes in :mod:`.kernels`.
-    """
-
-    array: pa.Array
-    causes: np.ndarray
-    _faults: np.ndarray
-    _paths: list[str]
-
-    @property
-    def corrupt(self) -> np.ndarray:
-        """The numbers of rows that are corrupt."""
-        return np.flatnonzero(self.causes)
-
-    def reason(self, row: int) -> str:
-        """The reason why a row is corrupt: the field, what was expected there, and the byte of the body."""
-        cause, step, byte = (int(number) for number in self._faults[:, row])
-        path = self._paths[step].removeprefix(".") if step >= 0 else ""
-        return f"{f'{path}: ' if path else ''}{_WHY[cause]}, at byte {byte}"
 
 
 class MessageDecoder:
@@ -139,7 +117,7 @@ class MessageDecoder:
 
     def decode(
         self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray
-    ) -> DecodedProtobuf:
+    ) -> DecodedBodies:
         """Decode the bodies ``data[start:start + size]``, a row each, in their order.
 
         :param data: uint8.
@@ -168,7 +146,7 @@ class MessageDecoder:
                 faults[kernels.CAUSE, e.rows] = kernels.JSON
                 faults[kernels.FAILED_AT, e.rows] = -1
                 continue
-            return DecodedProtobuf(array, faults[kernels.CAUSE], faults, self._paths)
+            return DecodedBodies(array, faults[kernels.CAUSE], faults, self._paths, _WHY)
 
     def _run(
         self,
@@ -229,7 +207,7 @@ class MessageDecoder:
         return arrays.array(self._root, valid)
 
     def _place(
-        self, shape: Shape, wanted: pa.DataType | None, path: str, level: int, *, nullable: bool
+        self, shape: ColumnShape, wanted: pa.DataType | None, path: str, level: int, *, nullable: bool
     ) -> FieldColumn:
         """The column for a shape, or for what is ``wanted`` of it."""
         number = -1 if wanted is None else len(self._columns)
@@ -314,16 +292,7 @@ class _Arrays(Arrays):
         keys: pa.Array,
         values: pa.Array,
     ) -> pa.MapArray:
-        """The last of entries with the same key counts, as in Java."""
-        ends, data = _bytes_of(keys)
-        if kernels.repeats(offsets.astype(np.int64), ends, data, _FEW):
-            codes = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-            in_map = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-            pairs = (in_map * (codes.max() + 1) + codes)[::-1]
-            last = np.sort(pairs.size - 1 - np.unique(pairs, return_index=True)[1])
-            offsets = np.searchsorted(last, offsets).astype(np.int32)
-            keys, values = keys.take(pa.array(last)), values.take(pa.array(last))
-        return super().map(kind, validity, offsets, keys, values)
+        return super().map(kind, validity, *last_entries(offsets, keys, values))
 
     def _json(self, array: pa.Array, column: FieldColumn) -> pa.Array:
         message = column.shape.message
@@ -352,18 +321,6 @@ class _Arrays(Arrays):
             positions = np.searchsorted(offsets, positions, side="right") - 1
             level = around.level
         return np.unique(positions)
-
-
-def _bytes_of(keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of the bytes of a map's keys, and these bytes."""
-    if pa.types.is_boolean(keys.type):
-        keys = keys.cast(pa.uint8())
-    if not has_bytes(keys.type):
-        width = keys.type.bit_width // 8
-        data = as_array(keys.buffers()[1] or b"")
-        return np.arange(len(keys) + 1, dtype=np.int64) * width, data
-    _, ends, data = keys.buffers()
-    return np.frombuffer(ends, np.int32)[: len(keys) + 1].astype(np.int64), as_array(data or b"")
 
 
 def _named(numbers: pa.Array, place: FieldColumn) -> pa.Array:

@@ -20,7 +20,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStr
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
     DUMMY,
     ENCODED_AS,
-    Shape,
+    ColumnShape,
     shape_of,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import WIRE_TYPES, varint
@@ -127,7 +127,7 @@ def _form(field: MessageField, kind: pa.DataType) -> str | None:
     return "message" if pa.types.is_struct(kind) else None
 
 
-def _shape(field: MessageField) -> Shape | None:
+def _shape(field: MessageField) -> ColumnShape | None:
     """The shape of a message that need not be a struct."""
     one = MessageField(field.name, field.number, field.kind, field.message)
     try:

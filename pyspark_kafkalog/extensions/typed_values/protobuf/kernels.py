@@ -560,26 +560,3 @@ def measure_indexes(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, fou
             else:
                 count -= 1
         found[row] = at - starts[row] if at >= 0 else int64(-1)
-
-
-@kernel(INT64S, INT64S, BYTES, INT64, results=1)
-def repeats(offsets: np.ndarray, key_ends: np.ndarray, keys: np.ndarray, most: Integer) -> Integer:
-    """Whether a map of up to ``most`` entries has a key twice, or any has more."""
-    for row in range(offsets.size - 1):
-        first = offsets[row]
-        last = offsets[row + 1]
-        if last - first > most:
-            return int64(1)
-        for entry in range(first + 1, last):
-            at = key_ends[entry]
-            size = key_ends[entry + 1] - at
-            for other in range(first, entry):
-                other_at = key_ends[other]
-                if key_ends[other + 1] - other_at != size:
-                    continue
-                same = int64(0)
-                while same < size and keys[at + same] == keys[other_at + same]:
-                    same += 1
-                if same == size:
-                    return int64(1)
-    return int64(0)

@@ -11,8 +11,9 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnToDecode,
     ColumnValues,
 )
+from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
-from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import DecodedProtobuf, MessageDecoder
+from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType, ProtoFile, parse
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import arrow_type
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
@@ -83,7 +84,7 @@ class ProtobufDecoder(ColumnDecoder):
         else:
             self._own = self._decoder.add(message)
 
-    def decoded(self, values: ColumnValues) -> tuple[DecodedProtobuf | None, dict[str, pa.Array]]:
+    def decoded(self, values: ColumnValues) -> tuple[DecodedBodies | None, dict[str, pa.Array]]:
         made: dict[str, pa.Array] = {}
         if self._writers is None:
             entries = np.full(values.sizes.size, self._own, np.int64)

@@ -16,7 +16,7 @@ from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.columns import Column
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import EnumType, MessageField, MessageType
-from pyspark_kafkalog.extensions.typed_values.protobuf.types import Shape
+from pyspark_kafkalog.extensions.typed_values.protobuf.types import ColumnShape
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import WIRE_TYPES, wire_type
 
 _FAMILIES = (
@@ -52,7 +52,7 @@ class FieldColumn(Column):
     ``names`` are those of an enum's numbers.
     """
 
-    shape: Shape = field(kw_only=True)
+    shape: ColumnShape = field(kw_only=True)
     names: dict[int, str] = field(default_factory=dict, kw_only=True)
 
 

@@ -59,7 +59,7 @@ AS_FROM_PROTOBUF = ProtobufOptions()
 
 
 @dataclass(eq=False)
-class Shape:
+class ColumnShape:
     """The place of a value in a column: its type, and where it comes from.
 
     :ivar form: ``scalar``, ``enum``, ``message``, ``time``, ``json`` or ``wrapper``; ``list`` or ``map``.
@@ -71,10 +71,10 @@ class Shape:
     type: pa.DataType
     field: MessageField | None = None
     message: MessageType | None = None
-    parts: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, ColumnShape] = dataclasses.field(default_factory=dict)
 
 
-def shape_of(message: MessageType, options: ProtobufOptions = AS_FROM_PROTOBUF) -> Shape:
+def shape_of(message: MessageType, options: ProtobufOptions = AS_FROM_PROTOBUF) -> ColumnShape:
     """The shape of a column of messages.
 
     :raises SchemaError: if Spark has no type for it.
@@ -95,9 +95,9 @@ class _Shapes:
         self._options = options
         self._count = 0
 
-    def whole(self, message: MessageType) -> Shape:
+    def whole(self, message: MessageType) -> ColumnShape:
         found = self._struct(message, None, "", {message.name: 1}, 1)
-        return found or Shape("message", pa.struct([]), None, message)
+        return found or ColumnShape("message", pa.struct([]), None, message)
 
     def _struct(
         self,
@@ -106,7 +106,7 @@ class _Shapes:
         path: str,
         around: Mapping[str, int],
         depth: int,
-    ) -> Shape | None:
+    ) -> ColumnShape | None:
         """The shape of a message; None if it has no fields."""
         if depth > _DEEPEST:
             raise _none(path, f"it has more than {_DEEPEST} messages in one another")
@@ -118,11 +118,13 @@ class _Shapes:
         if not parts:
             if not self._options.keeps_empty:
                 return None
-            parts[DUMMY] = Shape("nothing", pa.string())
+            parts[DUMMY] = ColumnShape("nothing", pa.string())
         kind = pa.struct([pa.field(name, part.type) for name, part in parts.items()])
-        return Shape("message", kind, field, message, parts)
+        return ColumnShape("message", kind, field, message, parts)
 
-    def _field(self, field: MessageField, path: str, around: Mapping[str, int], depth: int) -> Shape | None:
+    def _field(
+        self, field: MessageField, path: str, around: Mapping[str, int], depth: int
+    ) -> ColumnShape | None:
         """The shape of a field; None if it is left out, as a message that is within itself too often."""
         self._count += 1
         if self._count > _MOST_COLUMNS:
@@ -134,27 +136,29 @@ class _Shapes:
             if key is None or value is None:
                 return None
             kind = pa.map_(key.type, value.type)
-            return Shape("map", kind, field, field.message, {"key": key, "value": value})
+            return ColumnShape("map", kind, field, field.message, {"key": key, "value": value})
         found = self._value(field, path, around, depth)
         if found is None or not field.is_repeated:
             return found
-        return Shape(
+        return ColumnShape(
             "list", pa.list_(pa.field("element", found.type)), field, field.message, {"element": found}
         )
 
-    def _value(self, field: MessageField, path: str, around: Mapping[str, int], depth: int) -> Shape | None:
+    def _value(
+        self, field: MessageField, path: str, around: Mapping[str, int], depth: int
+    ) -> ColumnShape | None:
         options, message = self._options, field.message
         if message is None:
             if field.kind == "enum":
-                return Shape("enum", pa.int32() if options.enums_as_ints else pa.string(), field)
-            return Shape("scalar", self._scalar(field.kind), field)
+                return ColumnShape("enum", pa.int32() if options.enums_as_ints else pa.string(), field)
+            return ColumnShape("scalar", self._scalar(field.kind), field)
         kind = _TIMES.get(message.name.rpartition(".")[2])
         if kind is not None and [each.name for each in message.fields] == ["seconds", "nanos"]:
-            return Shape("time", kind, field, message)
+            return ColumnShape("time", kind, field, message)
         if message.name in _JSON:
-            return Shape("json", pa.string(), field, message)
+            return ColumnShape("json", pa.string(), field, message)
         if options.unwraps and message.name in WRAPPED:
-            return Shape("wrapper", self._scalar(WRAPPED[message.name]), field, message)
+            return ColumnShape("wrapper", self._scalar(WRAPPED[message.name]), field, message)
         times = around.get(message.name, 0)
         if times:
             if not 0 < options.max_depth <= MOST_RECURSIONS:

@@ -16,8 +16,9 @@ import pytest
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.avro import decoder as module
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
-from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, DatumDecoder, DecodedAvro
+from pyspark_kafkalog.extensions.typed_values.avro.decoder import CORRUPT, DatumDecoder
 from pyspark_kafkalog.extensions.typed_values.avro.schema import parse
+from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
 from tests.extensions.typed_values.avro import oracle
 from tests.extensions.typed_values.avro.test_schema import logical, record
 from tests.extensions.typed_values.columns import decode_column
@@ -25,7 +26,7 @@ from tests.extensions.typed_values.columns import decode_column
 
 def decoded(
     bodies: list[bytes | None], writer: Any, reader: Any = None, columns: pa.DataType | None = None
-) -> DecodedAvro:
+) -> DecodedBodies:
     decoder = DatumDecoder(parse(json.dumps(writer if reader is None else reader)), columns)
     found = decode_column(decoder, pa.array(bodies, pa.binary()), decoder.add(parse(json.dumps(writer))))
     found.array.validate(full=True)

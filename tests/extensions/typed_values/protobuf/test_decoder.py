@@ -10,8 +10,9 @@ import pytest
 
 from pyspark_kafkalog.codec.buffers import value_bounds
 from pyspark_kafkalog.errors import SchemaError
+from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
-from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import CORRUPT, DecodedProtobuf, MessageDecoder
+from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import CORRUPT, MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import AS_FROM_PROTOBUF
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import varint
@@ -27,7 +28,7 @@ def decoded(
     reader: str | None = None,
     columns: pa.DataType | None = None,
     options: ProtobufOptions = AS_FROM_PROTOBUF,
-) -> DecodedProtobuf:
+) -> DecodedBodies:
     decoder = MessageDecoder(parse(HEAD + (reader or writer)).at([0]), columns, options)
     entry = decoder.add(parse(HEAD + writer).at([0]))
     found = decode_column(decoder, pa.array(bodies, pa.binary()), entry)
