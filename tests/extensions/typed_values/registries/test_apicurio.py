@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import OptionError, SchemaError, SchemaRegistryError
@@ -126,6 +127,21 @@ def test_ids_before_values_and_in_headers(registry: SchemaRegistryServer, root: 
     assert [row["corrupt"] and row["corrupt"]["value"] for row in found] == [None] * 5 + bad
     rows = connect(root).read(options={"subscribe": topic, **of_columns(registry, includeSchemaId="true")})
     assert rows.schema.field("schemaId").type == pa.int64()
+
+
+def test_through_spark(spark: SparkSession, registry: SchemaRegistryServer, root: str) -> None:
+    """Also where only the ids are wanted."""
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    number = registry.register(f"{topic}-value", ORDER)
+    connect(root).write(pa.table({"value": [b"\0" + number.to_bytes(8, "big") + body(ORDER, ROW)]}), topic)
+    reader = spark.read.format("kafkalog").options(**of_columns(registry), subscribe=topic)
+    assert tuple(reader.load(root).select("value.*").first() or ()) == (7, "x")
+    ids = reader.option("includeSchemaId", "true").load(root).select("schemaId", "schemaGuid")
+    assert tuple(ids.first() or ()) == (number, None)
+    assert ids.schema["schemaId"].dataType.simpleString() == "bigint"
+    reader.option("includeSchemaId", "false")
+    alone = reader.schema("schemaId bigint, schemaGuid string, offset bigint").load(root)
+    assert tuple(alone.first() or ()) == (number, None, 0)
 
 
 def test_global_ids_before_values(registry: SchemaRegistryServer, root: str) -> None:
