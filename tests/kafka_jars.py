@@ -60,8 +60,9 @@ _SPARK_CONNECTOR = (
 _MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
 _GLUE_SERDE = ("software.amazon.glue:schema-registry-serde:1.1.24",)
 _APICURIO_SERDE = (
-    "io.apicurio:apicurio-registry-avro-serde-kafka:3.0.9",
-    "io.apicurio:apicurio-registry-jsonschema-serde-kafka:3.0.9",
+    "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.7",
+    "io.apicurio:apicurio-registry-jsonschema-serde-kafka:3.1.7",
+    "org.apache.kafka:kafka-clients:3.9.2",
 )
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
 _SPARK_AVRO = ("org.apache.spark:spark-avro_2.13:4.2.0",)
@@ -110,7 +111,7 @@ def glue_serde_jars() -> Path:
 
 def apicurio_serde_jars() -> Path:
     """The folder with the jars of Apicurio's serializers."""
-    return resolve("apicurio-serde-3.0.9", _APICURIO_SERDE)
+    return resolve("apicurio-serde-3.1.7", _APICURIO_SERDE)
 
 
 def mirror_maker_jars() -> Path:

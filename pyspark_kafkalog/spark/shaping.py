@@ -149,7 +149,7 @@ def _decoded_alone(
     """The schema of the user may name some fields of a decoded struct; the others are not decoded then."""
     by_name = {column.name: column for column in decoded}
     plain = [field for field in wanted if field.name not in by_name]
-    of_ids = spark_schema(pa.schema([each for column in decoded for each in column.ids.items()]))
+    of_ids = spark_schema(pa.schema([field for column in decoded for field in column.ids.items()]))
     ids = {field.name: field.dataType.simpleString() for field in of_ids}
     allowed = {name: kind for name, kind in {**names, **ids}.items() if name not in by_name}
     unknown = next((field for field in plain if field.name not in allowed), None)

@@ -233,8 +233,7 @@ class _AzureFraming(_Framing):
     """The wire format of Azure's serializer: a header, which only values have."""
 
     def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
-        is_value = self._column.name == "value"
-        return {"content-type": lambda text: _bare(azure_key(text))} if is_value else {}
+        return {"content-type": lambda text: _bare(azure_key(text))}
 
     def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -185,11 +185,16 @@ def value_options(user: UserOptions) -> ValueOptions | None:
     """
     formats = column_formats(user)
     for form in formats:
+        if form.registry == AZURE and form.column == "key":
+            raise OptionError(
+                f"Option 'key.format' is {form.format}, which only values have",
+                hint="Leave it out: the header content-type says the schema of the value.",
+            )
         if form.registry == AZURE and form.schema is None:
             raise OptionError(
-                f"Option '{form.column}.format' is {form.format}, which needs '{form.column}.schema'",
-                hint=f"Give the Avro schema that {form.column}s are read with, as JSON: Azure's registry has"
-                " none for a topic.",
+                f"Option 'value.format' is {form.format}, which needs 'value.schema'",
+                hint="Give the Avro schema that values are read with, as JSON: Azure's registry has none for"
+                " a topic.",
             )
     registry = registry_options(user, _registry(formats))
     return user.fill(ValueOptions, formats=formats, registry=registry) if formats else None

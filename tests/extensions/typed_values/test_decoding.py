@@ -442,6 +442,7 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
             "'value.subject.name.strategy': expected a class of Kafka's, TopicNameStrategy or ",
         ),
         ({"value.format": "azure-avro", "schema.registry.url": "http://h"}, "which needs 'value.schema'"),
+        ({"key.format": "azure-avro", "schema.registry.url": "http://h"}, "which only values have"),
         ({"value.format": "apicurio-avro"}, "which needs 'apicurio.registry.url'"),
         (
             {"value.format": "apicurio-avro", "apicurio.registry.url": "h:a-secret"},

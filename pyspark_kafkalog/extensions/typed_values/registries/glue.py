@@ -186,11 +186,9 @@ class GlueRegistry:
                 self._made = Session().create_client(
                     "glue", region_name=options.region, endpoint_url=options.endpoint, config=config
                 )
-            except BotoCoreError as e:
-                raise self._error(
-                    f"can't be reached: {type(e).__name__}",
-                    "Give the region.",
-                ) from None
+            except (BotoCoreError, ValueError) as e:  # the latter for an endpoint that isn't a URL
+                hint = "Check the options region and endpoint."
+                raise self._error(f"can't be reached: {type(e).__name__}", hint) from None
         return self._made
 
     def _unknown(self, what: str) -> SchemaRegistryError:

@@ -114,6 +114,11 @@ def test_no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
+    with pytest.raises(
+        SchemaRegistryError, match=r"can't be reached: ValueError\. Check .* endpoint"
+    ) as caught:
+        GlueRegistry(options("me:secret@host")).latest("orders")
+    assert "secret" not in str(caught.value)
     with pytest.raises(SchemaRegistryError, match="can't be reached: NoRegionError"):
         GlueRegistry(options(region=None)).latest("orders")
     with pytest.raises(SchemaRegistryError, match="gave no answer for schema 'orders': NoCredentialsError"):
